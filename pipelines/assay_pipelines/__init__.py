@@ -1,0 +1,1 @@
+"""From raw data to curated snapshots: sources, cleaning, curation, exports."""

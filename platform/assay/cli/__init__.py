@@ -1,0 +1,1 @@
+"""The `assay` command: assembled from entry points, so no part is imported upward."""

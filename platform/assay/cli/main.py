@@ -1,0 +1,75 @@
+"""Entry point of the `assay` command.
+
+Covers: assembling the command from entry points of the group `assay.commands` (each names a function that adds
+its commands to the Typer application), turning errors into one line and an exit code. Leaves out: the commands.
+Registering modules import no torch, transformers or duckdb at their top: `assay --help` answers at once.
+
+Exit codes: 0 done; 1 other error; 2 bad input or usage; 3 not found; 4 busy; 5 backend; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import entry_points
+
+import click
+import typer
+
+from assay import __version__
+from assay.errors import AssayError
+
+GROUP = "assay.commands"
+
+
+def build_app() -> typer.Typer:
+    """The whole command, every installed part's sub-commands included."""
+    app = typer.Typer(
+        name="assay",
+        help="Turn raw preference data into rewards you can trust: curate, train, serve, score, optimise.",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback(invoke_without_command=True)
+    def root(
+        version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    ) -> None:
+        if version:
+            typer.echo(f"assay {__version__}")
+            raise typer.Exit
+
+    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+        point.load()(app)
+    return app
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and exit the process."""
+    argv = sys.argv[1:] if arguments is None else arguments
+    try:
+        result = build_app()(args=argv, standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except AssayError as error:
+        code = error.exit_code
+        _complain(error.code, str(error), as_json="--json" in argv)
+    except click.exceptions.Abort:
+        code = 130
+        _complain("interrupted", "interrupted", as_json=False)
+    except click.ClickException as error:
+        code = error.exit_code
+        error.show()
+    except KeyboardInterrupt:
+        code = 130
+        _complain("interrupted", "interrupted", as_json=False)
+    except BrokenPipeError:
+        code = 0
+    raise SystemExit(code)
+
+
+def _complain(code: str, message: str, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": {"code": code, "message": message}}))
+    print(f"assay: {message}", file=sys.stderr)

@@ -1,0 +1,25 @@
+"""Options and output that every command shares, so that they look and behave the same everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+WorkspaceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--workspace",
+        "-w",
+        help="Workspace folder. Default: $ASSAY_WORKSPACE, else the nearest one at or above this folder.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+def emit(payload: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Print the result: one JSON object for machines, or the text for people."""
+    typer.echo(json.dumps(payload, ensure_ascii=False, default=str) if as_json else text)

@@ -1,0 +1,180 @@
+"""Runs: one record for each execution of anything, with config, code version, inputs, outputs and outcome.
+
+Covers: starting and ending a run, its links and metrics, artifacts it made, marking dead runs. Leaves out: the
+walk over the links (`assay.lineage`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from assay import __version__
+from assay.errors import NotFoundError
+from assay.workspace import Workspace
+
+Direction = Literal["input", "output"]
+
+
+@dataclass
+class Run:
+    """A run in progress. Its folder is `workspace.runs / id`; metrics set here are stored when it ends."""
+
+    workspace: Workspace
+    id: str
+    kind: str
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return self.workspace.runs / self.id
+
+    def link(self, direction: Direction, kind: str, ref: str) -> None:
+        """Record an input or output, e.g. `run.link("input", "snapshot", snapshot_id)`."""
+        with self.workspace.store.unit() as db:
+            db.execute(
+                "INSERT INTO run_links VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                [self.id, direction, kind, ref],
+            )
+
+    def add_artifact(
+        self, kind: str, name: str, path: Path, *, content_hash: str, spec: Mapping[str, Any] | None = None
+    ) -> str:
+        """Record a model or file that this run made, and return its artifact id.
+
+        The id is of the content AND the run, so two runs that make equal bytes keep their own lineage.
+        """
+        artifact = ("m-" if kind in ("reward_model", "policy") else "f-") + _short(f"{content_hash}{self.id}{name}")
+        with self.workspace.store.unit() as db:
+            db.execute(
+                """INSERT INTO artifacts (artifact_id, kind, name, path, content_hash, spec, run_id)
+                   VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
+                [artifact, kind, name, str(path), content_hash, json.dumps(dict(spec or {})), self.id],
+            )
+            db.execute(
+                "INSERT INTO run_links VALUES (?, 'output', 'artifact', ?) ON CONFLICT DO NOTHING",
+                [self.id, artifact],
+            )
+        return artifact
+
+
+@contextmanager
+def start_run(
+    workspace: Workspace, kind: str, config: Mapping[str, Any], *, inputs: Mapping[str, str] | None = None
+) -> Iterator[Run]:
+    """Record a run around a block of work: `done` at its end, `failed` with the error if it raises.
+
+    `inputs`: ref -> kind. Ctrl-C and SystemExit leave status `interrupted`; a killed process leaves `running`,
+    which `mark_dead_runs` turns into `interrupted`.
+    """
+    now = datetime.now(UTC)
+    run = Run(workspace, f"run-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", kind)
+    run.folder.mkdir(parents=True)
+    with workspace.store.unit() as db:
+        db.execute(
+            """INSERT INTO runs (run_id, kind, config, code_version, status, pid, host)
+               VALUES (?, ?, ?, ?, 'running', ?, ?)""",
+            [run.id, kind, json.dumps(dict(config), default=str), code_version(), os.getpid(), socket.gethostname()],
+        )
+        for ref, ref_kind in (inputs or {}).items():
+            db.execute("INSERT INTO run_links VALUES (?, 'input', ?, ?)", [run.id, ref_kind, ref])
+    try:
+        yield run
+    except Exception as error:
+        _end(run, "failed", f"{type(error).__name__}: {error}")
+        raise
+    except BaseException as error:
+        _end(run, "interrupted", type(error).__name__)
+        raise
+    _end(run, "done", None)
+
+
+def _end(run: Run, status: str, error: str | None) -> None:
+    with run.workspace.store.unit() as db:
+        db.execute(
+            "UPDATE runs SET status = ?, error = ?, metrics = ?, ended_at = now() WHERE run_id = ?",
+            [status, error, json.dumps(run.metrics, default=str), run.id],
+        )
+
+
+def mark_dead_runs(workspace: Workspace) -> list[str]:
+    """Mark `running` runs of this host whose process is gone as `interrupted`; returns their ids."""
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            "SELECT run_id, pid FROM runs WHERE status = 'running' AND host = ?", [socket.gethostname()]
+        ).fetchall()
+        dead = [run_id for run_id, pid in rows if not _alive(pid)]
+        for run_id in dead:
+            db.execute(
+                "UPDATE runs SET status = 'interrupted', error = 'process gone', ended_at = now() WHERE run_id = ?",
+                [run_id],
+            )
+    return dead
+
+
+def find_artifact(workspace: Workspace, name: str, *, kind: str | None = None) -> dict[str, Any]:
+    """The newest artifact with this id, name or path. Raises NotFoundError."""
+    with workspace.store.unit() as db:
+        row = db.execute(
+            """SELECT artifact_id, kind, name, path, content_hash, run_id FROM artifacts
+               WHERE (artifact_id = $name OR name = $name OR path = $path) AND ($kind IS NULL OR kind = $kind)
+               ORDER BY created_at DESC LIMIT 1""",
+            {"name": name, "path": str(Path(name).expanduser().resolve()), "kind": kind},
+        ).fetchone()
+    if row is None:
+        raise NotFoundError(f"no {kind or 'artifact'} named {name!r} in {workspace.root}")
+    return dict(zip(("artifact_id", "kind", "name", "path", "content_hash", "run_id"), row, strict=True))
+
+
+def folder_digest(folder: Path) -> str:
+    """Content hash of a checkpoint folder: relative names and bytes of its files, in name order."""
+    hasher = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        hasher.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        with path.open("rb") as stream:
+            hasher.update(hashlib.file_digest(stream, "sha256").digest())
+    return hasher.hexdigest()[:32]
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Package version, with the commit (and `-dirty`) where Assay runs from a checkout."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude", "*"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+    return f"{__version__}+{described}" if described else __version__
+
+
+def _alive(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,58 @@
+"""The score contract: a score is never a bare number, and a failed score is never a number at all.
+
+Covers: `Score`, `ScoreFailure`, and how they travel as JSON. Used by the engines, the server, the client, the
+store and the trainers. Leaves out: how scores are computed (`assay_serving`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One response's reward, with all that is needed to interpret and reproduce it."""
+
+    reward: float  #: the model's raw output: for Bradley-Terry a logit, comparable within one prompt
+    model: str
+    version: str  #: content hash of the checkpoint that answered
+    template_hash: str  #: identity of chat template + special tokens that rendered the text
+    tokens: int  #: tokens actually read
+    truncated: bool  #: True when the conversation was cut to the model's length
+    probability: float | None = None  #: calibrated P(this beats a typical response), None = not calibrated
+    uncertainty: float | None = None  #: standard deviation of the reward where the model gives one
+    principle: str | None = None
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.reward):
+            raise ValueError(f"a score must be finite, not {self.reward}: return a ScoreFailure")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreFailure:
+    """Why there is no score. Trainers mask the sample; nobody replaces it by 0.0."""
+
+    code: str  #: "too_long", "non_finite", "backend", "timeout", "bad_input", ...
+    message: str
+    model: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"error": asdict(self)}
+
+
+ScoreResult: TypeAlias = Score | ScoreFailure
+
+
+def score_from_dict(payload: dict[str, Any]) -> ScoreResult:
+    """Inverse of `to_dict`. Unknown fields are ignored, so that a newer server can answer an older client."""
+    if (error := payload.get("error")) is not None:
+        return ScoreFailure(
+            code=str(error["code"]), message=str(error["message"]), model=error.get("model")
+        )
+    known = {name: payload[name] for name in Score.__dataclass_fields__ if name in payload}
+    return Score(**known)

@@ -1,0 +1,159 @@
+"""Opening the workspace's DuckDB file for one unit of work.
+
+Covers: waiting for the one writing process (with a message that names it), transactions that commit whole or
+not at all, memory and spill limits, numbered SQL migrations. Leaves out: what is written (`assay.store.records`,
+the parts above). DuckDB lets no second process open the file, not even to read, while one holds it: keep units
+short, and never hold one across model work.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.errors import BackendError, BadInputError, BusyError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
+_MIGRATION = re.compile(r"^(\d{4})_\w+\.sql$")
+
+
+@dataclass(frozen=True)
+class Database:
+    """One DuckDB file. Creating the object opens nothing; `unit()` does.
+
+    `wait`: seconds to wait for another process before BusyError. `memory_limit`: DuckDB's own, beside which
+    training must fit; work past it spills to `spill` (default: a folder beside the file).
+    """
+
+    path: Path
+    wait: float = 30.0
+    memory_limit: str = "2GB"
+    threads: int | None = None
+    spill: Path | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+
+    @contextmanager
+    def unit(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """One unit of work: a transaction that commits at the end of the block and rolls back on any exception.
+
+        Raises BusyError when another process holds the file for longer than `wait`, BackendError when the disk
+        or DuckDB fails. Threads of one process take turns; do not nest units.
+        """
+        import duckdb
+
+        with self._lock:
+            connection = self._connect()
+            try:
+                connection.execute("BEGIN")
+                yield connection
+                connection.execute("COMMIT")
+            except duckdb.Error as error:
+                if _is_storage_failure(error):
+                    raise BackendError(
+                        f"{self.path}: {_first_line(error)}; nothing of this unit was written"
+                    ) from error
+                raise
+            finally:
+                connection.close()  # an open transaction rolls back
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        spill = self.spill or self.path.with_name(self.path.name + ".spill")
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": self.memory_limit,
+            "temp_directory": str(spill),
+            "autoinstall_known_extensions": "false",
+            "preserve_insertion_order": "false",
+            "TimeZone": "UTC",
+        }
+        if self.threads is not None:
+            config["threads"] = self.threads
+        deadline = time.monotonic() + self.wait
+        pause = 0.02
+        while True:
+            try:
+                connection = duckdb.connect(str(self.path), config=config)
+                break
+            except duckdb.IOException as error:
+                text = str(error)
+                if "lock" not in text.lower():
+                    raise BackendError(f"cannot open {self.path}: {_first_line(error)}") from error
+                if time.monotonic() >= deadline:
+                    raise BusyError(
+                        f"{self.path} is held by {_holder(text)}; waited {self.wait:g} s",
+                        retry_after=max(self.wait, 1.0),
+                    ) from error
+                time.sleep(pause * random.uniform(0.5, 1.5))
+                pause = min(pause * 1.5, 0.5)
+            except duckdb.Error as error:
+                raise BadInputError(f"not a DuckDB file: {_first_line(error)}", file=self.path) from error
+        try:
+            migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def migrate(connection: duckdb.DuckDBPyConnection) -> list[int]:
+    """Apply the migrations the file does not have yet, in order, each in a transaction. Returns their numbers.
+
+    Raises BadInputError for a file that a newer Assay wrote.
+    """
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, applied_at TIMESTAMPTZ)"
+    )
+    known = migrations()
+    applied = {row[0] for row in connection.execute("SELECT version FROM schema_migrations").fetchall()}
+    if unknown := applied - known.keys():
+        raise BadInputError(
+            f"the store has schema version {max(unknown)}, this Assay knows {max(known)}: upgrade Assay"
+        )
+    missing = sorted(known.keys() - applied)
+    for version in missing:
+        connection.execute("BEGIN")
+        try:
+            connection.execute(known[version])
+            connection.execute("INSERT INTO schema_migrations VALUES (?, now())", [version])
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    return missing
+
+
+def migrations() -> dict[int, str]:
+    """Number -> SQL text of every shipped migration."""
+    folder = resources.files("assay.store") / "migrations"
+    return {
+        int(match[1]): entry.read_text(encoding="utf-8")
+        for entry in folder.iterdir()
+        if (match := _MIGRATION.match(entry.name))
+    }
+
+
+def _holder(message: str) -> str:
+    match = _HOLDER.search(message)
+    return f"{match['program']} (process {match['pid']})" if match else "another process"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _is_storage_failure(error: BaseException) -> bool:
+    import duckdb
+
+    return isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException) or "No space left" in str(error)

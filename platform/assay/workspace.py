@@ -1,0 +1,102 @@
+"""A workspace: one folder that holds a store, its runs and the models they made.
+
+Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs`), the schema (`assay.store`).
+
+    WORKSPACE/
+      assay.toml       marker: format version, creation time
+      assay.duckdb     the store
+      models/NAME/     checkpoints           runs/RUN_ID/   metrics, logs, samples
+      reports/         HTML                  journal/       acknowledged votes on their way into the store
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from assay.errors import BadInputError, NotFoundError
+from assay.store.database import Database
+
+MARKER = "assay.toml"
+FORMAT = 1
+ENVIRONMENT = "ASSAY_WORKSPACE"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """An existing workspace folder. `wait`: seconds to wait for a store that another process holds."""
+
+    root: Path
+    wait: float = 30.0
+
+    @classmethod
+    def create(cls, root: str | Path) -> Workspace:
+        """Make a workspace in a new or empty folder; an existing workspace is opened and left as it is."""
+        folder = Path(root).expanduser().resolve()
+        if (folder / MARKER).exists():
+            return cls.open(folder)
+        if folder.exists() and not folder.is_dir():
+            raise BadInputError("is a file; a workspace is a folder", file=folder)
+        for name in ("models", "runs", "reports", "journal"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        workspace = cls(folder)
+        with workspace.store.unit():
+            pass  # runs the migrations
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        (folder / MARKER).write_text(f'format = {FORMAT}\ncreated = "{created}"\n', encoding="utf-8")
+        return workspace
+
+    @classmethod
+    def open(cls, root: str | Path, *, wait: float = 30.0) -> Workspace:
+        """Raises NotFoundError where there is none, BadInputError for one of an unknown format."""
+        folder = Path(root).expanduser().resolve()
+        marker = folder / MARKER
+        if not marker.is_file():
+            raise NotFoundError(f"no workspace at {folder}; make one with: assay init {root}")
+        try:
+            found = tomllib.loads(marker.read_text(encoding="utf-8")).get("format")
+        except tomllib.TOMLDecodeError as error:
+            raise BadInputError(f"not readable: {error}", file=marker) from error
+        if found != FORMAT:
+            raise BadInputError(f"workspace format {found}, this Assay reads {FORMAT}", file=marker)
+        return cls(folder, wait=wait)
+
+    @classmethod
+    def find(cls, root: str | Path | None = None, *, wait: float = 30.0) -> Workspace:
+        """The named folder, else $ASSAY_WORKSPACE, else the nearest workspace at or above the current folder."""
+        if root is not None:
+            return cls.open(root, wait=wait)
+        if named := os.environ.get(ENVIRONMENT):
+            return cls.open(named, wait=wait)
+        here = Path.cwd()
+        for folder in (here, *here.parents):
+            if (folder / MARKER).is_file():
+                return cls.open(folder, wait=wait)
+        raise NotFoundError(
+            f"no workspace at or above {here}; make one with `assay init`, "
+            f"or name one with --workspace or ${ENVIRONMENT}"
+        )
+
+    @cached_property
+    def store(self) -> Database:
+        return Database(self.root / "assay.duckdb", wait=self.wait)
+
+    @property
+    def models(self) -> Path:
+        return self.root / "models"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def reports(self) -> Path:
+        return self.root / "reports"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"

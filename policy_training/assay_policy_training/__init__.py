@@ -1,0 +1,1 @@
+"""Policy training against served rewards: rollouts, advantages, objectives, the loop, recipes."""

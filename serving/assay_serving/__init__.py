@@ -1,0 +1,1 @@
+"""The one way to score: engines, the HTTP server, its dialects, the client."""

@@ -1,0 +1,9 @@
+"""Sub-commands of the `assay` command that this part brings. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add this part's commands to the application."""
