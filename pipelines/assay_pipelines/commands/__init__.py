@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from assay_pipelines.commands import data
+
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
+    """Add this part's commands to the application, one module per noun."""
+    data.register(app)

@@ -1,0 +1,43 @@
+"""The identities of `assay.ids`, written as DuckDB SQL, so that millions of rows are hashed without leaving SQL.
+
+Covers: expressions for the ids of prompts, responses, comparisons, annotators and judgments. Each function takes
+SQL expressions (column names, literals) and returns an SQL expression. Leaves out: who runs them
+(`assay.store.intake`). A property test keeps them equal to `assay.ids`; change both or neither.
+"""
+
+from __future__ import annotations
+
+from assay.ids import HEX_DIGITS
+
+FIELD, RECORD = "chr(31)", "chr(30)"
+
+
+def digest(text: str) -> str:
+    return f"left(sha256({text}), {HEX_DIGITS})"
+
+
+def prompt_id(messages: str) -> str:
+    """`messages`: a list of STRUCT(role, content). `strlen` counts UTF-8 bytes, as `ids.sized` does."""
+    turn = f"m.role || {FIELD} || strlen(m.content)::VARCHAR || {FIELD} || m.content"
+    return f"'p-' || {digest(f'array_to_string(list_transform({messages}, lambda m: {turn}), {RECORD})')}"
+
+
+def response_id(prompt: str, content: str) -> str:
+    return f"'r-' || {digest(f'{prompt} || {FIELD} || {content}')}"
+
+
+def comparison_id(prompt: str, first: str, second: str) -> str:
+    """Unordered in the two response ids. DuckDB compares VARCHAR by bytes, and ids are ASCII: as Python sorts."""
+    low, high = f"least({first}, {second})", f"greatest({first}, {second})"
+    return f"'c-' || {digest(f'{prompt} || {FIELD} || {low} || {FIELD} || {high}')}"
+
+
+def annotator_id(kind: str, name: str) -> str:
+    return f"'a-' || {digest(f'{kind} || {FIELD} || {name}')}"
+
+
+def judgment_id(comparison: str, annotator: str, answer: str, strength: str, origin: str) -> str:
+    """`strength`: a nullable integer expression."""
+    given = f"coalesce(({strength})::VARCHAR, '')"
+    parts = (comparison, annotator, answer, given, origin)
+    return f"'j-' || {digest(f' || {FIELD} || '.join(parts))}"

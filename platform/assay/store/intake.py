@@ -1,0 +1,193 @@
+"""From one intermediate form of preference pairs to all tables of the store, in SQL.
+
+Covers: `PAIR_SCHEMA`, the Arrow schema that every reader yields whatever its file format; `store_pairs`, the one
+normaliser that hashes, deduplicates and inserts a batch idempotently; `store_rejects`. Leaves out: reading files
+(`assay_pipelines.importers`), judgments that come later (`assay.store.records`).
+
+A row of the intermediate form is one pair. Its sides are `first` and `second`, in the order of the source; `label`
+and the votes refer to that order and are turned into the canonical A/B here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from assay.store import identity
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+#: What `label` and a vote's `label` may say, beside null (the source did not judge this pair).
+LABELS = frozenset({"first", "second", "tie", "both_good", "both_bad", "skip"})
+
+
+@cache
+def pair_schema() -> pa.Schema:
+    """The intermediate form. Every column but those marked may not be null."""
+    import pyarrow as pa
+
+    text, small = pa.string(), pa.int8()
+    vote = pa.struct(
+        [("kind", text), ("voter", text), ("label", text), ("strength", small), ("rationale", text)]
+    )  # kind: an AnnotatorKind; voter: unique within the source
+    return pa.schema(
+        [
+            ("row", pa.int64()),  # 1-based
+            ("messages", pa.list_(pa.struct([("role", text), ("content", text)]))),
+            ("first", text),
+            ("second", text),
+            ("label", text),  # nullable; one of LABELS
+            ("strength", small),  # nullable; 0-3
+            ("rationale", text),  # nullable
+            ("votes", pa.list_(vote)),  # nullable
+            ("source", text),
+            ("record_id", text),
+            ("category", text),  # nullable, as all below
+            ("license", text),
+            ("language", text),
+            ("meta", text),  # JSON
+            ("annotator", text),  # how the source describes who labelled
+        ]
+    )
+
+
+@cache
+def reject_schema() -> pa.Schema:
+    """Rows that cannot be taken: 1-based row, field (nullable), reason for a person, raw text (nullable)."""
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema([("row", pa.int64()), ("field", text), ("reason", text), ("raw", text)])
+
+
+@dataclass
+class IntakeCounts:
+    """Rows that were new to the store; those already there are not counted."""
+
+    prompts: int = 0
+    responses: int = 0
+    comparisons: int = 0
+    origins: int = 0
+    judgments: int = 0
+
+    def __iadd__(self, other: IntakeCounts) -> IntakeCounts:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
+
+_SIDES = f"""
+    SELECT *, {identity.response_id("prompt_id", '"first"')} AS first_id,
+              {identity.response_id("prompt_id", '"second"')} AS second_id
+    FROM (SELECT *, {identity.prompt_id("messages")} AS prompt_id FROM incoming)"""
+
+_STAGE = f"""
+    CREATE OR REPLACE TEMP TABLE intake AS
+    SELECT *, {identity.comparison_id("prompt_id", "first_id", "second_id")} AS comparison_id
+    FROM ({_SIDES})"""
+
+
+def _canonical(label: str) -> str:
+    """first/second to A/B: the lower response id is A."""
+    return (
+        f"CASE {label} WHEN 'first' THEN if(first_id < second_id, 'A', 'B') "
+        f"WHEN 'second' THEN if(first_id < second_id, 'B', 'A') ELSE {label} END"
+    )
+
+
+# The source's own label and the votes of its annotators, one row each, in the order of the file.
+_VOICES = f"""
+    CREATE OR REPLACE TEMP TABLE voices AS
+    WITH said AS (
+        SELECT "row", comparison_id, 'source' AS kind, source AS name, {_canonical("label")} AS answer,
+               strength, rationale, annotator
+        FROM intake WHERE label IS NOT NULL
+        UNION ALL
+        SELECT "row", comparison_id, vote.kind, source || '/' || vote.voter, {_canonical("vote.label")},
+               vote.strength, vote.rationale, NULL
+        FROM (SELECT "row", comparison_id, source, first_id, second_id, unnest(votes) AS vote
+              FROM intake WHERE votes IS NOT NULL)
+    )
+    SELECT *, {identity.judgment_id("comparison_id", "annotator_id", "answer", "strength", "''")} AS judgment_id
+    FROM (SELECT *, {identity.annotator_id("kind", "name")} AS annotator_id FROM said)"""
+
+# Within a batch the first row of the file wins, as between batches: one content, one outcome, however it is cut.
+_INSERTS: dict[str, str] = {
+    "prompts": """
+        INSERT INTO prompts (prompt_id, messages, run_id)
+        SELECT prompt_id, any_value(messages), $run FROM intake GROUP BY prompt_id
+        ON CONFLICT DO NOTHING""",
+    "responses": """
+        INSERT INTO responses (response_id, prompt_id, content, run_id)
+        SELECT id, any_value(prompt_id), any_value(content), $run FROM (
+            SELECT first_id AS id, prompt_id, "first" AS content FROM intake
+            UNION ALL SELECT second_id, prompt_id, "second" FROM intake
+        ) GROUP BY id
+        ON CONFLICT DO NOTHING""",
+    "comparisons": """
+        INSERT INTO comparisons (comparison_id, prompt_id, response_a, response_b, run_id)
+        SELECT comparison_id, any_value(prompt_id), any_value(least(first_id, second_id)),
+               any_value(greatest(first_id, second_id)), $run
+        FROM intake GROUP BY comparison_id
+        ON CONFLICT DO NOTHING""",
+    "origins": """
+        INSERT INTO origins (comparison_id, source, record_id, category, license, language, meta, run_id)
+        SELECT comparison_id, source, record_id, category, license, language, meta, $run FROM intake
+        QUALIFY row_number() OVER (PARTITION BY comparison_id, source, record_id ORDER BY "row") = 1
+        ON CONFLICT DO NOTHING""",
+    "annotators": """
+        INSERT INTO annotators (annotator_id, kind, name, config)
+        SELECT annotator_id, any_value(kind), any_value(name),
+               CASE WHEN count(annotator) > 0 THEN json_object('described_as', arg_min(annotator, "row")) END
+        FROM voices GROUP BY annotator_id
+        ON CONFLICT DO NOTHING""",
+    "judgments": """
+        INSERT INTO judgments (judgment_id, comparison_id, annotator_id, answer, strength, rationale, run_id)
+        SELECT judgment_id, comparison_id, annotator_id, answer, strength, rationale, $run FROM voices
+        QUALIFY row_number() OVER (PARTITION BY judgment_id ORDER BY "row") = 1
+        ON CONFLICT DO NOTHING""",
+}
+
+
+def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> IntakeCounts:
+    """Write one batch of `pair_schema()` into every table it touches, inside the caller's unit of work.
+
+    The same batch a second time writes nothing. Texts must be valid Unicode; the two sides must differ.
+    """
+    counts: dict[str, int] = {}
+    db.register("incoming", batch)
+    try:
+        db.execute(_STAGE)
+    finally:
+        db.unregister("incoming")
+    db.execute(_VOICES)
+    for table, statement in _INSERTS.items():
+        counts[table] = _changed(db, statement, {"run": run_id} if "$run" in statement else None)
+    db.execute("DROP TABLE voices; DROP TABLE intake")
+    counts.pop("annotators")
+    return IntakeCounts(**counts)
+
+
+def store_rejects(db: duckdb.DuckDBPyConnection, rejects: pa.Table | pa.RecordBatch, *, file: str, run_id: str) -> int:
+    """Record rows of `reject_schema()`; one that an earlier run recorded alike is not repeated."""
+    db.register("incoming_rejects", rejects)
+    try:
+        return _changed(
+            db,
+            """INSERT INTO rejects (run_id, file, "row", field, reason, raw)
+               SELECT DISTINCT $run, $file, i."row", i.field, i.reason, i.raw FROM incoming_rejects i
+               WHERE NOT EXISTS (
+                   SELECT 1 FROM rejects r WHERE r.file = $file AND r."row" = i."row" AND r.reason = i.reason
+                   AND r.field IS NOT DISTINCT FROM i.field AND r.raw IS NOT DISTINCT FROM i.raw)""",
+            {"run": run_id, "file": file},
+        )
+    finally:
+        db.unregister("incoming_rejects")
+
+
+def _changed(db: duckdb.DuckDBPyConnection, statement: str, parameters: dict[str, Any] | None) -> int:
+    row = db.execute(statement, parameters).fetchone()
+    return int(row[0]) if row else 0

@@ -1,0 +1,229 @@
+"""Bulk, idempotent insertion of what comes after the import: judgments, decisions, responses, scores.
+
+Covers: Python values in, one SQL statement per table out, inside the caller's unit of work; a value that is already
+there is left alone. Every function returns how many rows were new. Leaves out: preference pairs from files
+(`assay.store.intake`), opening the store (`assay.store.database`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from assay import ids
+from assay.domain import AnnotatorKind, Judgment, Pool, Prompt
+from assay.score import Score, ScoreResult
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What curation concluded of one comparison; becomes the decision in force."""
+
+    comparison_id: str
+    pool: Pool
+    label: Literal["A", "B", "tie"] | None
+    rule: str  #: the rule that decided, e.g. "verifier"
+    reason: str  #: for a person
+    margin: float | None = None
+    iteration: int = 0
+
+
+def insert_annotator(
+    db: duckdb.DuckDBPyConnection, kind: AnnotatorKind, name: str, config: Mapping[str, Any] | None = None
+) -> str:
+    """The annotator's id; the annotator is written down if it is new."""
+    annotator = ids.annotator_id(kind, name)
+    db.execute(
+        "INSERT INTO annotators (annotator_id, kind, name, config) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        [annotator, kind, name, json.dumps(dict(config), default=str) if config is not None else None],
+    )
+    return annotator
+
+
+def insert_judgments(db: duckdb.DuckDBPyConnection, judgments: Iterable[Judgment], run_id: str | None) -> int:
+    """Annotators must be known already (`insert_annotator`)."""
+    names = (
+        "judgment_id",
+        "comparison_id",
+        "annotator_id",
+        "answer",
+        "strength",
+        "confidence",
+        "rationale",
+        "shown_order",
+        "seconds",
+        "origin",
+    )
+    types = ("text", "text", "text", "text", "small", "real", "text", "text", "real", "text")
+    rows = [
+        (
+            j.id,
+            j.comparison_id,
+            j.annotator_id,
+            j.answer,
+            j.strength,
+            j.confidence,
+            j.rationale,
+            j.shown_order,
+            j.seconds,
+            j.origin,
+        )
+        for j in judgments
+    ]
+    columns = ", ".join(names)
+    return _insert(
+        db,
+        rows,
+        names,
+        types,
+        f"""INSERT INTO judgments ({columns}, run_id)
+            SELECT {columns}, $run FROM incoming ON CONFLICT DO NOTHING""",
+        run_id,
+    )
+
+
+def insert_decisions(db: duckdb.DuckDBPyConnection, decisions: Iterable[Decision], run_id: str | None) -> int:
+    """Append decisions in the given order. One that repeats what is already in force is not written again."""
+    names = ("comparison_id", "pool", "label", "margin", "rule", "reason", "iteration")
+    types = ("text", "text", "text", "real", "text", "text", "big")
+    rounds: list[list[tuple[Any, ...]]] = []  # one decision per comparison each, so that positions keep the order
+    seen: dict[str, int] = {}
+    for d in decisions:
+        turn = seen[d.comparison_id] = seen.get(d.comparison_id, -1) + 1
+        if turn == len(rounds):
+            rounds.append([])
+        rounds[turn].append((d.comparison_id, d.pool, d.label, d.margin, d.rule, d.reason, d.iteration))
+    statement = """
+        INSERT INTO decisions (comparison_id, iteration, pool, label, margin, rule, reason, run_id)
+        SELECT i.comparison_id, i.iteration, i.pool, i.label, i.margin, i.rule, i.reason, $run
+        FROM incoming i LEFT JOIN current_decisions d USING (comparison_id)
+        WHERE d.comparison_id IS NULL
+           OR (i.pool, i.iteration, i.rule, i.reason) IS DISTINCT FROM (d.pool, d.iteration, d.rule, d.reason)
+           OR i.label IS DISTINCT FROM d.label OR i.margin IS DISTINCT FROM d.margin"""
+    return sum(_insert(db, rows, names, types, statement, run_id) for rows in rounds)
+
+
+def insert_responses(
+    db: duckdb.DuckDBPyConnection, responses: Sequence[tuple[Prompt, str]], run_id: str | None
+) -> list[str]:
+    """Write prompts and their responses (rollouts, samples); returns the response ids in the given order."""
+    prompts: dict[str, list[dict[str, str]]] = {}
+    answers: dict[str, tuple[str, str]] = {}
+    order: list[str] = []
+    for prompt, content in responses:
+        prompt_id = ids.prompt_id(prompt)
+        response_id = ids.response_id(prompt_id, content)
+        prompts.setdefault(prompt_id, [m.to_dict() for m in prompt])
+        answers.setdefault(response_id, (prompt_id, content))
+        order.append(response_id)
+    _insert(
+        db,
+        list(prompts.items()),
+        ("prompt_id", "messages"),
+        ("text", "messages"),
+        """INSERT INTO prompts (prompt_id, messages, run_id)
+           SELECT prompt_id, messages, $run FROM incoming ON CONFLICT DO NOTHING""",
+        run_id,
+    )
+    _insert(
+        db,
+        [(response_id, *answer) for response_id, answer in answers.items()],
+        ("response_id", "prompt_id", "content"),
+        ("text", "text", "text"),
+        """INSERT INTO responses (response_id, prompt_id, content, run_id)
+           SELECT response_id, prompt_id, content, $run FROM incoming ON CONFLICT DO NOTHING""",
+        run_id,
+    )
+    return order
+
+
+def insert_scores(
+    db: duckdb.DuckDBPyConnection,
+    scores: Iterable[tuple[str, ScoreResult]],
+    *,
+    model: str,
+    version: str,
+    template_hash: str,
+    run_id: str | None,
+) -> int:
+    """Scores by response id. A failure is stored as its reason; a later success takes its place, never the reverse.
+
+    `model`, `version` and `template_hash` are of the model that was asked: a failure does not carry them.
+    """
+    names = (
+        "response_id",
+        "model_version",
+        "template_hash",
+        "principle",
+        "model",
+        "reward",
+        "probability",
+        "uncertainty",
+        "tokens",
+        "truncated",
+        "error",
+    )
+    types = ("text", "text", "text", "text", "text", "real", "real", "real", "big", "flag", "text")
+    rows: dict[tuple[str, str], tuple[Any, ...]] = {}
+    for response_id, result in scores:
+        values: tuple[Any, ...]
+        if isinstance(result, Score):
+            s = result
+            values = (s.reward, s.probability, s.uncertainty, s.tokens, s.truncated, None)
+            principle = s.principle or ""
+        else:
+            values = (None, None, None, None, None, f"{result.code}: {result.message}")
+            principle = ""
+        rows[response_id, principle] = (response_id, version, template_hash, principle, model, *values)
+    columns = ", ".join(names)
+    update = ", ".join(
+        f"{n} = excluded.{n}"
+        for n in ("reward", "probability", "uncertainty", "tokens", "truncated", "error", "run_id")
+    )
+    return _insert(
+        db,
+        list(rows.values()),
+        names,
+        types,
+        f"""INSERT INTO scores ({columns}, run_id) SELECT {columns}, $run FROM incoming
+            ON CONFLICT DO UPDATE SET {update} WHERE scores.reward IS NULL AND excluded.reward IS NOT NULL""",
+        run_id,
+    )
+
+
+def _insert(
+    db: duckdb.DuckDBPyConnection,
+    rows: Sequence[tuple[Any, ...]],
+    names: Sequence[str],
+    types: Sequence[str],
+    statement: str,
+    run_id: str | None,
+) -> int:
+    """Run `statement` over `rows` as the Arrow table `incoming`, which has columns `names` of `types`."""
+    import pyarrow as pa
+
+    if not rows:
+        return 0
+    kinds = {
+        "text": pa.string(),
+        "real": pa.float64(),
+        "small": pa.int8(),
+        "big": pa.int64(),
+        "flag": pa.bool_(),
+        "messages": pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])),
+    }
+    columns = zip(*rows, strict=True)
+    table = pa.table(
+        [pa.array(column, type=kinds[kind]) for column, kind in zip(columns, types, strict=True)], names=list(names)
+    )
+    db.register("incoming", table)
+    try:
+        row = db.execute(statement, {"run": run_id}).fetchone()
+    finally:
+        db.unregister("incoming")
+    return int(row[0]) if row else 0
