@@ -170,7 +170,7 @@ CREATE TABLE embeddings (
 );
 
 CREATE TABLE snapshots (
-    snapshot_id  VARCHAR PRIMARY KEY,        -- 's-' + digest of its items
+    snapshot_id  VARCHAR PRIMARY KEY,        -- 's-' + digest of its name and content hash
     name         VARCHAR NOT NULL UNIQUE,
     content_hash VARCHAR NOT NULL,
     items        BIGINT NOT NULL,

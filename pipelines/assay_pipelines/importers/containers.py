@@ -1,0 +1,210 @@
+"""Files and data sets as streams of records: JSON Lines, CSV, Parquet, and whatever `datasets` can load.
+
+Covers: bounded-memory reading with the 1-based row of every record, a bad row as a `RowError` instead of an
+exception, progress. Leaves out: what a record means (the layouts). A container is iterated from its beginning each
+time `records()` is called.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from assay.errors import BackendError, BadInputError, NotFoundError
+from assay.json_lines import Lines, RowError, decompressed, parse_object
+
+#: 1-based row, the record or why there is none, and the raw bytes where the container has them.
+Record: TypeAlias = tuple[int, "dict[str, Any] | RowError", bytes | None]
+PARQUET_ROWS = 1000
+
+
+class Container(Protocol):
+    """`size` and `position()` are in `unit`, for a progress bar; `size` None: not known."""
+
+    description: str
+    name: str
+    size: int | None
+    unit: str
+
+    def position(self) -> int: ...
+    def records(self) -> Iterator[Record]: ...
+    def columns(self) -> list[str] | None:
+        """The columns, where the container knows them beforehand."""
+
+
+class JsonLines:
+    unit = "kB"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name, self.description = path, path.name, "JSON Lines"
+        self._lines = Lines(path)
+        self.size: int | None = self._lines.size // 1024
+
+    def position(self) -> int:
+        return self._lines.position // 1024
+
+    def columns(self) -> list[str] | None:
+        return None
+
+    def records(self) -> Iterator[Record]:
+        self._lines = Lines(self.path)
+        for row, line in self._lines:
+            if row == 1 and line.startswith(b"["):
+                raise BadInputError(
+                    "a JSON array, not JSON Lines; convert it: jq -c '.[]' FILE > FILE.jsonl", file=self.path
+                )
+            try:
+                yield row, parse_object(line), line
+            except RowError as error:
+                yield row, error, line
+
+
+class Csv:
+    """CSV with a header (tabs for .tsv). Rows count records after the header, not lines."""
+
+    unit = "kB"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name, self.description = path, path.name, "CSV"
+        self._lines = Lines(path)  # opens the file, and so complains early
+        self.size: int | None = self._lines.size // 1024
+        self._raw: Any = None
+        self._delimiter = "\t" if ".tsv" in path.suffixes else ","
+        csv.field_size_limit(sys.maxsize)
+
+    def position(self) -> int:
+        return self._raw.tell() // 1024 if self._raw is not None and not self._raw.closed else 0
+
+    def columns(self) -> list[str] | None:
+        with self.path.open("rb") as raw:
+            return list(self._reader(raw).fieldnames or [])
+
+    def _reader(self, raw: Any) -> csv.DictReader[str]:
+        # surrogateescape: bytes that are no UTF-8 become lone surrogates, which the layouts reject row by row
+        text = io.TextIOWrapper(decompressed(raw), encoding="utf-8-sig", errors="surrogateescape", newline="")
+        return csv.DictReader(text, delimiter=self._delimiter, restkey="")
+
+    def records(self) -> Iterator[Record]:
+        with self.path.open("rb") as self._raw:
+            reader = iter(self._reader(self._raw))
+            row = 0
+            while True:
+                row += 1
+                try:
+                    record = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    yield row, RowError(f"broken CSV ({error})"), None
+                    continue
+                except (EOFError, OSError) as error:
+                    raise BadInputError(f"the file is damaged after row {row - 1} ({error})", file=self.path) from error
+                if "" in record and isinstance(record[""], list):
+                    yield row, RowError("more fields than the header"), json.dumps(record).encode()
+                else:
+                    yield row, record, None
+
+
+class Parquet:
+    unit = "rows"
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path, self.name, self.description = path, path.name, "Parquet"
+        self._at = 0
+        try:
+            self._file = pq.ParquetFile(path)
+        except FileNotFoundError as error:
+            raise BadInputError("no such file", file=path) from error
+        except (OSError, pa.ArrowException) as error:
+            raise BadInputError(f"not a Parquet file ({str(error).splitlines()[0]})", file=path) from error
+        self.size: int | None = self._file.metadata.num_rows
+
+    def position(self) -> int:
+        return self._at
+
+    def columns(self) -> list[str] | None:
+        return list(self._file.schema_arrow.names)
+
+    def records(self) -> Iterator[Record]:
+        import pyarrow as pa
+
+        self._at = 0
+        try:
+            for batch in self._file.iter_batches(batch_size=PARQUET_ROWS):
+                yield from self._batch(batch)
+        except (OSError, pa.ArrowException) as error:
+            raise BadInputError(f"the file is damaged after row {self._at} ({error})", file=self.path) from error
+
+    def _batch(self, batch: Any) -> Iterator[Record]:
+        for index in range(batch.num_rows):
+            self._at += 1
+            try:
+                yield self._at, batch.slice(index, 1).to_pylist()[0], None
+            except UnicodeDecodeError:
+                yield self._at, RowError("invalid UTF-8"), None
+
+
+class HubDataset:
+    """`hf:NAME`: a data set of the Hub or a local folder (also one that `save_to_disk` wrote), read as a stream."""
+
+    unit = "rows"
+    size: int | None = None
+
+    def __init__(self, name: str, *, subset: str | None = None, split: str = "train") -> None:
+        self.name, self._subset, self._split = name, subset, split
+        self.description = f"data set {name} (split {split})"
+        self._at = 0
+        self._data = self._load()
+
+    def position(self) -> int:
+        return self._at
+
+    def columns(self) -> list[str] | None:
+        names = self._data.column_names
+        return list(names) if names else None
+
+    def records(self) -> Iterator[Record]:
+        self._at = 0
+        rows = iter(self._data)
+        while True:
+            try:
+                record = next(rows)
+            except StopIteration:
+                return
+            except Exception as error:  # `datasets` raises errors of many libraries here
+                raise BackendError(f"hf:{self.name} broke off after row {self._at}: {_line(error)}") from error
+            self._at += 1
+            yield self._at, record, None
+
+    def _load(self) -> Any:
+        import datasets
+
+        folder = Path(self.name).expanduser()
+        try:
+            if folder.is_dir() and ((folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()):
+                loaded = datasets.load_from_disk(str(folder))
+                if not isinstance(loaded, datasets.DatasetDict):
+                    return loaded
+                if self._split not in loaded:
+                    raise NotFoundError(f"hf:{self.name} has no split {self._split!r}; it has {', '.join(loaded)}")
+                return loaded[self._split]
+            return datasets.load_dataset(self.name, self._subset, split=self._split, streaming=True)
+        except NotFoundError:
+            raise
+        except Exception as error:  # `datasets` raises errors of many libraries here
+            raise BackendError(
+                f"cannot load hf:{self.name}: {_line(error)} (it needs the network, or a local folder)"
+            ) from error
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,74 @@
+"""Small columns that several layouts share: optional texts, labels, strengths, and what goes to the metadata.
+
+Covers: reading them from a record of unknown origin with one clear reason when they are wrong. Leaves out: prompts
+and responses (`assay.conversation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.conversation import check_unicode
+from assay.json_lines import RowError
+
+META_CHARACTERS = 1000  #: longer texts in unknown columns are copies of the conversation: left in the file
+
+_LABELS: dict[str, str] = {
+    **dict.fromkeys(("a", "first", "1", "model_a", "response_a", "left", "chosen"), "first"),
+    **dict.fromkeys(("b", "second", "2", "model_b", "response_b", "right", "rejected"), "second"),
+    **dict.fromkeys(("tie", "equal", "same", "0"), "tie"),
+    **dict.fromkeys(("both_good", "tie (bothgood)"), "both_good"),
+    **dict.fromkeys(("both_bad", "bothbad", "tie (bothbad)"), "both_bad"),
+    "skip": "skip",
+}
+
+
+def optional_text(record: Mapping[str, Any], name: str) -> str | None:
+    """A column as text; null, absent and empty are None, numbers are written out. Raises RowError."""
+    value = record.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, dict | list):
+        raise RowError("wrong type: not a single value", field=name)
+    text = str(value)
+    check_unicode(text, name)
+    return text
+
+
+def label_of(value: object, field: str) -> str | None:
+    """A label in any common spelling, relative to the order of the record; None where there is none.
+
+    Numbers follow the commonest convention: 1 = first, 2 = second, 0 = tie.
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    label = None if isinstance(value, bool) else _LABELS.get(str(value).strip().lower())
+    if label is None:
+        raise RowError("not a label (A, B, 1, 2, tie, both_good, both_bad, skip)", field=field)
+    return label
+
+
+def strength_of(value: object) -> int | None:
+    """A whole number 0-3, else None (the caller keeps it as metadata)."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return int(number) if number in (0.0, 1.0, 2.0, 3.0) else None
+
+
+def leftover_meta(record: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """Columns nobody asked for, if they are single values; messages and long texts stay in the file."""
+    return {
+        name: value
+        for name, value in record.items()
+        if name not in known
+        and value is not None
+        and not isinstance(value, dict | list | bytes)
+        and not (isinstance(value, str) and (not value or len(value) > META_CHARACTERS))
+    }

@@ -1,0 +1,59 @@
+"""Anthropic's HH-RLHF text: two whole dialogues, `\\n\\nHuman: ...\\n\\nAssistant: ...`, alike up to the last turn.
+
+Covers: a record's `chosen` and `rejected` to a prompt and two responses (the last assistant turns). Leaves out:
+the containers they come in. Turns are stripped of the white space around them, as every reader of this set does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from assay.conversation import DIVERGED, Turns, text_of
+from assay.json_lines import RowError
+from assay_pipelines.importers.fields import leftover_meta, optional_text
+from assay_pipelines.importers.rows import PairRow
+
+_TURN = re.compile(r"(?:^|\n\n)(Human|Assistant):")
+_ROLES = {"Human": "user", "Assistant": "assistant"}
+_KNOWN = frozenset({"chosen", "rejected", "id", "category"})
+
+
+def looks_like_hh(record: Mapping[str, Any]) -> bool:
+    sides = (record.get("chosen"), record.get("rejected"))
+    return all(isinstance(side, str) and side.lstrip().startswith("Human:") for side in sides)
+
+
+def parse_hh(record: Mapping[str, Any]) -> list[PairRow | RowError]:
+    """Raises RowError for a row that is no pair."""
+    left = _turns(text_of(record.get("chosen"), "chosen"), "chosen")
+    right = _turns(text_of(record.get("rejected"), "rejected"), "rejected")
+    if left == right:
+        raise RowError("the two sides are identical")
+    if left[:-1] != right[:-1]:
+        raise RowError(DIVERGED, field="rejected")
+    if len(left) == 1:
+        raise RowError("no turn before the response", field="chosen")
+    pair = PairRow(
+        left[:-1],
+        left[-1]["content"],
+        right[-1]["content"],
+        "first",
+        record_id=optional_text(record, "id"),
+        category=optional_text(record, "category"),
+        meta=leftover_meta(record, _KNOWN),
+    )
+    return [pair.check()]
+
+
+def _turns(text: str, field: str) -> Turns:
+    before, *pieces = _TURN.split(text)
+    if before.strip() or not pieces:
+        raise RowError("not in Human/Assistant form", field=field)
+    turns = [
+        {"role": _ROLES[who], "content": said.strip()} for who, said in zip(pieces[::2], pieces[1::2], strict=True)
+    ]
+    if turns[-1]["role"] != "assistant":
+        raise RowError("the last turn is not the assistant's", field=field)
+    return turns

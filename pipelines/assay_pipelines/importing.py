@@ -1,0 +1,76 @@
+"""Importing: a source's batches into the store, one short unit of work each, under one run.
+
+Covers: streaming, resuming (an import that was killed is simply run again: what is there already stays and is
+counted as known), the report with counts per reason. Leaves out: formats (`assay_pipelines.importers`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from assay.errors import BadInputError
+from assay.progress import Advance, silent
+from assay.runs import start_run
+from assay.store.intake import IntakeCounts, store_pairs, store_rejects
+from assay.workspace import Workspace
+from assay_pipelines.importers.formats import ImportConfig, Source, open_source
+
+
+@dataclass
+class ImportReport:
+    """What an import read and what of it was new. `pairs` = new comparisons + those the store had already."""
+
+    run_id: str
+    file: str
+    recognised: str
+    rows: int = 0
+    pairs: int = 0
+    new: IntakeCounts = field(default_factory=IntakeCounts)
+    rejected: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def open_import(workspace: Workspace, config: ImportConfig) -> Source:
+    """The source, its format settled, before any run is recorded. Raises BadInputError."""
+    return open_source(config, spill=workspace.root / "assay.duckdb.spill")
+
+
+def run_import(workspace: Workspace, source: Source, *, advance: Advance = silent) -> ImportReport:
+    """Import everything the source yields. `advance` is called in the container's unit.
+
+    Raises BadInputError if not one row could be taken; its rejects are recorded all the same.
+    """
+    reasons: Counter[str] = Counter()
+    file = _full_name(source)
+    with start_run(workspace, "import", asdict(source.config), inputs={file: "file"}) as run:
+        report = ImportReport(run.id, source.config.path, source.recognised)
+        at = 0
+        for batch in source.batches():
+            with workspace.store.unit() as db:
+                if batch.pairs.num_rows:
+                    report.new += store_pairs(db, batch.pairs, run.id)
+                if batch.rejects.num_rows:
+                    store_rejects(db, batch.rejects, file=file, run_id=run.id)
+            report.rows += batch.rows
+            report.pairs += batch.pairs.num_rows
+            for reject in batch.rejects.select(["field", "reason"]).to_pylist():
+                reasons[f"{reject['field']}: {reject['reason']}" if reject["field"] else reject["reason"]] += 1
+            advance(source.container.position() - at)
+            at = source.container.position()
+        report.rejected = dict(reasons.most_common())
+        run.metrics.update(report.to_dict())
+        if not report.pairs:
+            worst, times = reasons.most_common(1)[0] if reasons else ("nothing to import", 0)
+            raise BadInputError(f"no row could be imported: {times} of {report.rows} because of {worst!r}", file=file)
+    return report
+
+
+def _full_name(source: Source) -> str:
+    from pathlib import Path
+
+    path = Path(source.config.path).expanduser()
+    return str(path.resolve()) if path.exists() else source.config.path
