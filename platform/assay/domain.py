@@ -89,9 +89,7 @@ class Comparison:
     @property
     def id(self) -> str:
         pid = self.prompt_id
-        return ids.comparison_id(
-            pid, ids.response_id(pid, self.response_a), ids.response_id(pid, self.response_b)
-        )
+        return ids.comparison_id(pid, ids.response_id(pid, self.response_a), ids.response_id(pid, self.response_b))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +108,7 @@ class Judgment:
 
     @property
     def id(self) -> str:
-        return ids.judgment_id(
-            self.comparison_id, self.annotator_id, self.answer, self.strength, self.origin
-        )
+        return ids.judgment_id(self.comparison_id, self.annotator_id, self.answer, self.strength, self.origin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,6 @@ ScoreResult: TypeAlias = Score | ScoreFailure
 def score_from_dict(payload: dict[str, Any]) -> ScoreResult:
     """Inverse of `to_dict`. Unknown fields are ignored, so that a newer server can answer an older client."""
     if (error := payload.get("error")) is not None:
-        return ScoreFailure(
-            code=str(error["code"]), message=str(error["message"]), model=error.get("model")
-        )
+        return ScoreFailure(code=str(error["code"]), message=str(error["message"]), model=error.get("model"))
     known = {name: payload[name] for name in Score.__dataclass_fields__ if name in payload}
     return Score(**known)

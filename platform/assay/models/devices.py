@@ -1,0 +1,50 @@
+"""Which device and number format to use, decided in one place and recorded with every run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.errors import BadInputError
+
+if TYPE_CHECKING:
+    import torch
+
+FORMATS = ("auto", "float32", "bfloat16", "float16")
+
+
+def pick_device(want: str = "auto") -> torch.device:
+    """`auto`: CUDA, else Apple's MPS, else the CPU. Raises BadInputError for a device that is not there."""
+    import torch
+
+    if want == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(want)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInputError(f"device {want!r} is not available here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def has_fast_bfloat16(device: torch.device) -> bool:
+    """True where bfloat16 matrix products run in hardware, so that they are faster and not slower."""
+    import torch
+
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return False
+
+
+def pick_dtype(device: torch.device, want: str = "auto") -> torch.dtype:
+    """`auto`: bfloat16 where it is fast, else float32."""
+    import torch
+
+    if want not in FORMATS:
+        raise BadInputError(f"unknown number format {want!r}; one of {', '.join(FORMATS)}", field="dtype")
+    if want == "auto":
+        return torch.bfloat16 if has_fast_bfloat16(device) else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[want]

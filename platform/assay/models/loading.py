@@ -1,0 +1,162 @@
+"""Naming and loading models: a folder, a hub id, or one of ours (`smollm2`, `tiny`).
+
+Covers: tokenizers with a pad token of their own, causal language models, scalar reward models whose head is kept
+or is new by explicit wish and never by accident. Remote code is never run. Leaves out: rendering, devices.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import BackendError, BadInputError, NotFoundError
+from assay.models import embedded, tiny
+from assay.models.quiet import quiet_transformers
+from assay.models.spec import RewardModelSpec, weights_digest
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+OWN_PAD = "<|pad|>"
+
+
+def resolve_model(name: str) -> str:
+    """What to give transformers for `name`: a folder or a hub id. Raises NotFoundError for neither."""
+    if name == embedded.NAME:
+        return str(embedded.embedded_model())
+    if name == tiny.NAME:
+        return str(tiny.tiny_model())
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise NotFoundError(f"{path} holds no model: config.json is missing")
+        return str(path.resolve())
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return name  # a hub id; loading says whether it exists
+    raise NotFoundError(f"no model {name!r}: not a folder, not a hub id (owner/name), not one of smollm2, tiny")
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, with a pad token that is not its end token.
+
+    Where pad = eos, a stock sequence classifier takes the wrong token as the last; a special token the template
+    never uses becomes the pad token, else a new one (then `len(tokenizer)` may exceed the model's embeddings,
+    and the loaders below grow them).
+    """
+    from transformers import AutoTokenizer
+
+    source = resolve_model(name)
+    tokenizer = _load(AutoTokenizer.from_pretrained, source, name)
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
+        template = str(tokenizer.chat_template or "")
+        spare = [
+            token
+            for token in tokenizer.all_special_tokens
+            if token not in template and token not in (tokenizer.eos_token, tokenizer.bos_token)
+        ]
+        if spare:
+            tokenizer.pad_token = spare[0]
+        else:
+            tokenizer.add_special_tokens({"pad_token": OWN_PAD})
+    return tokenizer  # type: ignore[no-any-return]
+
+
+def load_causal_lm(
+    name: str, tokenizer: PreTrainedTokenizerBase, *, dtype: torch.dtype, device: torch.device
+) -> PreTrainedModel:
+    """A language model in eval mode."""
+    from transformers import AutoModelForCausalLM
+
+    model = _load(AutoModelForCausalLM.from_pretrained, resolve_model(name), name, dtype=dtype)
+    return _fit(model, tokenizer, device)
+
+
+def load_scalar_model(
+    name: str,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    new_head: bool = False,
+    seed: int = 0,
+) -> PreTrainedModel:
+    """A sequence classifier with one label, in eval mode.
+
+    `new_head=True` puts a fresh head (drawn from `seed`) on a language model; on a checkpoint that already has a
+    scalar head that is refused, as is loading one without a head when `new_head=False`: a silently random head
+    is the field's most repeated defect. Raises BadInputError for both.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    source = resolve_model(name)
+    config = _load(AutoConfig.from_pretrained, source, name)
+    has_head = any("SequenceClassification" in kind for kind in (config.architectures or []))
+    if has_head and new_head:
+        raise BadInputError(f"{name} already is a reward model; continue from it with its own head, or name its base")
+    if not has_head and not new_head:
+        raise BadInputError(f"{name} is a language model without a reward head; train one with: assay train bt")
+    if has_head and config.num_labels != 1:
+        raise BadInputError(f"{name} has {config.num_labels} labels; a scalar reward model has one")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model, info = _load(
+            AutoModelForSequenceClassification.from_pretrained,
+            source,
+            name,
+            dtype=dtype,
+            num_labels=1,
+            output_loading_info=True,
+        )
+    missing = set(info["missing_keys"])
+    if has_head and missing:
+        raise BadInputError(f"{name} lacks weights: {', '.join(sorted(missing)[:3])}")
+    # Serving engines answer sigmoid(logit) for one label unless the config says regression.
+    model.config.problem_type = "regression"
+    return _fit(model, tokenizer, device)
+
+
+def spec_of(name: str, *, template_hash: str, max_length: int | None = None) -> RewardModelSpec:
+    """The checkpoint's spec; for one from elsewhere, a spec made from its config (uncalibrated, parity unchecked)."""
+    from transformers import AutoConfig
+
+    source = resolve_model(name)
+    folder = Path(source)
+    if folder.is_dir() and (spec := RewardModelSpec.read(folder)) is not None:
+        return spec
+    config = _load(AutoConfig.from_pretrained, source, name)
+    limit = int(getattr(config, "max_position_embeddings", 0) or 4096)
+    version = weights_digest(folder) if folder.is_dir() else str(getattr(config, "_commit_hash", None) or "unknown")
+    return RewardModelSpec(
+        kind="scalar",
+        base=name,
+        template_hash=template_hash,
+        trained_length=min(limit, max_length or limit),
+        version=version,
+    )
+
+
+def _fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> PreTrainedModel:
+    """Agree with the tokenizer on the pad token and the vocabulary; move; eval mode."""
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer))
+    model.config.pad_token_id = tokenizer.pad_token_id
+    if getattr(model, "generation_config", None) is not None:
+        model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.eval()
+    return model.to(device)  # type: ignore[no-any-return]
+
+
+def _load(loader: Any, source: str, name: str, **options: Any) -> Any:
+    """Call a from_pretrained quietly; turn its many errors into one line."""
+    try:
+        with quiet_transformers():
+            return loader(source, trust_remote_code=False, **options)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if Path(source).is_dir():
+            raise BackendError(f"cannot load {name}: {line}") from error
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        raise NotFoundError(f"cannot get {name} from the model hub{offline}: {line}") from error

@@ -1,0 +1,167 @@
+"""The one renderer of chat templates: training, evaluation and serving turn conversations into tokens here.
+
+Covers, each with a test: no double BOS and no missing BOS; templates that print today's date are given a fixed
+one; a conversation too long loses its oldest turns, never the end of the response; special-token strings inside
+user text stay text; the position where the response starts comes from the rendered text, not from token
+differences; an identity (`template_hash`) of all that shapes the tokens. Leaves out: padding (the batch's
+matter; every model here pools by mask, so neither padding side nor the pad token can change a score).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from assay.domain import Message, Prompt
+from assay.errors import BadInputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+RENDERER_VERSION = "1"
+#: What date-printing templates see. Any fixed day will do; a moving one would make scores depend on the date.
+FIXED_DATE = datetime(2024, 7, 26)
+#: For tokenizers that bring no chat template.
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}Assistant: {% endif %}"
+)
+_ZERO_WIDTH_SPACE = "\u200b"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Token ids of one conversation. `ids[response_start:]` are the response (and the template's end of turn)."""
+
+    ids: tuple[int, ...]
+    response_start: int
+    truncated: bool = False  #: older turns or the start of the prompt were dropped to fit
+    response_cut: bool = False  #: not even the response fits: a score of this would judge a fragment
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Renderer:
+    """Turns prompts and responses into token ids for one tokenizer.
+
+    `max_length`: tokens; longer conversations are cut as the module says.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_length: int) -> None:
+        if max_length < 1:
+            raise BadInputError(f"must be positive, not {max_length}", field="max_length")
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        own = tokenizer.chat_template
+        if isinstance(own, dict):  # several named templates
+            own = own.get("default")
+        self.template: str = own or PLAIN_TEMPLATE
+        specials = sorted(
+            {token for token in map(str, tokenizer.all_special_tokens) if len(token) > 2}, key=len, reverse=True
+        )
+        self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
+        probe = self._tokenize(self.render((Message("user", "probe"),), "probe"))[0]
+        bos = tokenizer.bos_token_id
+        # A template may bring BOS itself; a tokenizer that would add it must see it exactly once.
+        wants_bos = bos is not None and tokenizer("probe").input_ids[:1] == [bos]
+        self._prepend: tuple[int, ...] = (bos,) if wants_bos and bos is not None and probe[:1] != [bos] else ()
+        if bos is not None and [*self._prepend, *probe][:2] == [bos, bos]:
+            raise BadInputError(f"the chat template of {tokenizer.name_or_path} starts with BOS twice")
+
+    @property
+    def template_hash(self) -> str:
+        """Identity of the tokens this renderer makes: template, special tokens, BOS rule, rules of this module."""
+        parts = (
+            RENDERER_VERSION,
+            self.template,
+            str(self.tokenizer.bos_token),
+            str(self.tokenizer.eos_token),
+            str(self._prepend),
+            FIXED_DATE.isoformat(),
+        )
+        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
+
+    def render(self, prompt: Sequence[Message], response: str | None = None) -> str:
+        """The conversation as text. Without a response it ends where the assistant is to go on.
+
+        Raises BadInputError where the template refuses the conversation (a role it lacks, wrong order of turns).
+        """
+        messages = [{"role": m.role, "content": self._plain(m.content)} for m in prompt]
+        if response is not None:
+            messages.append({"role": "assistant", "content": self._plain(response)})
+        if not messages:
+            raise BadInputError("a conversation needs at least one message", field="prompt")
+        try:
+            text: Any = self.tokenizer.apply_chat_template(
+                messages,
+                chat_template=self.template,
+                tokenize=False,
+                add_generation_prompt=response is None,
+                date_string=FIXED_DATE.strftime("%d %b %Y"),
+                strftime_now=FIXED_DATE.strftime,
+            )
+        except jinja2.TemplateError as error:
+            raise BadInputError(f"the chat template refuses this conversation: {error}", field="prompt") from error
+        return str(text)
+
+    def encode(self, prompt: Prompt, response: str | None = None) -> Encoded:
+        """Token ids of the conversation, cut to `max_length`. Raises BadInputError as `render` does."""
+        kept, dropped = list(prompt), False
+        ids, start = self._encode_whole(kept, response)
+        while len(ids) > self.max_length and (oldest := _oldest_droppable(kept)) is not None:
+            kept = kept[: oldest[0]] + kept[oldest[1] :]
+            dropped = True
+            ids, start = self._encode_whole(kept, response)
+        excess = len(ids) - self.max_length
+        if excess <= 0:
+            return Encoded(tuple(ids), start, truncated=dropped)
+        return Encoded(
+            tuple(ids[excess:]),
+            max(0, start - excess),
+            truncated=True,
+            response_cut=response is not None and excess > start,
+        )
+
+    def _encode_whole(self, prompt: Sequence[Message], response: str | None) -> tuple[list[int], int]:
+        text = self.render(prompt, response)
+        ids, offsets = self._tokenize(text)
+        ids = [*self._prepend, *ids]
+        if response is None:
+            return ids, len(ids)
+        before = self.render(prompt)
+        # Some templates render a past assistant turn unlike the one to come: then where the two texts part.
+        boundary = next(
+            (i for i, (x, y) in enumerate(zip(before, text, strict=False)) if x != y), min(len(before), len(text))
+        )
+        if offsets is None:
+            start = len(self._tokenize(text[:boundary])[0])
+        else:
+            start = next((i for i, (_, end) in enumerate(offsets) if end > boundary), len(offsets))
+        return ids, start + len(self._prepend)
+
+    def _tokenize(self, text: str) -> tuple[list[int], list[tuple[int, int]] | None]:
+        fast = bool(self.tokenizer.is_fast)
+        encoding = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
+        return list(encoding["input_ids"]), encoding["offset_mapping"] if fast else None
+
+    def _plain(self, content: str) -> str:
+        """User text must not open or close turns: break up strings that would become special tokens."""
+        if self._special is None:
+            return content
+        return self._special.sub(lambda match: match[0][0] + _ZERO_WIDTH_SPACE + match[0][1:], content)
+
+
+def _oldest_droppable(messages: Sequence[Message]) -> tuple[int, int] | None:
+    """Range of the oldest exchange after a leading system turn, while a later user turn remains; else None."""
+    first = 1 if messages and messages[0].role == "system" else 0
+    for index in range(first + 1, len(messages)):
+        if messages[index].role == "user":
+            return first, index
+    return None

@@ -1,0 +1,103 @@
+"""The one description of a reward model: `assay.json` in the checkpoint's folder.
+
+Covers: kind, base, template identity, trained length, principle support, calibration, where it came from.
+Leaves out: the weights, which are a stock transformers checkpoint that any engine loads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from assay.errors import BadInputError
+
+FILE = "assay.json"
+FORMAT = 1
+Kind = Literal["scalar", "principle", "generative"]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Turns rewards into probabilities: P(first beats second) = sigmoid((r1 - r2) / temperature).
+
+    `reference`: mean reward of typical responses on the calibration set; a single response's probability is that
+    of beating such a response.
+    """
+
+    temperature: float
+    reference: float
+    fitted_on: str
+    pairs: int
+
+    def __post_init__(self) -> None:
+        if not (self.temperature > 0 and math.isfinite(self.temperature) and math.isfinite(self.reference)):
+            raise BadInputError("calibration needs a finite reference and a positive temperature")
+
+    def probability(self, reward: float) -> float:
+        """P(a response with this reward beats a typical one), 0 to 1."""
+        return _sigmoid((reward - self.reference) / self.temperature)
+
+    def pair_probability(self, first: float, second: float) -> float:
+        """P(first beats second), 0 to 1."""
+        return _sigmoid((first - second) / self.temperature)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardModelSpec:
+    """What a checkpoint is and how its scores are to be read."""
+
+    kind: Kind
+    base: str
+    template_hash: str
+    trained_length: int  #: tokens; scoring cuts conversations here
+    version: str  #: digest of weights, config and tokenizer (`weights_digest`)
+    principles: bool = False
+    calibration: Calibration | None = None
+    snapshot: str | None = None
+    run_id: str | None = None
+    parity: str = "unchecked"  #: "passed" after save -> reload gave the same scores, "failed: ..." otherwise
+
+    def write(self, folder: Path) -> None:
+        """Write `assay.json` into the checkpoint's folder, atomically."""
+        scratch = folder / (FILE + ".tmp")
+        scratch.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n", encoding="utf-8")
+        scratch.replace(folder / FILE)
+
+    @classmethod
+    def read(cls, folder: Path) -> RewardModelSpec | None:
+        """The folder's spec, None where it has none (a checkpoint from elsewhere). Raises BadInputError if broken."""
+        path = folder / FILE
+        if not path.is_file():
+            return None
+        try:
+            payload: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if (found := payload.pop("format", None)) != FORMAT:
+                raise BadInputError(f"spec format {found}, this Assay reads {FORMAT}", file=path)
+            calibration = payload.pop("calibration", None)
+            return cls(**payload, calibration=Calibration(**calibration) if calibration else None)
+        except (ValueError, TypeError) as error:
+            raise BadInputError(f"not a reward-model spec: {error}", file=path) from error
+
+    def calibrated(self, calibration: Calibration) -> RewardModelSpec:
+        return replace(self, calibration=calibration)
+
+
+def weights_digest(folder: Path) -> str:
+    """Content hash of a checkpoint: every file but the spec, so that calibrating does not change the version."""
+    hasher = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith(FILE)):
+        hasher.update(path.name.encode() + b"\0")
+        with path.open("rb") as stream:
+            hasher.update(hashlib.file_digest(stream, "sha256").digest())
+    return hasher.hexdigest()[:16]
+
+
+def _sigmoid(x: float) -> float:
+    if x >= 0:
+        return 1.0 / (1.0 + math.exp(-x))
+    e = math.exp(x)
+    return e / (1.0 + e)
