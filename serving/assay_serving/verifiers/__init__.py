@@ -1,0 +1,48 @@
+"""Constraints on a response that a program can decide, and the verdicts on them.
+
+Covers: seventeen kinds of constraints with their wording, check and JSON form, which of them can stand together,
+and the verification of a response. Pure Python, no model. Leaves out: prompts built from them
+(`assay_policy_training.prompts`) and judgments or rewards made of verdicts.
+"""
+
+from __future__ import annotations
+
+from assay_serving.verifiers.catalogue import CONSTRAINT_TYPES, KINDS, constraint_from_dict
+from assay_serving.verifiers.characters import AllLowercase, AllUppercase, ContainsNumber, NoCommas
+from assay_serving.verifiers.compatibility import compatible, conflict
+from assay_serving.verifiers.constraint import Constraint
+from assay_serving.verifiers.ends import EndsWith, Quoted, StartsWith
+from assay_serving.verifiers.language import AnswerLanguage
+from assay_serving.verifiers.layout import BulletCount, JsonObject, NumberedList
+from assay_serving.verifiers.length import MaxWords, MinWords, ParagraphCount, SentenceCount
+from assay_serving.verifiers.verdict import Verdict, Verification, verify
+from assay_serving.verifiers.vocabulary import ForbiddenWords, RequiredWords
+
+__all__ = [
+    "CONSTRAINT_TYPES",
+    "KINDS",
+    "AllLowercase",
+    "AllUppercase",
+    "AnswerLanguage",
+    "BulletCount",
+    "Constraint",
+    "ContainsNumber",
+    "EndsWith",
+    "ForbiddenWords",
+    "JsonObject",
+    "MaxWords",
+    "MinWords",
+    "NoCommas",
+    "NumberedList",
+    "ParagraphCount",
+    "Quoted",
+    "RequiredWords",
+    "SentenceCount",
+    "StartsWith",
+    "Verdict",
+    "Verification",
+    "compatible",
+    "conflict",
+    "constraint_from_dict",
+    "verify",
+]

@@ -1,0 +1,111 @@
+"""Constraints on single characters: case, commas, digits.
+
+Leaves out: what words they make up (`vocabulary`) and which alphabet they come from (`language`).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from typing import ClassVar
+
+from assay_serving.verifiers.constraint import Constraint, counted, require_count
+from assay_serving.verifiers.segmentation import words
+from assay_serving.verifiers.verdict import Verdict
+
+COMMAS = ",，、،﹐﹑､"  # also the ideographic, Arabic and narrow forms
+
+
+def _first_with_category(text: str, categories: tuple[str, ...]) -> str | None:
+    return next((character for character in text if unicodedata.category(character) in categories), None)
+
+
+@dataclass(frozen=True)
+class AllLowercase(Constraint):
+    """No capital letter, and at least one small one: digits or Chinese alone do not satisfy it."""
+
+    kind: ClassVar[str] = "all_lowercase"
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            "Write everything in lowercase letters.",
+            "Use only lowercase letters, with no capital letters at all.",
+            "Your whole answer must be in lowercase.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        if (capital := _first_with_category(response, ("Lu", "Lt"))) is not None:
+            return Verdict(False, f"capital letter {capital!r}")
+        if _first_with_category(response, ("Ll",)) is None:
+            return Verdict(False, "no letter that has a lower case")
+        return Verdict(True, "no capital letters")
+
+
+@dataclass(frozen=True)
+class AllUppercase(Constraint):
+    """No small letter, and at least one capital one."""
+
+    kind: ClassVar[str] = "all_uppercase"
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            "WRITE EVERYTHING IN CAPITAL LETTERS.",
+            "Use only uppercase letters, with no lowercase letters at all.",
+            "Your whole answer must be in ALL CAPS.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        if (small := _first_with_category(response, ("Ll", "Lt"))) is not None:
+            return Verdict(False, f"lowercase letter {small!r}")
+        if _first_with_category(response, ("Lu",)) is None:
+            return Verdict(False, "no letter that has an upper case")
+        return Verdict(True, "no lowercase letters")
+
+
+@dataclass(frozen=True)
+class NoCommas(Constraint):
+    """No comma of any script. A comma inside a number ("1,000") is a comma too."""
+
+    kind: ClassVar[str] = "no_commas"
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            "Do not use any commas.",
+            "Avoid commas in your answer.",
+            "Your answer must not contain a comma.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        number = sum(response.count(comma) for comma in COMMAS)
+        return Verdict(number == 0, counted(number, "comma") if number else "no commas")
+
+
+@dataclass(frozen=True)
+class ContainsNumber(Constraint):
+    """At least `minimum` numbers written with digits of any script; "seven" does not count, "3rd" does.
+
+    Numbers are words (`segmentation.words`) with a digit in them, so "3.14" and "1,000" are one number each. The
+    markers of a numbered list count: they are numbers that the reader sees.
+    """
+
+    kind: ClassVar[str] = "contains_number"
+    minimum: int = 1
+
+    def __post_init__(self) -> None:
+        require_count(self.minimum, "minimum")
+
+    def wordings(self) -> tuple[str, ...]:
+        if self.minimum == 1:
+            return (
+                "Include at least one number written with digits.",
+                "Use a number written in digits, such as 7.",
+                "Your answer must contain a number in digits.",
+            )
+        return (
+            f"Include at least {self.minimum} numbers written with digits.",
+            f"Your answer must contain {self.minimum} or more numbers in digits.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        number = sum(any(character.isdecimal() for character in word) for word in words(response))
+        return Verdict(number >= self.minimum, f"{counted(number, 'number')} in digits, at least {self.minimum} wanted")

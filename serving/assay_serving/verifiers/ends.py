@@ -1,0 +1,98 @@
+"""Constraints on how a response begins and ends, and on quotation marks around it.
+
+Leaves out: white space before and after the response, which no reader sees: it never counts. Case and the form
+of apostrophes do not count either, for a phrase at a beginning or end takes the case that its place asks for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from assay_serving.verifiers.constraint import Constraint, require_phrase
+from assay_serving.verifiers.segmentation import words
+from assay_serving.verifiers.verdict import Verdict
+
+_QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "「": "」"}
+_FINAL_PUNCTUATION = ".!?…\"'”’»)*_ \t\n"
+_SHOWN = 30  # characters of the response that a detail repeats
+
+
+def _folded(text: str) -> str:
+    """Casefolded, with single spaces and straight apostrophes."""
+    return re.sub(r"\s+", " ", text.replace("’", "'")).strip().casefold()
+
+
+@dataclass(frozen=True)
+class StartsWith(Constraint):
+    """The response begins with `phrase`, and the phrase's last word ends there ("Sure" does not start "Surely")."""
+
+    kind: ClassVar[str] = "starts_with"
+    phrase: str
+
+    def __post_init__(self) -> None:
+        require_phrase(self.phrase, "phrase")
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            f'Begin your answer with "{self.phrase}".',
+            f'Start with the exact words "{self.phrase}".',
+            f'The first words of your answer must be "{self.phrase}".',
+        )
+
+    def judge(self, response: str) -> Verdict:
+        text, phrase = _folded(response), _folded(self.phrase)
+        after = text[len(phrase) : len(phrase) + 1]
+        passed = text.startswith(phrase) and not (phrase[-1].isalnum() and after.isalnum())
+        return Verdict(passed, f"begins with {response.strip()[:_SHOWN]!r}")
+
+
+@dataclass(frozen=True)
+class EndsWith(Constraint):
+    """The response ends with `phrase` as whole words; closing punctuation after it does not count."""
+
+    kind: ClassVar[str] = "ends_with"
+    phrase: str
+
+    def __post_init__(self) -> None:
+        require_phrase(self.phrase, "phrase")
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            f'End your answer with "{self.phrase}".',
+            f'Finish with the exact words "{self.phrase}".',
+            f'The last words of your answer must be "{self.phrase}".',
+        )
+
+    def judge(self, response: str) -> Verdict:
+        text, phrase = (_folded(part).rstrip(_FINAL_PUNCTUATION) for part in (response, self.phrase))
+        before = text[: -len(phrase)][-1:] if text.endswith(phrase) else ""
+        passed = text.endswith(phrase) and not (phrase[0].isalnum() and before.isalnum())
+        return Verdict(passed, f"ends with {response.strip()[-_SHOWN:]!r}")
+
+
+@dataclass(frozen=True)
+class Quoted(Constraint):
+    """The whole response stands between one pair of double quotation marks, with none of that pair inside."""
+
+    kind: ClassVar[str] = "quoted"
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            "Put your whole answer between double quotation marks.",
+            'Wrap the entire answer in double quotes, like "this".',
+            "Your answer must begin and end with a double quotation mark.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        text = response.strip()
+        closing = _QUOTES.get(text[0])
+        if closing is None:
+            return Verdict(False, f"begins with {text[0]!r}, not with a quotation mark")
+        if len(text) < 2 or text[-1] != closing:
+            return Verdict(False, f"ends with {text[-1]!r}, not with {closing!r}")
+        inside = text[1:-1]
+        if text[0] in inside or closing in inside:
+            return Verdict(False, "more quotation marks inside")
+        return Verdict(bool(words(inside)), "the whole response is quoted")

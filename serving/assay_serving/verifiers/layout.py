@@ -1,0 +1,122 @@
+"""Constraints on the form of a response: bullets, numbered lists, a JSON object.
+
+Leaves out: Markdown beyond list lines. Text around a list is allowed; text around a JSON object is not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from assay_serving.verifiers.constraint import Constraint, counted, quoted_list, require_count, require_phrases
+from assay_serving.verifiers.segmentation import bullets, numbered_items
+from assay_serving.verifiers.verdict import Verdict
+
+_FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class BulletCount(Constraint):
+    """Exactly `count` bullet lines ("- ", "* ", "• "), nested ones included. Numbered lines are no bullets."""
+
+    kind: ClassVar[str] = "bullet_count"
+    count: int
+
+    def __post_init__(self) -> None:
+        require_count(self.count, "count")
+
+    def wordings(self) -> tuple[str, ...]:
+        shape = "\n- ..." * self.count
+        return (
+            f"Answer with exactly {counted(self.count, 'bullet point')}, in this form:{shape}",
+            f'Answer with exactly {counted(self.count, "bullet point")}, each line beginning with "- ".',
+            f'Write exactly {counted(self.count, "bullet")}. Begin each of them with "- ".',
+            f"Use a list of exactly {counted(self.count, 'bullet point')} (- item).",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        number = len(bullets(response))
+        return Verdict(number == self.count, f"{counted(number, 'bullet')}, exactly {self.count} wanted")
+
+
+@dataclass(frozen=True)
+class NumberedList(Constraint):
+    """Exactly `count` numbered lines, numbered 1, 2, 3, ... in order."""
+
+    kind: ClassVar[str] = "numbered_list"
+    count: int
+
+    def __post_init__(self) -> None:
+        require_count(self.count, "count")
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            f"Answer with a numbered list of exactly {counted(self.count, 'item')} (1. item).",
+            f"Write exactly {counted(self.count, 'numbered line')}, beginning with 1.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        numbers = [number for number, _ in numbered_items(response)]
+        if numbers != list(range(1, len(numbers) + 1)):
+            return Verdict(False, f"numbered {', '.join(map(str, numbers))}, not from 1 in order")
+        return Verdict(
+            len(numbers) == self.count, f"{counted(len(numbers), 'numbered item')}, exactly {self.count} wanted"
+        )
+
+
+@dataclass(frozen=True)
+class JsonObject(Constraint):
+    """One JSON object (RFC 8259) that has every one of `keys` with a value that says something.
+
+    Null, "", [] and {} are no values: without that rule an empty shell would pass. More keys are allowed, the
+    same key twice is not. One Markdown code fence around the object is taken off, since chat models add it by
+    habit; any other text before or after fails. NaN and Infinity are not JSON.
+    """
+
+    kind: ClassVar[str] = "json_object"
+    keys: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require_phrases(self.keys, "keys")
+
+    def wordings(self) -> tuple[str, ...]:
+        listed = quoted_list(self.keys)
+        noun = "key" if len(self.keys) == 1 else "keys"
+        shape = json.dumps(dict.fromkeys(self.keys, "..."), ensure_ascii=False)
+        return (
+            f"Answer only with a JSON object of this form: {shape}",
+            f"Answer only with a JSON object that has the {noun} {listed}.",
+            f"Reply with nothing but a JSON object with the {noun} {listed}.",
+            f"Your answer must be one JSON object with the {noun} {listed} and no other text.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        text = response.strip()
+        fenced = _FENCE.fullmatch(text)
+        try:
+            value = json.loads(
+                fenced.group(1) if fenced else text, object_pairs_hook=_unique, parse_constant=_refuse_constant
+            )
+        except (ValueError, RecursionError) as error:
+            return Verdict(False, f"not JSON: {error}")
+        if not isinstance(value, dict):
+            return Verdict(False, f"JSON of type {type(value).__name__}, not an object")
+        lacking = [key for key in self.keys if key not in value or value[key] in (None, "", [], {})]
+        if lacking:
+            return Verdict(False, f"no value for {quoted_list(lacking)}")
+        return Verdict(True, f"a JSON object with {counted(len(value), 'key')}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key!r} occurs twice")
+        found[key] = value
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,69 @@
+"""Constraints on which words a response holds.
+
+A word or phrase is found whatever its case, as whole words, also inside hyphenated compounds and before an
+apostrophe (`segmentation.pieces`): "dog" is in "Dog-friendly" and in "the dog's", and not in "dogma" or "dogs".
+Leaves out: inflected forms; a person who asks for "dog" and accepts "dogs" has to list both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from assay_serving.verifiers.constraint import Constraint, counted, quoted_list, require_phrases
+from assay_serving.verifiers.segmentation import contains_phrase, pieces
+from assay_serving.verifiers.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class RequiredWords(Constraint):
+    """Every one of `phrases` occurs."""
+
+    kind: ClassVar[str] = "required_words"
+    phrases: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require_phrases(self.phrases, "phrases")
+
+    def wordings(self) -> tuple[str, ...]:
+        listed = quoted_list(self.phrases)
+        noun = "word" if len(self.phrases) == 1 else "words"
+        return (
+            f"Use the {noun} {listed}.",
+            f"Your answer must include the {noun} {listed}.",
+            f"Make sure that the {noun} {listed} {'appears' if len(self.phrases) == 1 else 'appear'} in the answer.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        found = pieces(response)
+        missing = [phrase for phrase in self.phrases if not contains_phrase(found, phrase)]
+        if missing:
+            return Verdict(False, f"missing {quoted_list(missing)}")
+        return Verdict(True, f"holds {quoted_list(self.phrases)}")
+
+
+@dataclass(frozen=True)
+class ForbiddenWords(Constraint):
+    """None of `phrases` occurs."""
+
+    kind: ClassVar[str] = "forbidden_words"
+    phrases: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require_phrases(self.phrases, "phrases")
+
+    def wordings(self) -> tuple[str, ...]:
+        listed = quoted_list(self.phrases, "or")
+        noun = "word" if len(self.phrases) == 1 else "words"
+        return (
+            f"Do not use the {noun} {listed}.",
+            f"Avoid the {noun} {listed}.",
+            f"The {noun} {listed} must not appear in the answer.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        found = pieces(response)
+        present = [phrase for phrase in self.phrases if contains_phrase(found, phrase)]
+        if present:
+            return Verdict(False, f"uses {quoted_list(present)}")
+        return Verdict(True, f"none of {counted(len(self.phrases), 'forbidden word')}")
