@@ -25,3 +25,33 @@ def shared_data() -> Path:
 def workspace(tmp_path: Path) -> Workspace:
     """A new, empty workspace."""
     return Workspace.create(tmp_path / "workspace")
+
+
+@pytest.fixture(scope="session")
+def tiny_reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint folder: the tiny model with a new head, saved as a stock classifier with its spec.
+
+    Its base comes from the user's model cache ($ASSAY_CACHE is left alone), so nothing is converted twice.
+    """
+    import torch
+
+    from assay.models.loading import load_scalar_model, load_tokenizer
+    from assay.models.quiet import quiet_transformers
+    from assay.models.renderer import Renderer
+    from assay.models.spec import RewardModelSpec, weights_digest
+
+    folder = tmp_path_factory.mktemp("models") / "tiny-rm"
+    tokenizer = load_tokenizer("tiny")
+    model = load_scalar_model("tiny", tokenizer, dtype=torch.float32, device=torch.device("cpu"), new_head=True)
+    with quiet_transformers():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    RewardModelSpec(
+        kind="scalar",
+        base="tiny",
+        template_hash=Renderer(tokenizer, max_length=512).template_hash,
+        trained_length=512,
+        version=weights_digest(folder),
+        parity="passed",
+    ).write(folder)
+    return folder

@@ -1,0 +1,67 @@
+"""What every engine is to its callers: items in, one result per item out, in the same order.
+
+Covers: the item, the description of a model, the protocol that engines, the remote client and the tests' own
+engines share. Leaves out: how scores are computed (`transformers_engine`) and moved (`server`, `client`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from assay.domain import Prompt
+from assay.progress import Advance, silent
+from assay.score import ScoreResult
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreItem:
+    """One response to be scored. `principle`: the question to judge by, for models that take one."""
+
+    prompt: Prompt
+    response: str
+    principle: str | None = None
+
+    @property
+    def characters(self) -> int:
+        """Length of all its text: what queues and requests are bounded by before tokens are known."""
+        return sum(len(m.content) for m in self.prompt) + len(self.response) + len(self.principle or "")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a scorer is: everything needed to read its scores and to get the same ones again."""
+
+    name: str
+    version: str  #: content hash of the checkpoint
+    kind: str  #: "scalar", "principle" or "generative"
+    template_hash: str
+    max_length: int  #: tokens; longer conversations lose their oldest turns
+    calibrated: bool  #: whether scores carry a probability
+    parity: str  #: "passed", "unchecked" or "failed: why": did the saved checkpoint give the trainer's scores
+    dtype: str
+    device: str
+    attention: str = ""  #: attention implementation; scores of soft-capped models depend on it
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: dict[str, Any]) -> ModelInfo:
+        """Inverse of `to_dict`; unknown fields are ignored, so that a newer server can answer an older client."""
+        return cls(**{name: payload[name] for name in cls.__dataclass_fields__ if name in payload})
+
+
+class Scorer(Protocol):
+    """Anything that scores. An item that cannot be scored gives a `ScoreFailure` in its place, never an exception."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        """One result per item, in the given order; `on_progress` gets the number of items just done.
+
+        Raises AssayError only for what concerns all items alike: the model or the server is gone.
+        """
+        ...

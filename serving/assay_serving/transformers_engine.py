@@ -1,0 +1,253 @@
+"""Scoring with transformers: the reference engine, for scalar reward models on any device.
+
+Covers: pooling by the attention mask at the last position that was attended, the head on that one position only,
+position ids that make left and right padding agree, length-bucketed batches, typed failures, memory that runs
+out. Leaves out: batching across callers (`assay_serving.server`), generative and principle models.
+
+A score depends on the item alone: not on its neighbours, their order, the padding side or the pad token.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from assay.conversation import check_unicode
+from assay.errors import BackendError, BadInputError
+from assay.models.devices import pick_device, pick_dtype
+from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
+from assay.models.renderer import Encoded, Renderer
+from assay.models.spec import RewardModelSpec
+from assay.progress import Advance, silent
+from assay.score import Score, ScoreFailure, ScoreResult
+from assay_serving.batching import padded_share, plan_batches
+from assay_serving.scorer import ModelInfo, ScoreItem
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+TOKEN_BUDGET = 8192
+_UNLIMITED = 1 << 30
+
+
+class TransformersScorer:
+    """Scores with a loaded model. Safe to call from several threads: they take turns."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        renderer: Renderer,
+        spec: RewardModelSpec,
+        *,
+        name: str,
+        token_budget: int = TOKEN_BUDGET,
+        padding_side: Literal["left", "right"] = "right",
+    ) -> None:
+        """`model`: a sequence classifier with one label and a `score` head, which is put into eval mode.
+
+        `token_budget`: rows x longest row of one forward pass. `padding_side` changes no score; tests use it.
+        """
+        if spec.kind != "scalar":
+            raise BadInputError(f"{name} is a {spec.kind} reward model; this engine scores scalar ones")
+        head = getattr(model, "score", None)
+        backbone = model.base_model
+        if head is None or backbone is model:
+            raise BadInputError(f"{name} ({type(model).__name__}) has no 'score' head on a decoder; not supported")
+        if spec.template_hash != renderer.template_hash:
+            raise BackendError(
+                f"{name} was trained with chat template {spec.template_hash}, "
+                f"its tokenizer now gives {renderer.template_hash}: its scores would mean nothing"
+            )
+        self.spec = spec
+        self.renderer = renderer
+        self.token_budget = token_budget
+        self.last_padded_share = 0.0  #: padded share of the last call, for reports
+        self._model = model.eval()  # type: ignore[no-untyped-call]
+        self._backbone: Any = backbone
+        self._head: Any = head
+        self._pad = model.config.pad_token_id or 0
+        self._left = padding_side == "left"
+        self._takes_positions = "position_ids" in inspect.signature(backbone.forward).parameters
+        self._lock = threading.Lock()
+        self._info = ModelInfo(
+            name=name,
+            version=spec.version,
+            kind=spec.kind,
+            template_hash=spec.template_hash,
+            max_length=renderer.max_length,
+            calibrated=spec.calibration is not None,
+            parity=spec.parity,
+            dtype=str(model.dtype).removeprefix("torch."),
+            device=str(model.device),
+            attention=str(getattr(model.config, "_attn_implementation", "") or ""),
+        )
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        *,
+        served_as: str | None = None,
+        device: str = "auto",
+        dtype: str = "float32",
+        token_budget: int = TOKEN_BUDGET,
+        max_length: int | None = None,
+        padding_side: Literal["left", "right"] = "right",
+        allow_failed_parity: bool = False,
+    ) -> TransformersScorer:
+        """Load a folder or hub id; `served_as` is the name its scores carry (default: the folder's name).
+
+        float32 by default even where bfloat16 is faster: bfloat16 moves scores by about 5 % of their spread.
+        `max_length` (tokens) can only shorten what the model was trained with. Raises BadInputError for a
+        checkpoint that failed its parity check (unless allowed), BackendError for another chat template than it
+        was trained with, and what `assay.models.loading` raises.
+        """
+        chosen = pick_device(device)
+        tokenizer = load_tokenizer(name)
+        template_hash = Renderer(tokenizer, max_length=_UNLIMITED).template_hash
+        spec = spec_of(name, template_hash=template_hash)
+        if spec.parity.startswith("failed") and not allow_failed_parity:
+            raise BadInputError(
+                f"{name} does not give the scores it was trained to (parity {spec.parity}); "
+                "it is not served unless that is allowed explicitly"
+            )
+        length = min(spec.trained_length, max_length or spec.trained_length)
+        model = load_scalar_model(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
+        if is_soft_capped(model.config):
+            model.set_attn_implementation("eager")  # fused kernels leave the cap out
+        return cls(
+            model,
+            Renderer(tokenizer, max_length=length),
+            spec,
+            name=served_as or default_name(name),
+            token_budget=token_budget,
+            padding_side=padding_side,
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        """See `Scorer.score`. Failure codes: bad_input, too_long, non_finite, backend (memory)."""
+        results: list[ScoreResult | None] = [None] * len(items)
+        with self._lock:
+            encoded: list[Encoded] = []
+            places: list[int] = []
+            for place, item in enumerate(items):
+                made = self._encode(item)
+                if isinstance(made, ScoreFailure):
+                    results[place] = made
+                else:
+                    encoded.append(made)
+                    places.append(place)
+            if len(places) < len(items):
+                on_progress(len(items) - len(places))
+            lengths = [len(e) for e in encoded]
+            batches = plan_batches(lengths, self.token_budget)
+            self.last_padded_share = padded_share(lengths, batches)
+            for batch in batches:
+                rows = [encoded[i] for i in batch]
+                for i, row, reward in zip(batch, rows, self._rewards(rows), strict=True):
+                    results[places[i]] = self._result(row, reward)
+                on_progress(len(batch))
+        return [result for result in results if result is not None]
+
+    def _encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
+        if item.principle is not None:
+            return self._failure("bad_input", "this model takes no principle")
+        try:
+            for message in item.prompt:
+                check_unicode(message.content, "prompt")
+            check_unicode(item.response, "response")
+            encoded = self.renderer.encode(item.prompt, item.response)
+        except BadInputError as error:
+            return self._failure("bad_input", str(error))
+        if not encoded.ids:
+            return self._failure("bad_input", "the conversation has no tokens")
+        if encoded.response_cut:
+            limit = self.renderer.max_length
+            return self._failure("too_long", f"the response alone does not fit in {limit} tokens")
+        return encoded
+
+    def _result(self, row: Encoded, reward: float | None) -> ScoreResult:
+        if reward is None:
+            return self._failure("backend", f"out of memory on a conversation of {len(row)} tokens")
+        if not math.isfinite(reward):
+            return self._failure("non_finite", f"the model answered {reward}")
+        calibration = self.spec.calibration
+        return Score(
+            reward=reward,
+            model=self._info.name,
+            version=self._info.version,
+            template_hash=self._info.template_hash,
+            tokens=len(row),
+            truncated=row.truncated,
+            probability=calibration.probability(reward) if calibration else None,
+        )
+
+    def _failure(self, code: str, message: str) -> ScoreFailure:
+        return ScoreFailure(code, message, self._info.name)
+
+    def _rewards(self, rows: Sequence[Encoded]) -> list[float | None]:
+        """One reward a row; None where not even a batch of one fits in the memory."""
+        import torch
+
+        try:
+            return list(self._forward(rows))
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+                raise
+        # Outside the handler, so that the failed pass's tensors are free.
+        if self._model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if len(rows) == 1:
+            return [None]
+        middle = len(rows) // 2
+        return self._rewards(rows[:middle]) + self._rewards(rows[middle:])
+
+    def _forward(self, rows: Sequence[Encoded]) -> list[float]:
+        import torch
+
+        with torch.inference_mode():
+            ids, mask = self._padded(rows)
+            positions = (mask.cumsum(dim=1) - 1).clamp(min=0)  # [B, T]: 0 at the first real token, on either side
+            options = {"position_ids": positions} if self._takes_positions else {}
+            hidden = self._backbone(input_ids=ids, attention_mask=mask, use_cache=False, **options).last_hidden_state
+            last = mask.shape[1] - 1 - mask.flip(dims=[1]).argmax(dim=1)  # [B]: last attended position
+            pooled = hidden[torch.arange(len(rows), device=hidden.device), last]  # [B, H]
+            rewards: list[float] = self._head(pooled).squeeze(-1).float().tolist()
+        return rewards
+
+    def _padded(self, rows: Sequence[Encoded]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and attention mask, both [rows, longest row]."""
+        import torch
+
+        width = max(len(row) for row in rows)
+        ids, mask = [], []
+        for row in rows:
+            gap = width - len(row)
+            tokens, ones = list(row.ids), [1] * len(row)
+            ids.append([self._pad] * gap + tokens if self._left else tokens + [self._pad] * gap)
+            mask.append([0] * gap + ones if self._left else ones + [0] * gap)
+        device = self._model.device
+        return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def default_name(name: str) -> str:
+    """What a model is called when nobody names it: a folder's own name, or the hub id as it is."""
+    path = Path(name).expanduser()
+    return path.resolve().name if path.is_dir() else name
+
+
+def is_soft_capped(config: Any) -> bool:
+    """True for models that cap attention logits (Gemma 2), as nested text configurations may too."""
+    return any(
+        getattr(part, "attn_logit_softcapping", None) is not None
+        for part in (config, getattr(config, "text_config", None))
+    )
