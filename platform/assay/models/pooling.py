@@ -7,6 +7,7 @@ padding side nor the pad token's id can change a reward), and the head applied t
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
@@ -43,12 +44,10 @@ def pooled_rewards(model: Any, input_ids: torch.Tensor, attention_mask: torch.Te
         raise BadInputError(
             f"{type(model).__name__} has no '{HEAD}' head on a decoder; it cannot be a reward model here"
         )
-    hidden = backbone(
-        input_ids=input_ids,
-        attention_mask=attention_mask,
-        position_ids=position_ids(attention_mask),
-        use_cache=False,
-    ).last_hidden_state
+    options = {"input_ids": input_ids, "attention_mask": attention_mask, "use_cache": False}
+    if "position_ids" in inspect.signature(backbone.forward).parameters:
+        options["position_ids"] = position_ids(attention_mask)
+    hidden = backbone(**options).last_hidden_state
     pooled = hidden[torch.arange(hidden.shape[0], device=hidden.device), last_positions(attention_mask)]
     with torch.autocast(device_type=hidden.device.type, enabled=False):
         bias = head.bias.float() if head.bias is not None else None
