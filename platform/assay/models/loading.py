@@ -151,10 +151,12 @@ def _fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -
 
 def _load(loader: Any, source: str, name: str, **options: Any) -> Any:
     """Call a from_pretrained quietly; turn its many errors into one line."""
+    from safetensors import SafetensorError
+
     try:
         with quiet_transformers():
             return loader(source, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if Path(source).is_dir():
             raise BackendError(f"cannot load {name}: {line}") from error

@@ -32,6 +32,7 @@ PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant: {% endif %}"
 )
+_DATE_CALL = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
 _ZERO_WIDTH_SPACE = "\u200b"
 
 
@@ -62,10 +63,9 @@ class Renderer:
         own = tokenizer.chat_template
         if isinstance(own, dict):  # several named templates
             own = own.get("default")
-        self.template: str = own or PLAIN_TEMPLATE
-        specials = sorted(
-            {token for token in map(str, tokenizer.all_special_tokens) if len(token) > 2}, key=len, reverse=True
-        )
+        self.template: str = _with_fixed_date(own or PLAIN_TEMPLATE)
+        control = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        specials = sorted((token for token in control if len(token) > 2), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
         probe = self._tokenize(self.render((Message("user", "probe"),), "probe"))[0]
         bos = tokenizer.bos_token_id
@@ -105,7 +105,6 @@ class Renderer:
                 tokenize=False,
                 add_generation_prompt=response is None,
                 date_string=FIXED_DATE.strftime("%d %b %Y"),
-                strftime_now=FIXED_DATE.strftime,
             )
         except jinja2.TemplateError as error:
             raise BadInputError(f"the chat template refuses this conversation: {error}", field="prompt") from error
@@ -156,6 +155,14 @@ class Renderer:
         if self._special is None:
             return content
         return self._special.sub(lambda match: match[0][0] + _ZERO_WIDTH_SPACE + match[0][1:], content)
+
+
+def _with_fixed_date(template: str) -> str:
+    """Replace calls of `strftime_now` (today's date) by the fixed date. Raises BadInputError for a computed format."""
+    fixed = _DATE_CALL.sub(lambda call: repr(FIXED_DATE.strftime(call["format"])), template)
+    if re.search(r"strftime_now\s*\(", fixed):
+        raise BadInputError("the chat template prints today's date in a computed format: scores would change by day")
+    return fixed
 
 
 def _oldest_droppable(messages: Sequence[Message]) -> tuple[int, int] | None:

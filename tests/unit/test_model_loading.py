@@ -1,0 +1,162 @@
+"""Naming and loading models: pad tokens, heads that are never silently new, one-line errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.errors import BackendError, BadInputError, NotFoundError
+from assay.models.devices import pick_device, pick_dtype
+from assay.models.loading import load_causal_lm, load_scalar_model, load_tokenizer, resolve_model
+from assay.models.spec import Calibration, RewardModelSpec, weights_digest
+from assay.models.tiny import make_tiny
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny-again")
+    make_tiny(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def reward_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny-reward")
+    tokenizer = load_tokenizer("tiny")
+    load_scalar_model("tiny", tokenizer, dtype=torch.float32, device=CPU, new_head=True).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_the_tiny_model_is_the_same_everywhere(folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    here = load_file(folder / "model.safetensors")
+    cached = load_file(Path(resolve_model("tiny")) / "model.safetensors")
+    assert here.keys() == cached.keys()
+    assert all(torch.equal(here[name], cached[name]) for name in here)
+
+
+def test_pad_is_never_eos(folder: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(folder))
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    again = load_tokenizer(str(tmp_path))
+    assert again.pad_token_id is not None
+    assert again.pad_token_id != again.eos_token_id
+    assert str(again.pad_token) not in str(again.chat_template)
+
+
+def test_a_new_pad_token_grows_the_embeddings(tmp_path: Path) -> None:
+    make_tiny(tmp_path)
+    model = load_causal_lm(str(tmp_path), load_tokenizer(str(tmp_path)), dtype=torch.float32, device=CPU)
+    before = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
+    tokenizer = load_tokenizer(str(tmp_path))
+    tokenizer.add_special_tokens({"pad_token": "<|other pad|>"})
+    grown = load_causal_lm(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU)
+    assert grown.get_input_embeddings().num_embeddings == before + 1
+    assert grown.config.pad_token_id == tokenizer.pad_token_id
+
+
+def test_a_head_is_never_silently_new(reward_folder: Path) -> None:
+    tokenizer = load_tokenizer("tiny")
+    with pytest.raises(BadInputError, match="without a reward head"):
+        load_scalar_model("tiny", tokenizer, dtype=torch.float32, device=CPU)
+    with pytest.raises(BadInputError, match="already is a reward model"):
+        load_scalar_model(str(reward_folder), tokenizer, dtype=torch.float32, device=CPU, new_head=True)
+
+
+def test_a_saved_head_comes_back(reward_folder: Path) -> None:
+    tokenizer = load_tokenizer("tiny")
+    made = load_scalar_model("tiny", tokenizer, dtype=torch.float32, device=CPU, new_head=True, seed=0)
+    loaded = load_scalar_model(str(reward_folder), tokenizer, dtype=torch.float32, device=CPU)
+    assert torch.equal(made.score.weight, loaded.score.weight)  # type: ignore[arg-type, union-attr]
+    assert json.loads((reward_folder / "config.json").read_text())["problem_type"] == "regression"
+
+
+def test_a_checkpoint_that_lost_its_head_is_refused(reward_folder: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    for file in reward_folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["score.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadInputError, match=r"lacks weights: score\.weight"):
+        load_scalar_model(str(tmp_path), load_tokenizer("tiny"), dtype=torch.float32, device=CPU)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "./nowhere", "a/b/c", ""])
+def test_an_unknown_model_is_one_line(name: str) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        load_tokenizer(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_checkpoint_is_one_line(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(b"not a checkpoint")
+    with pytest.raises(BackendError) as caught:
+        load_causal_lm(str(tmp_path), load_tokenizer(str(folder)), dtype=torch.float32, device=CPU)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_device_is_one_line() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(BadInputError, match="not available"):
+        pick_device("cuda")
+    assert pick_device("auto").type in ("cpu", "mps")
+    assert pick_dtype(CPU, "float32") is torch.float32
+    with pytest.raises(BadInputError, match="unknown number format"):
+        pick_dtype(CPU, "float8")
+
+
+def test_the_spec_round_trips_and_calibrating_keeps_the_version(reward_folder: Path) -> None:
+    version = weights_digest(reward_folder)
+    spec = RewardModelSpec("scalar", "tiny", "abc", 512, version)
+    spec.write(reward_folder)
+    assert RewardModelSpec.read(reward_folder) == spec
+    assert weights_digest(reward_folder) == version
+    calibrated = spec.calibrated(Calibration(2.0, 1.0, "held-out", 100))
+    calibrated.write(reward_folder)
+    assert RewardModelSpec.read(reward_folder) == calibrated
+    assert weights_digest(reward_folder) == version
+
+
+def test_a_broken_spec_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "assay.json").write_text('{"format": 1, "kind": "scalar"}')
+    with pytest.raises(BadInputError, match=r"assay\.json"):
+        RewardModelSpec.read(tmp_path)
+
+
+def test_probabilities_of_a_calibration() -> None:
+    calibration = Calibration(temperature=2.0, reference=1.0, fitted_on="x", pairs=10)
+    assert calibration.probability(1.0) == 0.5
+    assert calibration.pair_probability(3.0, 1.0) == pytest.approx(0.7310585786)  # sigmoid(1)
+    assert calibration.pair_probability(1.0, 3.0) == pytest.approx(1 - 0.7310585786)
+    assert calibration.probability(-1e6) == 0.0
+    with pytest.raises(BadInputError):
+        Calibration(temperature=0.0, reference=0.0, fitted_on="x", pairs=1)
+
+
+@pytest.mark.slow
+def test_the_embedded_model_speaks(tmp_path: Path) -> None:
+    from assay.domain import Message
+    from assay.models.renderer import Renderer
+
+    try:
+        tokenizer = load_tokenizer("smollm2")
+    except NotFoundError as error:
+        pytest.skip(str(error))
+    model = load_causal_lm("smollm2", tokenizer, dtype=torch.float32, device=CPU)
+    prompt = Renderer(tokenizer, max_length=512).encode((Message("user", "What is the capital of France?"),))
+    made = model.generate(torch.tensor([prompt.ids]), max_new_tokens=12, do_sample=False)  # type: ignore[operator]
+    assert "Paris" in tokenizer.decode(made[0, len(prompt) :])
