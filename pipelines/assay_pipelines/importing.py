@@ -6,9 +6,13 @@ counted as known), the report with counts per reason. Leaves out: formats (`assa
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from assay.errors import BadInputError
 from assay.progress import Advance, silent
@@ -16,6 +20,8 @@ from assay.runs import start_run
 from assay.store.intake import IntakeCounts, store_pairs, store_rejects
 from assay.workspace import Workspace
 from assay_pipelines.importers.formats import ImportConfig, Source, open_source
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -49,7 +55,7 @@ def run_import(workspace: Workspace, source: Source, *, advance: Advance = silen
     with start_run(workspace, "import", asdict(source.config), inputs={file: "file"}) as run:
         report = ImportReport(run.id, source.config.path, source.recognised)
         at = 0
-        for batch in source.batches():
+        for batch, position in read_ahead((batch, source.container.position()) for batch in source.batches()):
             with workspace.store.unit() as db:
                 if batch.pairs.num_rows:
                     report.new += store_pairs(db, batch.pairs, run.id)
@@ -59,8 +65,8 @@ def run_import(workspace: Workspace, source: Source, *, advance: Advance = silen
             report.pairs += batch.pairs.num_rows
             for reject in batch.rejects.select(["field", "reason"]).to_pylist():
                 reasons[f"{reject['field']}: {reject['reason']}" if reject["field"] else reject["reason"]] += 1
-            advance(source.container.position() - at)
-            at = source.container.position()
+            advance(position - at)
+            at = position
         report.rejected = dict(reasons.most_common())
         run.metrics.update(report.to_dict())
         if not report.pairs:
@@ -69,8 +75,46 @@ def run_import(workspace: Workspace, source: Source, *, advance: Advance = silen
     return report
 
 
-def _full_name(source: Source) -> str:
-    from pathlib import Path
+def read_ahead(items: Iterable[T]) -> Iterator[T]:
+    """The items, the next one made in a thread while the caller works on this one: parsing holds the interpreter,
+    the store's SQL does not. Two items are in memory at a time. Exceptions come through in their place.
+    """
+    ready: queue.Queue[tuple[T | None, BaseException | None, bool]] = queue.Queue(maxsize=1)
+    stopped = threading.Event()
 
+    def put(item: T | None, error: BaseException | None, last: bool) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put((item, error, last), timeout=0.1)
+            except queue.Full:
+                continue
+        return None
+
+    def read() -> None:
+        try:
+            for item in items:
+                put(item, None, False)
+                if stopped.is_set():
+                    return
+            put(None, None, True)
+        except BaseException as error:
+            put(None, error, True)
+
+    thread = threading.Thread(target=read, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error, last = ready.get()
+            if error is not None:
+                raise error
+            if last:
+                return
+            yield cast(T, item)
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _full_name(source: Source) -> str:
     path = Path(source.config.path).expanduser()
     return str(path.resolve()) if path.exists() else source.config.path

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from assay_pipelines.commands import data
+from assay_pipelines.commands import curate, data
 
 
 def register(app: typer.Typer) -> None:
     """Add this part's commands to the application, one module per noun."""
+    curate.register(app)
     data.register(app)

@@ -118,20 +118,16 @@ _VOICES = f"""
 _INSERTS: dict[str, str] = {
     "prompts": """
         INSERT INTO prompts (prompt_id, messages, run_id)
-        SELECT prompt_id, any_value(messages), $run FROM intake GROUP BY prompt_id
+        SELECT prompt_id, messages, $run FROM intake
         ON CONFLICT DO NOTHING""",
     "responses": """
         INSERT INTO responses (response_id, prompt_id, content, run_id)
-        SELECT id, any_value(prompt_id), any_value(content), $run FROM (
-            SELECT first_id AS id, prompt_id, "first" AS content FROM intake
-            UNION ALL SELECT second_id, prompt_id, "second" FROM intake
-        ) GROUP BY id
+        SELECT first_id, prompt_id, "first", $run FROM intake
+        UNION ALL SELECT second_id, prompt_id, "second", $run FROM intake
         ON CONFLICT DO NOTHING""",
     "comparisons": """
         INSERT INTO comparisons (comparison_id, prompt_id, response_a, response_b, run_id)
-        SELECT comparison_id, any_value(prompt_id), any_value(least(first_id, second_id)),
-               any_value(greatest(first_id, second_id)), $run
-        FROM intake GROUP BY comparison_id
+        SELECT comparison_id, prompt_id, least(first_id, second_id), greatest(first_id, second_id), $run FROM intake
         ON CONFLICT DO NOTHING""",
     "origins": """
         INSERT INTO origins (comparison_id, source, record_id, category, license, language, meta, run_id)

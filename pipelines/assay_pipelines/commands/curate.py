@@ -1,0 +1,131 @@
+"""`assay curate ...`: verify, consistency, status."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
+SourceOption = Annotated[
+    list[str] | None, typer.Option("--source", help="Only comparisons of this source; repeatable.", show_default=False)
+]
+PoolOption = Annotated[
+    list[str] | None,
+    typer.Option("--pool", help="Pools to look at; repeatable. Default: unverified.", show_default=False),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group `curate`."""
+    group = typer.Typer(no_args_is_help=True, help="Decide which labels to trust: verifiers, reward models.")
+    group.command("verify")(verify)
+    group.command("consistency")(consistency)
+    group.command("status")(status)
+    app.add_typer(group, name="curate")
+
+
+def verify(
+    share: Annotated[float, typer.Option(help="Share of prompts to verify, drawn by hash.", min=0.0, max=1.0)] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of that draw.")] = 0,
+    source: SourceOption = None,
+    pool: PoolOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let the constraint verifier decide, as gold, every pair whose prompt carries checkable constraints.
+
+    Example: `assay curate verify --share 0.3`
+    """
+    from assay.progress import progress_bar
+    from assay.runs import start_run
+    from assay.snapshots import HashSlice, Selection
+    from assay.workspace import Workspace
+    from assay_pipelines.curation.candidates import count_candidates
+    from assay_pipelines.curation.verifier import verify_pool
+
+    ws = Workspace.find(workspace)
+    part = HashSlice(0.0, share, "prompt", seed) if share < 1 else None
+    selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()), slice=part)
+    with (
+        start_run(ws, "curate-verify", {"selection": asdict(selection)}) as run,
+        progress_bar("verifying", count_candidates(ws, selection), unit="pairs") as advance,
+    ):
+        report = verify_pool(ws, selection, run.id, on_progress=advance)
+        run.metrics.update(asdict(report))
+    judged = report.confirmed + report.corrected
+    rate = f" ({100 * report.corrected / judged:.1f} % of its clear labels)" if judged else ""
+    emit(
+        {"run": run.id, **asdict(report), "gold": report.gold},
+        f"{report.seen} pairs: {report.gold} gold, of which {report.confirmed} confirm the source, "
+        f"{report.corrected} correct it{rate}, {report.undecided_source} settle what it left open, "
+        f"{report.ties} ties; {report.unverifiable} have no checkable constraint",
+        as_json=as_json,
+    )
+
+
+def consistency(
+    model: Annotated[list[str], typer.Option("--model", help="Reward model (folder, hub id, name); repeatable.")],
+    keep_above: Annotated[float, typer.Option(help="Keep a label when every model gives it at least this p.")] = 0.5,
+    flip_below: Annotated[
+        float, typer.Option(help="Flip it when every model gives it at most this p; 0: never.")
+    ] = 0.0,
+    source: SourceOption = None,
+    pool: PoolOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be decided; write nothing.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep the labels that reward models agree with, flip or discard the others; every decision keeps its reason.
+
+    Example: `assay curate consistency --model gold-rm --keep-above 0.5 --flip-below 0.1 --dry-run`
+    """
+    from assay.progress import progress_bar
+    from assay.runs import model_reference, start_run
+    from assay.snapshots import Selection
+    from assay.workspace import Workspace
+    from assay_pipelines.curation.candidates import count_candidates
+    from assay_pipelines.curation.consistency import ConsistencyConfig, check_pool, load_judge
+
+    ws = Workspace.find(workspace)
+    config = ConsistencyConfig(keep_above, flip_below)
+    selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()))
+    judges = [load_judge(model_reference(ws, name), device=device) for name in model]
+    settings = {"selection": asdict(selection), **asdict(config), "models": model, "dry_run": dry_run}
+    with (
+        start_run(ws, "curate-consistency", settings) as run,
+        progress_bar("scoring", count_candidates(ws, selection), unit="pairs") as advance,
+    ):
+        for judge in judges:
+            run.link("input", "model_version", judge.scorer.info.version)
+        report = check_pool(ws, judges, config, selection, run.id, dry_run=dry_run, on_progress=advance)
+        run.metrics.update(asdict(report))
+    emit(
+        {"run": run.id, **asdict(report)},
+        f"{'would decide' if dry_run else 'decided'} {report.seen} pairs: {report.kept} kept, {report.flipped} flipped, "
+        f"{report.discarded} discarded; {report.unlabelled} have no label, {report.unscored} could not be scored",
+        as_json=as_json,
+    )
+
+
+def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Show the pools, the rules that filled them, and each annotator's agreement with the gold labels.
+
+    Example: `assay curate status`
+    """
+    from assay.workspace import Workspace
+    from assay_pipelines.curation.status import curation_status
+
+    found = curation_status(Workspace.find(workspace))
+    lines = ["pool          pairs"] + [f"{name:<12} {number:>6}" for name, number in found.pools.items()]
+    lines += ["", "decided by"] + [f"{p + ' / ' + r:<40} {n:>6}" for (p, r), n in found.rules.items()]
+    if found.annotators:
+        lines += ["", "agreement with gold (A/B answers)"]
+        lines += [
+            f"{a.kind + ' ' + a.name:<40} {a.agreed:>6} of {a.compared} ({100 * a.agreed / a.compared:.1f} %)"
+            for a in found.annotators
+        ]
+    emit(found.to_dict(), "\n".join(lines), as_json=as_json)

@@ -1,0 +1,90 @@
+"""What curation reads: comparisons with their texts, the label in force and what their sources said of them.
+
+Covers: paging through a selection with short units of work, so that people go on annotating meanwhile. Leaves
+out: deciding (the rules beside this module).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from assay.domain import Prompt, prompt_of
+from assay.snapshots import Selection
+from assay.workspace import Workspace
+
+Label: TypeAlias = Literal["A", "B", "tie"]
+PAGE = 1_000
+
+_PAGE_QUERY = """
+    SELECT p.comparison_id, pr.messages, p.response_a, p.response_b, a.content, b.content, p.pool, p.label, m.meta
+    FROM pools p
+    JOIN prompts pr USING (prompt_id)
+    JOIN responses a ON a.response_id = p.response_a
+    JOIN responses b ON b.response_id = p.response_b
+    LEFT JOIN (SELECT c.prompt_id, min(o.category) AS category
+               FROM comparisons c JOIN origins o USING (comparison_id) GROUP BY c.prompt_id) g
+        ON g.prompt_id = p.prompt_id
+    LEFT JOIN (SELECT comparison_id, min(meta::VARCHAR) AS meta
+               FROM origins WHERE meta IS NOT NULL GROUP BY comparison_id) m ON m.comparison_id = p.comparison_id
+    WHERE {condition} AND p.comparison_id > $after
+    ORDER BY p.comparison_id LIMIT {page}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One comparison in canonical order. `label` is the decision's, or the source's where nobody has decided."""
+
+    comparison_id: str
+    prompt: Prompt
+    response_a_id: str
+    response_b_id: str
+    response_a: str
+    response_b: str
+    pool: str
+    label: Label | None
+    meta: dict[str, Any]
+
+
+def iter_candidates(workspace: Workspace, selection: Selection, *, page: int = PAGE) -> Iterator[list[Candidate]]:
+    """Pages of candidates in the order of their ids. Decisions made between two pages do not disturb the paging."""
+    condition, values = selection.where()
+    after = ""
+    while True:
+        with workspace.store.unit() as db:
+            rows = db.execute(
+                _PAGE_QUERY.format(condition=condition, page=int(page)), {**values, "after": after}
+            ).fetchall()
+        if not rows:
+            return
+        after = rows[-1][0]
+        yield [
+            Candidate(
+                comparison,
+                prompt_of(messages),
+                a_id,
+                b_id,
+                a,
+                b,
+                pool,
+                label,
+                json.loads(meta) if meta else {},
+            )
+            for comparison, messages, a_id, b_id, a, b, pool, label, meta in rows
+        ]
+
+
+def count_candidates(workspace: Workspace, selection: Selection) -> int:
+    condition, values = selection.where()
+    with workspace.store.unit() as db:
+        row = db.execute(
+            f"""SELECT count(*) FROM pools p
+                LEFT JOIN (SELECT c.prompt_id, min(o.category) AS category
+                           FROM comparisons c JOIN origins o USING (comparison_id) GROUP BY c.prompt_id) g
+                    ON g.prompt_id = p.prompt_id
+                WHERE {condition}""",
+            values,
+        ).fetchone()
+    return int(row[0]) if row else 0

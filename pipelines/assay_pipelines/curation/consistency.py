@@ -1,0 +1,184 @@
+"""Reward-model consistency: keep the source labels that reward models agree with, without asking anybody.
+
+Covers: the rule of stage 2 in Skywork-Reward-V2 for one or several reward models, with stated thresholds:
+kept as silver, flipped into the recycled pool, or discarded; each with the probabilities as its reason. Leaves
+out: judges and people (they decide before or after), training the models (`assay_rm_training`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from assay import ids
+from assay.domain import Judgment
+from assay.errors import BadInputError
+from assay.models.spec import Calibration
+from assay.progress import Advance, silent
+from assay.score import Score, ScoreFailure, ScoreResult
+from assay.snapshots import Selection
+from assay.store.records import (
+    Decision,
+    insert_annotator,
+    insert_decisions,
+    insert_judgments,
+    insert_scores,
+)
+from assay.workspace import Workspace
+from assay_pipelines.curation.candidates import Candidate, Label, iter_candidates
+from assay_serving.scorer import ScoreItem, Scorer
+
+UNCALIBRATED = Calibration(temperature=1.0, reference=0.0, fitted_on="nothing", pairs=0)
+
+
+@dataclass(frozen=True)
+class ConsistencyConfig:
+    """p = P(the source's winner wins), by each model in turn, calibrated where the model is.
+
+    Kept as silver when the lowest p is at least `keep_above`; flipped into `recycled` when the highest p is at
+    most `flip_below` (0 = never flip); else discarded.
+    """
+
+    keep_above: float = 0.5
+    flip_below: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.flip_below <= self.keep_above <= 1:
+            raise BadInputError(
+                f"thresholds must satisfy 0 <= flip_below <= keep_above <= 1, "
+                f"not {self.flip_below} and {self.keep_above}"
+            )
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A reward model that takes part: its engine and its calibration."""
+
+    scorer: Scorer
+    calibration: Calibration = UNCALIBRATED
+
+
+@dataclass(frozen=True)
+class ConsistencyReport:
+    """Counts of comparisons. `dry_run`: nothing was written."""
+
+    seen: int = 0
+    kept: int = 0
+    flipped: int = 0
+    discarded: int = 0
+    unlabelled: int = 0  #: no A/B label to agree with; no decision made
+    unscored: int = 0  #: a model could not score a side; pending, with the reason
+    dry_run: bool = False
+
+
+def check_pool(
+    workspace: Workspace,
+    judges: Sequence[Judge],
+    config: ConsistencyConfig,
+    selection: Selection,
+    run_id: str,
+    *,
+    dry_run: bool = False,
+    on_progress: Advance = silent,
+) -> ConsistencyReport:
+    """Score both sides of every labelled comparison of the selection and decide it. Each page is durable when done,
+    so an interrupted pass goes on where it stopped: what is decided has left the unverified pool.
+    """
+    if not judges:
+        raise BadInputError("the consistency pass needs at least one reward model")
+    counts = dict.fromkeys(("seen", "kept", "flipped", "discarded", "unlabelled", "unscored"), 0)
+    for page in iter_candidates(workspace, selection, page=256):
+        labelled = [candidate for candidate in page if candidate.label in ("A", "B")]
+        counts["seen"] += len(page)
+        counts["unlabelled"] += len(page) - len(labelled)
+        results = [_score_sides(judge.scorer, labelled) for judge in judges]
+        decisions = []
+        for index, candidate in enumerate(labelled):
+            outcome, decision = _decide(candidate, judges, [sides[index] for sides in results], config)
+            counts[outcome] += 1
+            decisions.append(decision)
+        if not dry_run:
+            _write(workspace, judges, labelled, results, decisions, run_id)
+        on_progress(len(page))
+    return ConsistencyReport(**counts, dry_run=dry_run)
+
+
+def _score_sides(scorer: Scorer, candidates: Sequence[Candidate]) -> list[tuple[ScoreResult, ScoreResult]]:
+    items = [ScoreItem(c.prompt, text) for c in candidates for text in (c.response_a, c.response_b)]
+    scores = scorer.score(items)
+    return [(scores[2 * i], scores[2 * i + 1]) for i in range(len(candidates))]
+
+
+def _decide(
+    candidate: Candidate,
+    judges: Sequence[Judge],
+    sides: Sequence[tuple[ScoreResult, ScoreResult]],
+    config: ConsistencyConfig,
+) -> tuple[str, Decision]:
+    probabilities = []
+    told = []
+    for judge, (a, b) in zip(judges, sides, strict=True):
+        if isinstance(a, ScoreFailure) or isinstance(b, ScoreFailure):
+            failure = a if isinstance(a, ScoreFailure) else b
+            assert isinstance(failure, ScoreFailure)
+            reason = f"{judge.scorer.info.name} could not score it: {failure.code}: {failure.message}"
+            return "unscored", Decision(candidate.comparison_id, "pending", None, "no_score", reason)
+        chosen, rejected = (a, b) if candidate.label == "A" else (b, a)
+        p = judge.calibration.pair_probability(chosen.reward, rejected.reward)
+        probabilities.append(p)
+        told.append(f"{judge.scorer.info.name}@{judge.scorer.info.version} gives the source's winner p = {p:.3f}")
+    why = "; ".join(told)
+    label = candidate.label
+    if min(probabilities) >= config.keep_above:
+        return "kept", Decision(candidate.comparison_id, "silver", label, "rm_consistent", why)
+    if config.flip_below > 0 and max(probabilities) <= config.flip_below:
+        flipped: Label = "B" if label == "A" else "A"
+        return "flipped", Decision(candidate.comparison_id, "recycled", flipped, "rm_flipped", why)
+    return "discarded", Decision(candidate.comparison_id, "discarded", label, "rm_inconsistent", why)
+
+
+def _write(
+    workspace: Workspace,
+    judges: Sequence[Judge],
+    candidates: Sequence[Candidate],
+    results: Sequence[Sequence[tuple[ScoreResult, ScoreResult]]],
+    decisions: Sequence[Decision],
+    run_id: str,
+) -> None:
+    with workspace.store.unit() as db:
+        for judge, sides in zip(judges, results, strict=True):
+            info = judge.scorer.info
+            name = f"{info.name}@{info.version}"
+            insert_annotator(db, "reward_model", name, asdict(judge.calibration))
+            scored = [
+                (response, score)
+                for candidate, pair in zip(candidates, sides, strict=True)
+                for response, score in zip((candidate.response_a_id, candidate.response_b_id), pair, strict=True)
+            ]
+            insert_scores(
+                db, scored, model=info.name, version=info.version, template_hash=info.template_hash, run_id=run_id
+            )
+            insert_judgments(db, _judgments(judge, name, candidates, sides), run_id)
+        insert_decisions(db, decisions, run_id)
+
+
+def _judgments(
+    judge: Judge, name: str, candidates: Sequence[Candidate], sides: Sequence[tuple[ScoreResult, ScoreResult]]
+) -> list[Judgment]:
+    annotator = ids.annotator_id("reward_model", name)
+    made = []
+    for candidate, (a, b) in zip(candidates, sides, strict=True):
+        if not (isinstance(a, Score) and isinstance(b, Score)):
+            continue
+        p = judge.calibration.pair_probability(a.reward, b.reward)
+        answer, confidence = ("A", p) if p > 0.5 else ("B", 1 - p) if p < 0.5 else ("tie", 0.5)
+        made.append(Judgment(candidate.comparison_id, annotator, answer, confidence=confidence))  # type: ignore[arg-type]
+    return made
+
+
+def load_judge(model: str, *, device: str = "auto") -> Judge:
+    """A reward model on this machine as a judge, with the calibration of its spec (else none). float32 scores."""
+    from assay_serving.transformers_engine import TransformersScorer
+
+    scorer = TransformersScorer.load(model, device=device)
+    return Judge(scorer, scorer.spec.calibration or UNCALIBRATED)

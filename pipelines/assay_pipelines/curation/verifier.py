@@ -1,0 +1,108 @@
+"""Gold by verification: where a program can check the constraints of a prompt, its verdict decides.
+
+Covers: the judgments of the constraint verifier and the gold decisions made of them. Leaves out: pairs without
+checkable constraints, which are counted and left for people, judges and reward models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from assay import ids
+from assay.domain import Answer, Judgment
+from assay.errors import BadInputError
+from assay.progress import Advance, silent
+from assay.snapshots import Selection
+from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
+from assay.workspace import Workspace
+from assay_pipelines.curation.candidates import Candidate, Label, iter_candidates
+from assay_serving.verifiers import Verification, constraint_from_dict, verify
+
+ANNOTATOR = "constraints"
+RULE = "verifier"
+
+
+@dataclass(frozen=True)
+class VerifierReport:
+    """Counts of comparisons. `confirmed` + `corrected` + `undecided_source` + `ties` = gold decisions made."""
+
+    seen: int = 0
+    confirmed: int = 0  #: the verifier agrees with the source's label
+    corrected: int = 0  #: the verifier says the opposite; the gold label is the verifier's
+    undecided_source: int = 0  #: the source said tie or contradicted itself, the verifier did not
+    ties: int = 0  #: both responses satisfy equally many constraints
+    unverifiable: int = 0  #: no constraints to check; no decision made
+
+    @property
+    def gold(self) -> int:
+        return self.confirmed + self.corrected + self.undecided_source + self.ties
+
+
+def compare(first: Verification, second: Verification) -> Answer:
+    """The better response is the one that satisfies more constraints."""
+    if first.fraction != second.fraction:
+        return "A" if first.fraction > second.fraction else "B"
+    if first.passed:
+        return "both_good"
+    return "both_bad" if first.fraction == 0 else "tie"
+
+
+def verify_pool(
+    workspace: Workspace,
+    selection: Selection,
+    run_id: str,
+    *,
+    on_progress: Advance = silent,
+) -> VerifierReport:
+    """Judge every verifiable comparison of the selection and decide it as gold, page by page, each durable."""
+    counts = dict.fromkeys(VerifierReport.__dataclass_fields__, 0)
+    annotator = ids.annotator_id("verifier", ANNOTATOR)
+    for page in iter_candidates(workspace, selection):
+        judgments: list[Judgment] = []
+        decisions: list[Decision] = []
+        for candidate in page:
+            counts["seen"] += 1
+            judged = _judge(candidate)
+            if judged is None:
+                counts["unverifiable"] += 1
+                continue
+            answer, rationale = judged
+            judgments.append(Judgment(candidate.comparison_id, annotator, answer, confidence=1.0, rationale=rationale))
+            outcome, decision = _decide(candidate, answer, rationale)
+            counts[outcome] += 1
+            decisions.append(decision)
+        with workspace.store.unit() as db:
+            insert_annotator(db, "verifier", ANNOTATOR)
+            insert_judgments(db, judgments, run_id)
+            insert_decisions(db, decisions, run_id)
+        on_progress(len(page))
+    return VerifierReport(**counts)
+
+
+def _judge(candidate: Candidate) -> tuple[Answer, str] | None:
+    described = candidate.meta.get("constraints")
+    if not described:
+        return None
+    try:
+        constraints = [constraint_from_dict(entry) for entry in described]
+    except (BadInputError, TypeError, AttributeError) as error:
+        raise BadInputError(f"comparison {candidate.comparison_id}: {error}", field="meta.constraints") from error
+    a, b = verify(constraints, candidate.response_a), verify(constraints, candidate.response_b)
+    return compare(a, b), f"A: {_told(a)}; B: {_told(b)}"
+
+
+def _told(verification: Verification) -> str:
+    return "satisfies all" if verification.passed else "fails " + ", ".join(verification.failures)
+
+
+def _decide(candidate: Candidate, answer: Answer, rationale: str) -> tuple[str, Decision]:
+    if answer not in ("A", "B"):
+        outcome, reason = "ties", f"equally many constraints satisfied: {rationale}"
+    elif candidate.label == answer:
+        outcome, reason = "confirmed", f"source's label confirmed: {rationale}"
+    elif candidate.label in ("A", "B"):
+        outcome, reason = "corrected", f"source said {candidate.label}: {rationale}"
+    else:
+        outcome, reason = "undecided_source", f"source had no clear label: {rationale}"
+    label: Label = "A" if answer == "A" else "B" if answer == "B" else "tie"
+    return outcome, Decision(candidate.comparison_id, "gold", label, RULE, reason)
