@@ -1,0 +1,132 @@
+"""Log-probabilities of given tokens, in chunks, so that rows x tokens x vocabulary never lies in memory at once.
+
+Covers: one pass through the network, then the vocabulary head over chunks of the tokens that count (padding costs
+nothing there); each chunk's logits are dropped and made again in the backward pass. Log-probs and entropy are of the
+distribution at the given temperature, the one the sampler draws from (before top-p). Leaves out: sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from assay.errors import BadInputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CHUNK_TOKENS = 512
+#: What the scorer pass can supply to plug-ins besides the log-probs themselves.
+SUPPLIED = frozenset({"entropy"})
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Of the response tokens; both [B,T] float32 with 0 where the mask is off."""
+
+    logp: Tensor
+    entropy: Tensor  #: nats, detached
+
+
+def score_tokens(
+    model: PreTrainedModel,
+    context_ids: Tensor,
+    context_mask: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    *,
+    temperature: float,
+    chunk_tokens: int = CHUNK_TOKENS,
+) -> TokenScores:
+    """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded). Differentiable.
+
+    Columns that are padding in every row are not computed.
+    """
+    left = int((~context_mask).all(0).sum())
+    right = int(mask.any(0).sum())
+    ids = torch.cat([context_ids[:, left:], tokens[:, :right]], 1)
+    seen = torch.cat([context_mask[:, left:], mask[:, :right]], 1)
+    hidden = trunk(model)(
+        input_ids=ids, attention_mask=seen.long(), position_ids=positions(seen), use_cache=False
+    ).last_hidden_state
+    start = context_ids.shape[1] - left
+    # Position start-1+t predicts response token t.
+    wanted = mask[:, :right]
+    states = hidden[:, start - 1 : start - 1 + right][wanted]
+    targets = tokens[:, :right][wanted]
+    head = vocabulary_head(model)
+    logps, entropies = [], []
+    for state, target in zip(states.split(chunk_tokens), targets.split(chunk_tokens), strict=True):
+        if torch.is_grad_enabled():
+            logp, entropy = checkpoint(_head_scores, head, state, target, temperature, use_reentrant=False)
+        else:
+            logp, entropy = _head_scores(head, state, target, temperature)
+        logps.append(logp)
+        entropies.append(entropy)
+    return TokenScores(_spread(logps, mask), _spread(entropies, mask))
+
+
+def _head_scores(
+    head: Callable[[Tensor], Tensor], state: Tensor, target: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    logits = head(state) / temperature
+    normaliser = logits.logsumexp(-1)
+    logp = logits.gather(-1, target[:, None]).squeeze(-1) - normaliser
+    with torch.no_grad():
+        entropy = normaliser - ((logits - normaliser[:, None]).exp() * logits).sum(-1)
+    return logp, entropy
+
+
+def _spread(values: list[Tensor], mask: Tensor) -> Tensor:
+    """Values of the masked tokens, in row order, back to [B,T]."""
+    out = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+    return out.masked_scatter(mask, torch.cat(values)) if values else out
+
+
+def positions(mask: Tensor) -> Tensor:
+    """[B,S] position ids that ignore padding on the left."""
+    return (mask.long().cumsum(1) - 1).clamp(min=0)
+
+
+def unwrapped(model: Any) -> Any:
+    """The causal language model inside an adapter's wrapper, with the adapter still in its layers."""
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+def trunk(model: Any) -> Callable[..., Any]:
+    """The network up to the last hidden states."""
+    return unwrapped(model).get_decoder()  # type: ignore[no-any-return]
+
+
+def vocabulary_head(model: Any) -> Callable[[Tensor], Tensor]:
+    """Hidden states [N,d] -> logits [N,V] float32, with the soft cap of models that have one."""
+    base = unwrapped(model)
+    linear = base.get_output_embeddings()
+    cap = getattr(base.config, "final_logit_softcapping", None)
+
+    def logits(state: Tensor) -> Tensor:
+        raw: Tensor = linear(state).float()
+        return raw if cap is None else cap * torch.tanh(raw / cap)
+
+    return logits
+
+
+@torch.no_grad()
+def check_head(model: PreTrainedModel, device: torch.device) -> None:
+    """Compare with the model's own logits once; some architectures scale them. Raises BadInputError if they differ."""
+    ids = torch.arange(1, 9, device=device)[None]
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    own = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+    expected = own[0, 3:-1].gather(-1, ids[0, 4:, None]).squeeze(-1)
+    found = score_tokens(model, ids[:, :4], mask[:, :4], ids[:, 4:], mask[:, 4:], temperature=1.0).logp[0]
+    # Half-precision models differ in the last bits; a missing scale or cap differs by whole units.
+    if (worst := float((found - expected).abs().max())) > 0.05:
+        raise BadInputError(
+            f"{type(unwrapped(model)).__name__} computes its logits in a way this trainer does not reproduce "
+            f"(log-probs differ by {worst:.3g})"
+        )
