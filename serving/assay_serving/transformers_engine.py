@@ -1,15 +1,13 @@
 """Scoring with transformers: the reference engine, for scalar reward models on any device.
 
-Covers: pooling by the attention mask at the last position that was attended, the head on that one position only,
-position ids that make left and right padding agree, length-bucketed batches, typed failures, memory that runs
-out. Leaves out: batching across callers (`assay_serving.server`), generative and principle models.
+Covers: length-bucketed batches through the pooling that training uses too (`assay.models.pooling`), typed failures,
+memory that runs out. Leaves out: batching across callers (`assay_serving.server`), generative and principle models.
 
 A score depends on the item alone: not on its neighbours, their order, the padding side or the pad token.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 import threading
 from collections.abc import Sequence
@@ -20,6 +18,7 @@ from assay.conversation import check_unicode
 from assay.errors import BackendError, BadInputError
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
+from assay.models.pooling import HEAD, pooled_rewards
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
@@ -54,10 +53,8 @@ class TransformersScorer:
         """
         if spec.kind != "scalar":
             raise BadInputError(f"{name} is a {spec.kind} reward model; this engine scores scalar ones")
-        head = getattr(model, "score", None)
-        backbone = model.base_model
-        if head is None or backbone is model:
-            raise BadInputError(f"{name} ({type(model).__name__}) has no 'score' head on a decoder; not supported")
+        if not hasattr(model, HEAD) or not hasattr(model, model.base_model_prefix):
+            raise BadInputError(f"{name} ({type(model).__name__}) has no '{HEAD}' head on a decoder; not supported")
         if spec.template_hash != renderer.template_hash:
             raise BackendError(
                 f"{name} was trained with chat template {spec.template_hash}, "
@@ -68,11 +65,8 @@ class TransformersScorer:
         self.token_budget = token_budget
         self.last_padded_share = 0.0  #: padded share of the last call, for reports
         self._model = model.eval()  # type: ignore[no-untyped-call]
-        self._backbone: Any = backbone
-        self._head: Any = head
         self._pad = model.config.pad_token_id or 0
         self._left = padding_side == "left"
-        self._takes_positions = "position_ids" in inspect.signature(backbone.forward).parameters
         self._lock = threading.Lock()
         self._info = ModelInfo(
             name=name,
@@ -215,13 +209,7 @@ class TransformersScorer:
         import torch
 
         with torch.inference_mode():
-            ids, mask = self._padded(rows)
-            positions = (mask.cumsum(dim=1) - 1).clamp(min=0)  # [B, T]: 0 at the first real token, on either side
-            options = {"position_ids": positions} if self._takes_positions else {}
-            hidden = self._backbone(input_ids=ids, attention_mask=mask, use_cache=False, **options).last_hidden_state
-            last = mask.shape[1] - 1 - mask.flip(dims=[1]).argmax(dim=1)  # [B]: last attended position
-            pooled = hidden[torch.arange(len(rows), device=hidden.device), last]  # [B, H]
-            rewards: list[float] = self._head(pooled).squeeze(-1).float().tolist()
+            rewards: list[float] = pooled_rewards(self._model, *self._padded(rows)).tolist()
         return rewards
 
     def _padded(self, rows: Sequence[Encoded]) -> tuple[torch.Tensor, torch.Tensor]:

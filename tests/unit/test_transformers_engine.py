@@ -115,7 +115,7 @@ def test_max_length_can_only_shorten(tiny_reward_model: Path) -> None:
 def test_a_non_finite_score_is_a_failure(tiny_reward_model: Path) -> None:
     scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu")
     with torch.no_grad():
-        scorer._head.weight[0, 0] = float("nan")
+        scorer._model.get_parameter("score.weight")[0, 0] = float("nan")
     assert only_failure(scorer.score([ScoreItem(PROMPT, "Gold.")])[0]).code == "non_finite"
 
 
