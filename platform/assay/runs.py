@@ -137,6 +137,16 @@ def find_artifact(workspace: Workspace, name: str, *, kind: str | None = None) -
     return dict(zip(("artifact_id", "kind", "name", "path", "content_hash", "run_id"), row, strict=True))
 
 
+def model_reference(workspace: Workspace | None, name: str) -> str:
+    """What to load for `name`: the folder of the workspace's newest model of that name or id, else `name` itself."""
+    if workspace is None:
+        return name
+    try:
+        return str(find_artifact(workspace, name)["path"])
+    except NotFoundError:
+        return name
+
+
 def folder_digest(folder: Path) -> str:
     """Content hash of a checkpoint folder: relative names and bytes of its files, in name order."""
     hasher = hashlib.sha256()
