@@ -1,0 +1,51 @@
+"""Reports: one self-contained HTML file with figures, charts, tables, samples and provenance.
+
+Covers: the content types, `render` and `write`. Leaves out: what a report says (`assay_web`'s demo, the runs).
+"""
+
+from __future__ import annotations
+
+from assay_web.report.content import (
+    BarChart,
+    Bin,
+    Block,
+    Commands,
+    Figure,
+    Figures,
+    Funnel,
+    Histogram,
+    LineChart,
+    Reliability,
+    Report,
+    Sample,
+    Samples,
+    Section,
+    Series,
+    Stage,
+    Table,
+    Text,
+)
+from assay_web.report.render import render, write
+
+__all__ = [
+    "BarChart",
+    "Bin",
+    "Block",
+    "Commands",
+    "Figure",
+    "Figures",
+    "Funnel",
+    "Histogram",
+    "LineChart",
+    "Reliability",
+    "Report",
+    "Sample",
+    "Samples",
+    "Section",
+    "Series",
+    "Stage",
+    "Table",
+    "Text",
+    "render",
+    "write",
+]

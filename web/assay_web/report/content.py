@@ -1,0 +1,190 @@
+"""What a report consists of: sections of figures, charts, tables, samples, texts and commands.
+
+Covers: immutable descriptions of content. A number that is missing is None (NaN and infinities are treated the
+same): it is drawn as a gap and printed as a dash, never as zero. All text is plain; the renderer escapes it.
+Leaves out: drawing (the chart modules), HTML (`render`), and where the numbers come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Number: TypeAlias = float | int | None
+Cell: TypeAlias = str | float | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One named row of numbers. `x` is used by line charts only; `low`/`high` bound an interval around each `y`."""
+
+    name: str
+    y: Sequence[Number]
+    x: Sequence[float] | None = None  #: default 0, 1, 2, ...
+    low: Sequence[Number] | None = None
+    high: Sequence[Number] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("x", "low", "high"):
+            other = getattr(self, name)
+            if other is not None and len(other) != len(self.y):
+                raise ValueError(f"series {self.name!r}: {len(other)} values in {name}, {len(self.y)} in y")
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """Curves over a shared horizontal axis."""
+
+    title: str
+    series: Sequence[Series]
+    x_label: str = ""
+    y_label: str = ""
+    note: str = ""
+    percent: bool = False  #: show 0.25 as 25 %
+    reference: float | None = None  #: a horizontal line to compare with
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """Grouped horizontal bars, one group a label and one bar a series, with whiskers where a series has bounds."""
+
+    title: str
+    labels: Sequence[str]
+    series: Sequence[Series]
+    x_label: str = ""
+    note: str = ""
+    percent: bool = False
+    reference: float | None = None  #: a vertical line to compare with, such as chance
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What is left after one step of a funnel, and why the rest went: reason -> count."""
+
+    name: str
+    count: int
+    dropped: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """Counts that shrink from stage to stage; the first stage is the whole."""
+
+    title: str
+    stages: Sequence[Stage]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """One bin of a reliability diagram. `predicted` and `observed` are means over the bin, None when it is empty."""
+
+    predicted: Number
+    observed: Number
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """Predicted probability against observed frequency; a calibrated model lies on the diagonal."""
+
+    title: str
+    bins: Sequence[Bin]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts between edges; several series share the edges. `series.y` holds one count per bin."""
+
+    title: str
+    edges: Sequence[float]
+    series: Sequence[Series]
+    x_label: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for series in self.series:
+            if len(series.y) != max(0, len(self.edges) - 1):
+                raise ValueError(f"series {series.name!r}: {len(series.y)} counts for {len(self.edges)} edges")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under headings. Numbers are aligned right; a float is shown with four significant digits."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One headline number with its unit and what it is compared with."""
+
+    label: str
+    value: Cell
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A row of headline numbers."""
+
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Text to read: a prompt with responses, say. `parts` are (label, text); `tags` are short marks."""
+
+    title: str
+    parts: Sequence[tuple[str, str]]
+    tags: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Samples, folded so that many of them stay short."""
+
+    samples: Sequence[Sample]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Shell commands, one a line, to be copied."""
+
+    lines: Sequence[str]
+    title: str = ""
+
+
+Chart: TypeAlias = LineChart | BarChart | Funnel | Reliability | Histogram
+Block: TypeAlias = Chart | Table | Figures | Samples | Text | Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading, one sentence that says what to see, and blocks."""
+
+    title: str
+    blocks: Sequence[Block]
+    intro: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole page."""
+
+    title: str
+    sections: Sequence[Section]
+    subtitle: str = ""

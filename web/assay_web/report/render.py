@@ -1,0 +1,144 @@
+"""From a `Report` to one self-contained HTML file.
+
+Covers: choosing the drawing of each block, the Jinja2 template, the atomic write. The page has no script and makes
+no request (its content security policy forbids both), follows the reader's light or dark setting, and keeps the
+numbers behind every chart in a table. Own SVG instead of a plotting library on purpose: plotly would put 4 MB of
+script into each file, Altair needs a script as well, and matplotlib's SVG cannot follow the reader's colours.
+Leaves out: gathering what is reported (the demo and the training commands).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from assay.errors import BackendError
+from assay_web.report.axis import MISSING, written
+from assay_web.report.bar_charts import draw_bars, draw_funnel, draw_histogram
+from assay_web.report.content import (
+    BarChart,
+    Block,
+    Chart,
+    Funnel,
+    Histogram,
+    LineChart,
+    Reliability,
+    Report,
+    Table,
+)
+from assay_web.report.line_chart import draw_lines
+from assay_web.report.reliability import draw_reliability
+from assay_web.report.svg import Drawing, printable
+
+_NUMERIC = re.compile(r"-?[\d.,]+(e[-+]\d+)?( %)?")
+_LONG_TABLE = 200  # rows of a chart's table in the page; longer ones are thinned evenly, and say so
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A block with the name of its macro in the template and, for a chart, its drawing."""
+
+    kind: str
+    block: Block
+    drawing: Drawing | None = None
+    table_note: str = ""
+
+
+def draw(chart: Chart, key: str) -> Drawing:
+    """The drawing of any chart. `key` must be unique in the page."""
+    match chart:
+        case LineChart():
+            return draw_lines(chart, key)
+        case BarChart():
+            return draw_bars(chart, key)
+        case Funnel():
+            return draw_funnel(chart, key)
+        case Histogram():
+            return draw_histogram(chart, key)
+        case Reliability():
+            return draw_reliability(chart, key)
+
+
+def render(report: Report) -> str:
+    """The whole page as text."""
+    keys = (f"chart-{number}" for number in count(1))
+    sections = [
+        {"title": section.title, "intro": section.intro, "blocks": [_show(block, keys) for block in section.blocks]}
+        for section in report.sections
+    ]
+    page: str = _template().render(title=report.title, subtitle=report.subtitle, sections=sections)
+    return page.lstrip()
+
+
+def write(report: Report, path: Path) -> None:
+    """Write the page to `path`; a reader sees the old file or the whole new one. Raises BackendError on disk errors."""
+    page = render(report).encode("utf-8")
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes it private; a report is meant to be shared
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise BackendError(f"cannot write the report {path}: {error.strerror or error}") from error
+
+
+def _show(block: Block, keys: Any) -> _Shown:
+    kind = type(block).__name__.lower()
+    if not isinstance(block, LineChart | BarChart | Funnel | Histogram | Reliability):
+        return _Shown(kind, block)
+    drawing = draw(block, next(keys))
+    rows = drawing.table.rows
+    if len(rows) <= _LONG_TABLE:
+        return _Shown("chart", block, drawing)
+    step = -(-len(rows) // _LONG_TABLE)
+    thinned = Table(drawing.table.columns, [*rows[::step], *([] if (len(rows) - 1) % step == 0 else rows[-1:])])
+    note = f"Every {step}th of {len(rows):,} rows and the last."
+    return _Shown("chart", block, Drawing(drawing.svg, drawing.legend, thinned), note)
+
+
+def _numeric_columns(table: Table) -> set[int]:
+    """Columns that hold nothing but numbers and gaps: they are aligned right."""
+    return {
+        place
+        for place in range(len(table.columns))
+        if (cells := [written(row[place]) for row in table.rows if place < len(row)])
+        and all(cell in ("", MISSING) or _NUMERIC.fullmatch(cell) for cell in cells)
+        and any(_NUMERIC.fullmatch(cell) for cell in cells)
+    }
+
+
+def _finalize(value: object) -> object:
+    """Everything that the template prints passes here: text loses what no document may hold, markup stays."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value)
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("assay_web.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    environment.filters["written"] = written
+    environment.filters["drawn"] = Markup
+    environment.filters["numeric_columns"] = _numeric_columns
+    return environment.get_template("report.html.j2")
