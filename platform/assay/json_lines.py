@@ -20,13 +20,14 @@ GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 
 
 class RowError(BadInputError):
-    """One row is wrong. `reason` has no data in it, so that equal faults can be counted."""
+    """One row is wrong. `reason` has no data in it, so that equal faults can be counted; `detail` says which part
+    of the row, where not all of it is.
+    """
 
-    def __init__(
-        self, reason: str, *, field: str | None = None, file: str | Path | None = None, row: int | None = None
-    ) -> None:
+    def __init__(self, reason: str, *, field: str | None = None) -> None:
         self.reason = reason
-        super().__init__(reason, file=file, row=row, field=field)
+        self.detail: str | None = None
+        super().__init__(reason, field=field)
 
 
 class Lines:

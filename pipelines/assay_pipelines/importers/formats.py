@@ -85,7 +85,7 @@ class Source:
                 renamed = self._rename(renamed)
                 for pair in parse(renamed):
                     if isinstance(pair, RowError):
-                        builder.reject(row, pair, None)
+                        builder.reject(row, pair, pair.detail)
                     else:
                         self._add(builder, row, pair)
             except RowError as error:

@@ -80,6 +80,7 @@ def _ranked(
             pair.meta = {**short, "responses": [i, j], "values": [values[i], values[j]]}
             out.append(pair)
         except RowError as error:
+            error.detail = f"responses {i} and {j}"
             out.append(error)
     return out
 
