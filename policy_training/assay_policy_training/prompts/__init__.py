@@ -1,0 +1,1 @@
+"""Where the prompts of a policy run come from."""
