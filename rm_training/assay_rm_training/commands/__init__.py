@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from assay_rm_training.commands import evaluation, training
+
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
+    """Add this part's commands to the application, one module per noun."""
+    training.register(app)
+    evaluation.register(app)

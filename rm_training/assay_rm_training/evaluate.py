@@ -1,0 +1,193 @@
+"""Evaluation of a reward model on preference pairs: through the serving engine, in float32, failures counted.
+
+Covers: accuracy with intervals, baselines, margins, calibration, slices by source and category, truncated share, one
+record a pair. Leaves out: benchmarks with their own protocols, fitting a calibration (`calibration.py`).
+
+A pair with a side that could not be scored is left out of the accuracy, and counted; `accuracy_failures_wrong` says
+what the accuracy would be if those pairs counted as wrong. Neither is ever mixed silently into the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay import ids
+from assay.domain import PreferencePair
+from assay.durable import replacing
+from assay.errors import BadInputError
+from assay.models.spec import Calibration
+from assay.progress import Advance, silent
+from assay.score import Score, ScoreResult
+from assay_rm_training.calibration import CalibrationReport, calibration_report
+from assay_rm_training.intervals import Interval, wilson
+from assay_rm_training.metrics import (
+    Accuracy,
+    length_baseline,
+    length_correlation,
+    majority_baseline,
+    outcomes,
+    pair_accuracy,
+)
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """One pair's outcome: both rewards, or the codes of what failed."""
+
+    comparison_id: str
+    prompt_id: str
+    source: str
+    category: str
+    chosen: float | None
+    rejected: float | None
+    truncated: bool
+    failure: str | None
+
+    @property
+    def margin(self) -> float | None:
+        return None if self.chosen is None or self.rejected is None else self.chosen - self.rejected
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Accuracy (a tie is wrong) of the scored pairs of one source or category; `length`: of choosing the longer."""
+
+    by: str
+    name: str
+    pairs: int
+    accuracy: float
+    wilson: Interval
+    length: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All that one evaluation found. Margins are chosen - rejected, in the model's own units."""
+
+    model: ModelInfo
+    pairs: int
+    scored: int
+    failures: dict[str, int]
+    accuracy: Accuracy
+    accuracy_failures_wrong: float
+    length_baseline: float
+    majority_baseline: float
+    reward_length_correlation: float | None
+    margin_mean: float
+    margin_std: float
+    calibration: CalibrationReport
+    calibrated: CalibrationReport | None  #: with the model's fitted temperature, where it has one
+    truncated_share: float
+    slices: tuple[Slice, ...]
+    seed: int
+    items: tuple[ScoredPair, ...] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the items."""
+        return {name: value for name, value in asdict(self).items() if name != "items"}
+
+    def rewards(self) -> tuple[list[float], list[float]]:
+        """Rewards of the chosen and of the rejected sides of the scored pairs."""
+        scored = [(i.chosen, i.rejected) for i in self.items if i.chosen is not None and i.rejected is not None]
+        return [c for c, _ in scored], [r for _, r in scored]
+
+
+def evaluate(
+    scorer: Scorer,
+    pairs: Sequence[PreferencePair],
+    *,
+    seed: int = 0,
+    calibration: Calibration | None = None,
+    advance: Advance = silent,
+) -> Evaluation:
+    """Score both sides of every pair and report. `advance` counts responses (two a pair).
+
+    Raises BadInputError for no pairs, or where not one pair could be scored.
+    """
+    if not pairs:
+        raise BadInputError("there are no pairs to evaluate on")
+    responses = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
+    scores = scorer.score(responses, advance)
+    items = tuple(
+        _scored(pair, chosen, rejected) for pair, chosen, rejected in zip(pairs, scores[::2], scores[1::2], strict=True)
+    )
+    failures = Counter(item.failure for item in items if item.failure is not None)
+    kept = [(pair, item) for pair, item in zip(pairs, items, strict=True) if item.failure is None]
+    if not kept:
+        raise BadInputError(f"none of the {len(pairs)} pairs could be scored: {dict(failures)}")
+    scored_pairs = [pair for pair, _ in kept]
+    chosen = np.array([item.chosen for _, item in kept], dtype=float)
+    rejected = np.array([item.rejected for _, item in kept], dtype=float)
+    accuracy = pair_accuracy(chosen, rejected, [item.prompt_id for _, item in kept], seed=seed)
+    lengths = [len(p.chosen) for p in scored_pairs] + [len(p.rejected) for p in scored_pairs]
+    d = chosen - rejected
+    return Evaluation(
+        model=scorer.info,
+        pairs=len(pairs),
+        scored=len(kept),
+        failures=dict(failures),
+        accuracy=accuracy,
+        accuracy_failures_wrong=accuracy.value * len(kept) / len(pairs),
+        length_baseline=length_baseline(scored_pairs),
+        majority_baseline=majority_baseline(scored_pairs),
+        reward_length_correlation=length_correlation([*chosen, *rejected], lengths),
+        margin_mean=float(d.mean()),
+        margin_std=float(d.std()),
+        calibration=calibration_report(d, seed=seed),
+        calibrated=calibration_report(d, temperature=calibration.temperature, seed=seed) if calibration else None,
+        truncated_share=sum(item.truncated for item in items) / len(items),
+        slices=_slices(kept),
+        seed=seed,
+        items=items,
+    )
+
+
+def write_items(path: Path, items: Iterable[ScoredPair]) -> None:
+    """One JSON object a pair, in the order of the data; whole or not at all."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        for item in items:
+            stream.write(json.dumps({**asdict(item), "margin": item.margin}, ensure_ascii=False) + "\n")
+
+
+def _scored(pair: PreferencePair, chosen: ScoreResult, rejected: ScoreResult) -> ScoredPair:
+    codes = [
+        f"{side} {result.code}"
+        for side, result in (("chosen", chosen), ("rejected", rejected))
+        if not isinstance(result, Score)
+    ]
+    both = [result for result in (chosen, rejected) if isinstance(result, Score)]
+    return ScoredPair(
+        comparison_id=pair.comparison_id,
+        prompt_id=ids.prompt_id(pair.prompt),
+        source=pair.source,
+        category=pair.category,
+        chosen=chosen.reward if isinstance(chosen, Score) else None,
+        rejected=rejected.reward if isinstance(rejected, Score) else None,
+        truncated=any(result.truncated for result in both),
+        failure=", ".join(codes) or None,
+    )
+
+
+def _slices(kept: Sequence[tuple[PreferencePair, ScoredPair]]) -> tuple[Slice, ...]:
+    """By source and by category, the largest first; a division with one part says nothing and is left out."""
+    slices: list[Slice] = []
+    for by in ("source", "category"):
+        parts: dict[str, list[tuple[PreferencePair, ScoredPair]]] = defaultdict(list)
+        for pair, item in kept:
+            parts[getattr(pair, by)].append((pair, item))
+        if len(parts) < 2:
+            continue
+        for name, members in sorted(parts.items(), key=lambda part: (-len(part[1]), part[0])):
+            right = outcomes([m.chosen or 0.0 for _, m in members], [m.rejected or 0.0 for _, m in members])[0]
+            interval = wilson(float(right.sum()), len(members))
+            length = length_baseline([pair for pair, _ in members])
+            slices.append(Slice(by, name, len(members), float(right.mean()), interval, length))
+    return tuple(slices)

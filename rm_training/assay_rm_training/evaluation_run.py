@@ -1,0 +1,94 @@
+"""One evaluation of a stored reward model: load it with the serving engine, report, record, calibrate when asked.
+
+Leaves out: what is measured (`evaluate.py`). Works without a workspace, and then leaves no run record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from assay.domain import PreferencePair
+from assay.errors import BadInputError
+from assay.models.spec import Calibration
+from assay.pairs import load_pairs_or_file
+from assay.progress import progress_bar
+from assay.runs import start_run
+from assay.workspace import Workspace
+from assay_rm_training.calibration import calibration_report, fit_calibration
+from assay_rm_training.evaluate import Evaluation, evaluate
+from assay_rm_training.training_run import resolve_reward_model, snapshot_id, write_evaluation
+from assay_serving.transformers_engine import TransformersScorer
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """`model`: artifact name or id, folder, hub id. `data`: snapshot or file. `limit`: first N pairs, 0 = all."""
+
+    model: str
+    data: str
+    calibrate: bool = False
+    seed: int = 0
+    limit: int = 0
+    device: str = "auto"
+    token_budget: int = 8192
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """`folder`: where evaluation.json and items.jsonl lie. `fitted`: the calibration written to `fitted_into`."""
+
+    evaluation: Evaluation
+    run_id: str | None
+    folder: Path | None
+    fitted: Calibration | None
+    fitted_into: Path | None
+
+
+def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None) -> EvaluationReport:
+    """Evaluate, with progress on standard error. `out`: a folder for the figures, made if need be.
+
+    Raises NotFoundError for an unknown model or data, BadInputError where calibrating cannot work: a model from the
+    hub has no folder to write to; pairs that the model ranks no better than chance give no temperature.
+    """
+    pairs: Sequence[PreferencePair] = load_pairs_or_file(workspace, config.data)
+    if config.limit:
+        pairs = pairs[: config.limit]
+    source, artifact = resolve_reward_model(workspace, config.model)
+    model_folder = Path(source).expanduser()
+    if config.calibrate and not model_folder.is_dir():
+        raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
+    with ExitStack() as stack:
+        run = None
+        if workspace is not None:
+            snapshot = snapshot_id(workspace, config.data)
+            inputs = {artifact or source: "artifact" if artifact else "model"}
+            inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
+            run = stack.enter_context(start_run(workspace, "eval", asdict(config), inputs=inputs))
+        scorer = TransformersScorer.load(source, device=config.device, token_budget=config.token_budget)
+        with progress_bar("evaluating", 2 * len(pairs), unit="responses") as advance:
+            evaluation = evaluate(scorer, pairs, seed=config.seed, calibration=scorer.spec.calibration, advance=advance)
+        fitted = None
+        if config.calibrate:
+            fitted = fit_calibration(*evaluation.rewards(), fitted_on=config.data)
+            scorer.spec.calibrated(fitted).write(model_folder)
+            chosen, rejected = evaluation.rewards()
+            d = [c - r for c, r in zip(chosen, rejected, strict=True)]
+            report = calibration_report(d, temperature=fitted.temperature, seed=config.seed)
+            evaluation = replace(evaluation, calibrated=report)
+        folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_evaluation(folder, evaluation)
+        if run is not None:
+            run.metrics.update(evaluation.to_dict())
+            run.metrics["fitted"] = asdict(fitted) if fitted else None
+        return EvaluationReport(
+            evaluation,
+            run.id if run else None,
+            folders[0] if folders else None,
+            fitted,
+            model_folder / "assay.json" if fitted else None,
+        )

@@ -1,0 +1,254 @@
+"""One reward-model training in a workspace: run record, data, training, evaluation, checkpoint, artifact.
+
+Covers: what ties the parts of this package together, names of models, going on with an interrupted run. Leaves out:
+the loop (`trainer.py`), the checkpoint's proof (`checkpoint.py`).
+
+    RUN/ run.json (what --resume needs)  metrics.jsonl  state.pt (until done)  evaluation.json  items.jsonl
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay.domain import PreferencePair
+from assay.durable import replacing
+from assay.errors import BadInputError, NotFoundError
+from assay.models.devices import pick_device, pick_dtype
+from assay.models.renderer import Renderer
+from assay.models.spec import RewardModelSpec
+from assay.progress import progress_bar
+from assay.runs import Run, find_artifact, folder_digest, mark_dead_runs, start_run
+from assay.snapshots import get_snapshot
+from assay.workspace import Workspace
+from assay_rm_training import metrics_file, training_state
+from assay_rm_training.base_model import load_trainee
+from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
+from assay_rm_training.config import BTConfig
+from assay_rm_training.evaluate import Evaluation, evaluate, write_items
+from assay_rm_training.model_card import model_card
+from assay_rm_training.pairs_dataset import PairSet, encode_pairs, steps_per_epoch
+from assay_rm_training.trainer import TrainingSummary, train
+from assay_serving.scorer import ScoreItem
+
+PLAN = "run.json"
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What a training gave. `path` holds the checkpoint, `folder` the run's measurements."""
+
+    artifact_id: str
+    name: str
+    path: Path
+    run_id: str
+    folder: Path
+    spec: RewardModelSpec
+    metrics: dict[str, Any]
+    summary: TrainingSummary
+    evaluation: Evaluation | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for: enough to go on after a kill. `data`, `eval_data`: snapshot names or absolute paths."""
+
+    config: BTConfig
+    data: str
+    eval_data: str | None
+    name: str
+    force: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "config": self.config.to_dict()}
+
+    def write(self, folder: Path) -> None:
+        with replacing(folder / PLAN) as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, workspace: Workspace, run_id: str) -> Plan:
+        """Raises NotFoundError for a run that is not a training."""
+        path = workspace.runs / run_id / PLAN
+        if not path.is_file():
+            raise NotFoundError(f"{run_id} is not a training run of {workspace.root}")
+        payload = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**payload, "config": BTConfig.from_dict(payload["config"])})
+
+
+def train_bt(
+    workspace: Workspace,
+    plan: Plan,
+    pairs: Sequence[PreferencePair],
+    eval_pairs: Sequence[PreferencePair] | None = None,
+    *,
+    resume: str | None = None,
+) -> TrainedModel:
+    """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
+
+    `resume`: an interrupted run's id, whose plan and data these are. Raises BadInputError for a name that is
+    taken (unless `plan.force`, which writes `NAME-v2`, `-v3`, ...) and all that the parts raise.
+    """
+    folder = _model_folder(workspace, plan.name, force=plan.force)
+    mark_dead_runs(workspace)
+    inputs = _inputs(workspace, plan, resume)
+    with start_run(workspace, "train", {"method": "bt", **plan.to_dict()}, inputs=inputs) as run:
+        plan.write(run.folder)
+        if resume is not None:
+            _take_over(workspace.runs / resume, run.folder)
+        return _train(run, plan, pairs, eval_pairs, folder, resume=resume)
+
+
+def _train(
+    run: Run,
+    plan: Plan,
+    pairs: Sequence[PreferencePair],
+    eval_pairs: Sequence[PreferencePair] | None,
+    folder: Path,
+    *,
+    resume: str | None,
+) -> TrainedModel:
+    config = plan.config
+    device = pick_device(config.device)
+    trainee = load_trainee(config, device)
+    length = min(config.max_length, int(getattr(trainee.model.config, "max_position_embeddings", config.max_length)))
+    renderer = Renderer(trainee.tokenizer, max_length=length)
+    data, eval_data = _encode(pairs, renderer, "encoding pairs"), None
+    if eval_pairs is not None and config.eval_every:
+        eval_data = _encode(eval_pairs, renderer, "encoding evaluation pairs")
+    total = steps_per_epoch(len(data), config.batch_size) * config.epochs
+    with progress_bar("training", total, unit="steps") as advance:
+        summary = train(
+            trainee, data, config, run.folder, eval_data=eval_data, resume=resume is not None, advance=advance
+        )
+    spec = RewardModelSpec(
+        kind="scalar",
+        base=config.base,
+        template_hash=renderer.template_hash,
+        trained_length=length,
+        version="unsaved",
+        snapshot=snapshot_id(run.workspace, plan.data),
+        run_id=run.id,
+    )
+    sample = _sample(eval_pairs or pairs)
+    scorer = merged_scorer(trainee, spec, renderer, sample)
+    evaluation = None
+    if eval_pairs is not None:
+        with progress_bar("evaluating", 2 * len(eval_pairs), unit="responses") as advance:
+            evaluation = evaluate(scorer, eval_pairs, seed=config.seed, advance=advance)
+    card = model_card(
+        folder.name, spec, config, data, summary, data_name=plan.data, evaluation=evaluation, eval_name=plan.eval_data
+    )
+    spec, parity = save_checkpoint(
+        trainee, spec, renderer, folder, sample=sample, card=card, save_dtype=config.save_dtype
+    )
+    metrics = {
+        "training": summary.to_dict(),
+        "pairs": len(data),
+        "left_out": data.left_out,
+        "truncated": data.truncated,
+        "new_head": trainee.new_head,
+        "device": str(device),
+        "autocast": str(pick_dtype(device, config.dtype)).removeprefix("torch."),
+        "attention": str(getattr(trainee.model.config, "_attn_implementation", "") or ""),
+        "parity": {"largest_difference": parity.largest, "responses": parity.compared},
+    }
+    if evaluation is not None:
+        info = replace(evaluation.model, name=folder.name, version=spec.version, parity=spec.parity)
+        evaluation = replace(evaluation, model=info)
+        write_evaluation(run.folder, evaluation)
+        metrics["evaluation"] = evaluation.to_dict()
+    run.metrics.update(metrics)
+    artifact = run.add_artifact(
+        "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
+    )
+    for state in {run.folder, run.workspace.runs / (resume or run.id)}:
+        (state / training_state.FILE).unlink(missing_ok=True)  # the checkpoint takes its place
+    return TrainedModel(artifact, folder.name, folder, run.id, run.folder, spec, metrics, summary, evaluation)
+
+
+def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
+    """`evaluation.json` and `items.jsonl` in `folder`."""
+    with replacing(folder / "evaluation.json") as temporary:
+        temporary.write_text(json.dumps(evaluation.to_dict(), indent=2) + "\n", encoding="utf-8")
+    write_items(folder / "items.jsonl", evaluation.items)
+
+
+def resolve_reward_model(workspace: Workspace | None, name: str) -> tuple[str, str | None]:
+    """(folder or hub id, artifact id): the workspace's newest model of that name or id comes first."""
+    if workspace is None:
+        return name, None
+    try:
+        found = find_artifact(workspace, name, kind="reward_model")
+    except NotFoundError:
+        return name, None
+    return str(found["path"]), str(found["artifact_id"])
+
+
+def default_name(base: str, data: str) -> str:
+    """e.g. `smollm2-helpful` for data `helpful` or `/data/helpful.jsonl.gz`."""
+    stem = Path(data).name.split(".")[0]
+    return re.sub(r"[^\w.+-]+", "-", f"{Path(base).name}-{stem}").strip("-.")[:100]
+
+
+def _model_folder(workspace: Workspace, name: str, *, force: bool) -> Path:
+    if not _NAME.fullmatch(name):
+        raise BadInputError(f"{name!r} is not a model name: letters, digits, and . _ + - after the first")
+    folder = workspace.models / name
+    if not folder.exists():
+        return folder
+    if not force:
+        raise BadInputError(f"a model {name!r} exists; choose another --name, or --force to write a new version of it")
+    version = 2
+    while (newer := workspace.models / f"{name}-v{version}").exists():
+        version += 1
+    return newer
+
+
+def _inputs(workspace: Workspace, plan: Plan, resume: str | None) -> dict[str, str]:
+    inputs: dict[str, str] = {}
+    for data in filter(None, (plan.data, plan.eval_data)):
+        snapshot = snapshot_id(workspace, data)
+        inputs[snapshot or data] = "snapshot" if snapshot else "file"
+    if (artifact := resolve_reward_model(workspace, plan.config.base)[1]) is not None:
+        inputs[artifact] = "artifact"
+    if resume is not None:
+        inputs[resume] = "run"
+    return inputs
+
+
+def snapshot_id(workspace: Workspace, data: str) -> str | None:
+    try:
+        return get_snapshot(workspace, data).id
+    except NotFoundError:
+        return None
+
+
+def _take_over(old: Path, new: Path) -> None:
+    """Begin the new run with the old one's state and measurements. Linked, as both are only ever replaced whole."""
+    if not (old / training_state.FILE).is_file():
+        raise NotFoundError(f"{old.name} has no saved state to go on from (finished, or never saved)")
+    try:
+        os.link(old / training_state.FILE, new / training_state.FILE)
+    except OSError:
+        shutil.copyfile(old / training_state.FILE, new / training_state.FILE)
+    if (old / metrics_file.FILE).is_file():
+        shutil.copyfile(old / metrics_file.FILE, new / metrics_file.FILE)
+
+
+def _encode(pairs: Sequence[PreferencePair], renderer: Renderer, description: str) -> PairSet:
+    with progress_bar(description, len(pairs), unit="pairs") as advance:
+        return encode_pairs(pairs, renderer, advance=advance)
+
+
+def _sample(pairs: Sequence[PreferencePair]) -> list[ScoreItem]:
+    """Responses for the parity check, spread over the data."""
+    some = pairs[:: max(1, 2 * len(pairs) // SAMPLE)][: SAMPLE // 2]
+    return [ScoreItem(pair.prompt, text) for pair in some for text in (pair.chosen, pair.rejected)]
