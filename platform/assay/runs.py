@@ -159,17 +159,23 @@ def folder_digest(folder: Path) -> str:
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """Package version, with the commit (and `-dirty`) where Assay runs from a checkout."""
+    """Package version, with the commit (and `-dirty`) where Assay runs from its own checkout.
+
+    A package installed inside somebody else's repository must not take that repository's commit for its own.
+    """
+    root = Path(__file__).resolve().parents[2]
     try:
+        if 'name = "assay"' not in (root / "pyproject.toml").read_text(encoding="utf-8"):
+            return __version__
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--exclude", "*"],
-            cwd=Path(__file__).parent,
+            cwd=root,
             capture_output=True,
             text=True,
             timeout=5,
             check=True,
         ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, UnicodeDecodeError, subprocess.SubprocessError):
         return __version__
     return f"{__version__}+{described}" if described else __version__
 

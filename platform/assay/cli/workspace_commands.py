@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import JsonOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from assay.lineage import Node
 
 
 def register(app: typer.Typer) -> None:
     app.command("init")(init)
+    app.command("doctor")(doctor)
+    app.command("lineage")(lineage)
 
 
 def init(
@@ -26,3 +33,82 @@ def init(
 
     workspace = Workspace.create(folder)
     emit({"workspace": str(workspace.root)}, f"workspace ready at {workspace.root}", as_json=as_json)
+
+
+def doctor(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Say what is installed, which device there is, what is missing and how to get it, and whether the workspace
+    is sound. Exit code 1 when something required is missing or wrong.
+
+    Example: `assay doctor --json`
+    """
+    from dataclasses import asdict
+
+    from assay.doctor import examine
+    from assay.errors import NotFoundError
+    from assay.workspace import Workspace
+
+    try:
+        here = Workspace.find(workspace)
+    except NotFoundError:
+        if workspace is not None:
+            raise
+        here = None  # the machine can be examined without one
+    checks = list(examine(here))
+    healthy = all(check.state in ("ok", "optional") for check in checks)
+    marks = {"ok": "ok", "optional": "--", "missing": "MISSING", "problem": "PROBLEM"}
+    lines = [
+        f"{marks[c.state]:>8}  {c.name}: {c.detail}" + (f"  [{c.fix}]" if c.fix and c.state != "ok" else "")
+        for c in checks
+    ]
+    if here is None:
+        lines.append("      --  workspace: none here; make one with: assay init")
+    emit({"healthy": healthy, "checks": [asdict(check) for check in checks]}, "\n".join(lines), as_json=as_json)
+    if not healthy:
+        raise SystemExit(1)
+
+
+def lineage(
+    id: Annotated[str, typer.Argument(help="Any id, or the name of a snapshot, an artifact or an imported file.")],
+    depth: Annotated[int, typer.Option(min=1, help="Steps to walk in each direction.")] = 6,
+    width: Annotated[int, typer.Option(min=1, help="Neighbours to show of each relation.")] = 5,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what something came from and what came of it: vote, decision, snapshot, checkpoint, score, rollout.
+
+    Example: `assay lineage s-0e9c122f9cf72f5685b30f822bcffa09`
+    """
+    from assay.lineage import lineage as trace
+    from assay.workspace import Workspace
+
+    here = Workspace.find(workspace)
+    up = trace(here, id, "up", depth=depth, width=width)
+    down = trace(here, id, "down", depth=depth, width=width)
+    if as_json:
+        payload: dict[str, Any] = {"id": up.id, "kind": up.kind, "about": up.about}
+        payload |= {"came_from": up.to_dict().get("branches", []), "came_of_it": down.to_dict().get("branches", [])}
+        emit(payload, "", as_json=True)
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.tree import Tree
+
+    tree = Tree(f"[bold]{escape(up.id)}[/] {escape(up.about)}")
+    for title, root in (("came from", up), ("came of it", down)):
+        branch = tree.add(f"[bold]{title}[/]")
+        _draw(branch, root)
+        if not root.branches:
+            branch.add("(nothing recorded)")
+    Console(soft_wrap=True, highlight=False).print(tree)
+
+
+def _draw(tree: Tree, node: Node) -> None:
+    from rich.markup import escape
+
+    for branch in node.branches:
+        for child in branch.nodes:
+            again = " (above)" if child.repeated else ""
+            text = f"[dim]{escape(branch.relation)}[/] {escape(child.id)} {escape(child.about)}{again}"
+            _draw(tree.add(text), child)
+        if branch.more:
+            tree.add(f"[dim]{escape(branch.relation)}[/] … and {branch.more} more")

@@ -1,0 +1,134 @@
+"""What is installed, what the machine has, what is missing and how to get it, and whether the workspace is sound.
+
+Covers: a list of checks, each with a state and, where something is missing, the command that helps. Leaves out:
+repairs, except that runs whose process has died are marked. Optional packages are looked up, never imported.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from assay import __version__
+from assay.errors import AssayError
+from assay.workspace import Workspace
+
+State = Literal["ok", "missing", "problem", "optional"]
+
+REQUIRED = (
+    "torch",
+    "transformers",
+    "safetensors",
+    "datasets",
+    "peft",
+    "duckdb",
+    "polars",
+    "pyarrow",
+    "fastapi",
+    "httpx",
+)
+#: Package -> what it is for and how to get it.
+OPTIONAL: dict[str, tuple[str, str]] = {
+    "gguf": ("reads the embedded model", "pip install gguf"),
+    "vllm": ("fast serving and rollouts; its own environment", "pip install vllm"),
+    "label-studio-sdk": ("annotation in Label Studio", "pip install 'assay[label-studio]'"),
+    "trl": ("only to compare with its trainers", "pip install trl"),
+}
+LOW_DISK_GB = 5.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """`problem` and `missing` make the doctor fail; `optional` is a thing that may be absent and is."""
+
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def examine(workspace: Workspace | None) -> Iterator[Check]:
+    """All checks, in the order they are shown."""
+    good = sys.version_info >= (3, 11)
+    yield Check(
+        "python", "ok" if good else "problem", platform.python_version(), "" if good else "use Python 3.11 or newer"
+    )
+    yield Check("assay", "ok", __version__)
+    for package in REQUIRED:
+        yield _package(package, "missing", "", f"pip install {package}")
+    for package, (purpose, fix) in OPTIONAL.items():
+        yield _package(package, "optional", purpose, fix)
+    yield _device()
+    yield _embedded()
+    if workspace is not None:
+        yield from _workspace(workspace)
+    free = shutil.disk_usage(workspace.root if workspace else ".").free / 1e9
+    yield Check(
+        "disk",
+        "ok" if free >= LOW_DISK_GB else "problem",
+        f"{free:.1f} GB free",
+        "" if free >= LOW_DISK_GB else "free some",
+    )
+
+
+def _package(name: str, absent: State, purpose: str, fix: str) -> Check:
+    try:
+        return Check(name, "ok", version(name))
+    except PackageNotFoundError:
+        return Check(name, absent, f"not installed{': ' + purpose if purpose else ''}", fix)
+
+
+def _device() -> Check:
+    try:
+        import torch
+
+        from assay.models.devices import has_fast_bfloat16, pick_device
+
+        device = pick_device()
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        bfloat16 = "with" if has_fast_bfloat16(device) else "without"
+        return Check("device", "ok", f"{name}, {bfloat16} bfloat16 in hardware, {torch.get_num_threads()} CPU threads")
+    except ImportError as error:
+        return Check("device", "missing", f"torch cannot be imported: {error}", "pip install torch")
+
+
+def _embedded() -> Check:
+    from assay.models.embedded import HOW_TO_GET, NAME, gguf_file
+
+    try:
+        return Check(f"model {NAME}", "ok", str(gguf_file()))
+    except AssayError as error:
+        return Check(f"model {NAME}", "optional", str(error), HOW_TO_GET)
+
+
+def _workspace(workspace: Workspace) -> Iterator[Check]:
+    from assay.runs import mark_dead_runs
+    from assay.store.integrity import dangling
+
+    try:
+        dead = mark_dead_runs(workspace)
+        with workspace.store.unit() as db:
+            schema = db.execute("SELECT max(version) FROM schema_migrations").fetchone()
+            counts = {
+                table: (db.execute(f"SELECT count(*) FROM {table}").fetchone() or (0,))[0]
+                for table in ("comparisons", "judgments", "decisions", "snapshots", "artifacts", "runs")
+            }
+            broken = dangling(db)
+    except AssayError as error:
+        yield Check("workspace", "problem", str(error))
+        return
+    size = workspace.store.path.stat().st_size / 1e6
+    held = ", ".join(f"{n} {table}" for table, n in counts.items())
+    yield Check("workspace", "ok", f"{workspace.root}: schema {schema[0] if schema else '?'}, {size:.1f} MB, {held}")
+    yield Check("runs", "ok", f"marked as interrupted: {', '.join(dead)}" if dead else "none died unnoticed")
+    broken_text = ", ".join(f"{n} in {reference}" for reference, n in broken.items())
+    yield Check("references", "problem" if broken else "ok", f"point nowhere: {broken_text}" if broken else "all hold")
+    waiting = sum(1 for _ in workspace.journal.glob("votes-*.jsonl"))
+    damaged = sum(1 for _ in workspace.journal.glob("damaged/votes-*.jsonl"))
+    text = f"{waiting} files wait to be folded" + (f", {damaged} damaged files set aside" if damaged else "")
+    yield Check("journal", "problem" if damaged else "ok", text)

@@ -1,0 +1,281 @@
+"""The vote journal: a person's vote is on the disk before it is acknowledged, whoever holds the store.
+
+Covers: `JournalWriter`, an append-only file of its own for each writer, fsynced line by line, a checksum per line;
+`fold`, which puts votes into the store exactly once and retires a file only after the commit. Leaves out: the
+routes that take votes (web), machine judgments (they go to the store directly).
+
+A line is `{"check": ..., "vote": {...}}`; `check` is the digest of the vote's canonical JSON. A writer holds a lock on
+its file while it lives: fold reads the file all the same, but leaves it in place. A torn last line is a vote that
+was never acknowledged; it is counted and left behind. Damage anywhere else is counted and the file set aside.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay import ids
+from assay.domain import ANSWERS, AnnotatorKind, Judgment
+from assay.durable import sync_folder
+from assay.errors import BackendError, BadInputError
+from assay.store.records import insert_annotator
+from assay.workspace import Workspace
+
+if TYPE_CHECKING:
+    import duckdb
+
+FOLDED, DAMAGED = "folded", "damaged"
+ROTATE_BYTES = 1_000_000  #: a writer starts a new file past this, so that fold rereads little
+
+
+class JournalWriter:
+    """Appends votes for one process; threads may share it. Close it, or use it as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: `workspace.journal`."""
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._handle: int | None = None
+        self._size = 0
+        self._path: Path | None = None
+
+    def append(self, judgment: Judgment, *, annotator: str, kind: AnnotatorKind = "human") -> None:
+        """Returns once the vote is on the disk: only then may it be acknowledged.
+
+        `annotator`: the name behind `judgment.annotator_id`. Raises BadInputError for a judgment the store would
+        refuse, BackendError when the disk fails; the vote is then not in the journal.
+        """
+        _check(judgment, kind, annotator)
+        vote = asdict(judgment) | {"annotator": annotator, "kind": kind, "at": datetime.now(UTC).isoformat()}
+        line = _encode(vote)
+        with self._lock:
+            if self._handle is None or self._size >= ROTATE_BYTES:
+                self._start_file()
+            assert self._handle is not None
+            try:
+                _write(self._handle, line)
+                os.fsync(self._handle)
+            except OSError as error:
+                self._undo()
+                raise BackendError(f"cannot write the vote to {self._path}: {error.strerror or error}") from error
+            self._size += len(line)
+
+    def close(self) -> None:
+        """Let fold retire the file."""
+        with self._lock:
+            self._close_file()
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start_file(self) -> None:
+        self._close_file()
+        name = f"votes-{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        self._path = self.folder / name
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                sync_folder(self.folder)
+            except BaseException:
+                os.close(handle)
+                raise
+        except OSError as error:
+            raise BackendError(f"cannot start {self._path}: {error.strerror or error}") from error
+        self._handle, self._size = handle, 0
+
+    def _undo(self) -> None:
+        """Cut a half-written line off; if even that fails, the next vote goes to a new file."""
+        assert self._handle is not None
+        try:
+            os.ftruncate(self._handle, self._size)
+            os.fsync(self._handle)
+        except OSError:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)  # gives the lock back
+            self._handle = None
+
+
+@dataclass
+class FoldReport:
+    """`votes`: read from the journal; `new`: of them not yet in the store. `damaged` votes were acknowledged and cannot
+    be read any more; their files lie in `journal/damaged`."""
+
+    files: int = 0
+    votes: int = 0
+    new: int = 0
+    torn: int = 0
+    damaged: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def fold(workspace: Workspace) -> FoldReport:
+    """Put every vote of the journal into the store in one unit of work. Safe to repeat and to kill at any point.
+
+    Raises BusyError when another process holds the store; the votes stay in the journal.
+    """
+    report = FoldReport()
+    with _journal_files(workspace.journal) as files:
+        votes: list[dict[str, Any]] = []
+        sound: list[tuple[Path, bool]] = []
+        for path, finished in files:
+            found, damaged = _read(path, report, finished)
+            votes += found
+            if finished:
+                sound.append((path, damaged))
+        report.files, report.votes = len(files), len(votes)
+        if votes:
+            with workspace.store.unit() as db:
+                report.new = _store(db, votes)
+        for path, damaged in sound:  # the unit has committed
+            target = workspace.journal / (DAMAGED if damaged else FOLDED)
+            target.mkdir(exist_ok=True)
+            path.rename(target / path.name)
+    return report
+
+
+@contextmanager
+def _journal_files(folder: Path) -> Iterator[list[tuple[Path, bool]]]:
+    """The files in order of their names, and whether their writer has gone: those are locked against other folds."""
+    handles: list[int] = []
+    files: list[tuple[Path, bool]] = []
+    try:
+        for path in sorted(folder.glob("votes-*.jsonl")):
+            try:
+                handle = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # another fold has just retired it
+            handles.append(handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                finished = path.exists()
+                if not finished:
+                    continue
+            except BlockingIOError:
+                finished = False
+            files.append((path, finished))
+        yield files
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _read(path: Path, report: FoldReport, finished: bool) -> tuple[list[dict[str, Any]], bool]:
+    """The votes of a file, and whether an acknowledged one is unreadable."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return [], False
+    *lines, rest = content.split(b"\n")
+    if rest and finished:
+        report.torn += 1
+        report.problems.append(f"{path.name}: the last line is torn; that vote was never acknowledged")
+    votes, damaged = [], False
+    for number, line in enumerate(lines, start=1):
+        vote = _decode(line)
+        if vote is not None:
+            votes.append(vote)
+        elif finished:
+            damaged = True
+            report.damaged += 1
+            report.problems.append(f"{path.name}, line {number}: damaged, cannot be read")
+    return votes, damaged
+
+
+def _store(db: duckdb.DuckDBPyConnection, votes: list[dict[str, Any]]) -> int:
+    """Insert the votes with the time they were cast; returns how many were new."""
+    for kind, name in {(vote["kind"], vote["annotator"]) for vote in votes}:
+        insert_annotator(db, kind, name)
+    import pyarrow as pa
+
+    text, real = pa.string(), pa.float64()
+    columns = {
+        "comparison_id": text,
+        "annotator_id": text,
+        "answer": text,
+        "strength": pa.int8(),
+        "confidence": real,
+        "rationale": text,
+        "shown_order": text,
+        "seconds": real,
+        "origin": text,
+        "at": text,
+    }
+    rows = {_judgment(vote).id: vote for vote in reversed(votes)}  # of equal votes the first counts
+    arrays = [pa.array([vote[name] for vote in rows.values()], type=kind) for name, kind in columns.items()]
+    db.register("incoming", pa.table([pa.array(list(rows)), *arrays], names=["judgment_id", *columns]))
+    try:
+        row = db.execute(
+            """INSERT INTO judgments (judgment_id, comparison_id, annotator_id, answer, strength, confidence, rationale,
+                                      shown_order, seconds, origin, created_at)
+               SELECT judgment_id, comparison_id, annotator_id, answer, strength, confidence, rationale,
+                      shown_order, seconds, origin, "at"::TIMESTAMPTZ FROM incoming ON CONFLICT DO NOTHING"""
+        ).fetchone()
+    finally:
+        db.unregister("incoming")
+    return int(row[0]) if row else 0
+
+
+def _judgment(vote: dict[str, Any]) -> Judgment:
+    return Judgment(**{name: vote[name] for name in Judgment.__dataclass_fields__})
+
+
+def _check(judgment: Judgment, kind: AnnotatorKind, annotator: str) -> None:
+    """What the store's constraints would refuse must not be acknowledged."""
+    if ids.annotator_id(kind, annotator) != judgment.annotator_id:
+        raise BadInputError(f"is not the id of {kind} {annotator!r}", field="annotator_id")
+    if judgment.answer not in ANSWERS:
+        raise BadInputError(f"unknown answer {judgment.answer!r}; one of {', '.join(ANSWERS)}", field="answer")
+    if judgment.strength is not None and not 0 <= judgment.strength <= 3:
+        raise BadInputError("must be 0 to 3", field="strength")
+    if judgment.confidence is not None and not 0 <= judgment.confidence <= 1:
+        raise BadInputError("must be 0 to 1", field="confidence")
+    if judgment.shown_order not in (None, "AB", "BA"):
+        raise BadInputError("must be AB or BA", field="shown_order")
+    if judgment.seconds is not None and not 0 <= judgment.seconds < float("inf"):
+        raise BadInputError("must not be negative", field="seconds")
+
+
+def _canonical(vote: dict[str, Any]) -> str:
+    return json.dumps(vote, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+
+
+def _encode(vote: dict[str, Any]) -> bytes:
+    text = _canonical(vote)
+    try:
+        text.encode("ascii")
+        for value in vote.values():
+            if isinstance(value, str):
+                value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInputError("a lone surrogate: not valid Unicode", field="rationale") from error
+    return f'{{"check":"{ids.digest(text)}","vote":{text}}}\n'.encode("ascii")
+
+
+def _decode(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+        vote = entry["vote"]
+        return vote if ids.digest(_canonical(vote)) == entry["check"] else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(handle: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(handle, data) :]

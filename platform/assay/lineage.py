@@ -1,0 +1,265 @@
+"""Lineage: from any id to what it came from, and to what came of it.
+
+Covers: the walk over run links and the columns that hold ids, in both directions, as a tree of bounded width and depth:
+vote -> decision -> snapshot -> run -> checkpoint -> scored response -> rollout run, and back. Leaves out: recording
+(`assay.runs`). An id's kind is told by its prefix; snapshots and artifacts may also be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from assay.errors import NotFoundError
+from assay.workspace import Workspace
+
+if TYPE_CHECKING:
+    import duckdb
+
+Direction = Literal["up", "down"]
+
+PREFIXES: dict[str, str] = {
+    "run-": "run",
+    "p-": "prompt",
+    "r-": "response",
+    "c-": "comparison",
+    "a-": "annotator",
+    "j-": "judgment",
+    "d-": "decision",
+    "s-": "snapshot",
+    "m-": "artifact",
+    "f-": "artifact",
+}
+
+# One line about each kind; no row means there is no such thing. `d-N` is the decision at position N.
+_ABOUT: dict[str, str] = {
+    "run": """SELECT kind || ' run, ' || status || ', ' || strftime(started_at, '%Y-%m-%d %H:%M')
+        FROM runs WHERE run_id = $id""",
+    "prompt": "SELECT 'prompt: ' || left(messages[-1].content, 70) FROM prompts WHERE prompt_id = $id",
+    "response": "SELECT 'response: ' || left(content, 70) FROM responses WHERE response_id = $id",
+    "comparison": """SELECT 'comparison of ' || coalesce(string_agg(DISTINCT source, ', '), 'no source')
+        || ', pool ' || any_value(pool) || coalesce(', label ' || any_value(label), '')
+        FROM pools LEFT JOIN origins USING (comparison_id) WHERE comparison_id = $id GROUP BY comparison_id""",
+    "annotator": "SELECT kind || ' ' || name FROM annotators WHERE annotator_id = $id",
+    "judgment": """SELECT 'judgment ' || answer || ' by ' || kind || ' ' || name
+        FROM judgments JOIN annotators USING (annotator_id) WHERE judgment_id = $id""",
+    "decision": """SELECT 'decision ' || pool || coalesce(' ' || label, '') || ' by ' || rule || ': ' || reason
+        FROM decisions WHERE 'd-' || position = $id""",
+    "snapshot": "SELECT 'snapshot ' || name || ', ' || items || ' items' FROM snapshots WHERE snapshot_id = $id",
+    "artifact": "SELECT kind || ' ' || name || ', ' || path FROM artifacts WHERE artifact_id = $id",
+    "file": "SELECT 'file' FROM run_links WHERE kind = 'file' AND ref = $id LIMIT 1",
+}
+
+_BY_RUN = {
+    "prompts": "prompt_id",
+    "responses": "response_id",
+    "comparisons": "comparison_id",
+    "judgments": "judgment_id",
+}
+
+
+def _written_by(table: str, key: str) -> str:
+    return f"SELECT run_id AS id FROM {table} WHERE {key} = $id AND run_id IS NOT NULL"
+
+
+# Relation -> query of ids, for each kind and direction. Most telling first.
+_UP: dict[str, dict[str, str]] = {
+    "run": {
+        "read": """SELECT coalesce(a.artifact_id, l.ref) AS id FROM run_links l
+            LEFT JOIN (SELECT content_hash, min(artifact_id) AS artifact_id FROM artifacts GROUP BY 1) a
+              ON l.kind = 'model_version' AND a.content_hash = l.ref
+            WHERE l.run_id = $id AND l.direction = 'input' ORDER BY 1"""
+    },
+    "prompt": {"written by": _written_by("prompts", "prompt_id")},
+    "response": {
+        "answers": "SELECT prompt_id AS id FROM responses WHERE response_id = $id",
+        "scored by": """SELECT DISTINCT a.artifact_id AS id
+            FROM scores s JOIN artifacts a ON a.content_hash = s.model_version WHERE s.response_id = $id ORDER BY 1""",
+        "written by": _written_by("responses", "response_id"),
+    },
+    "comparison": {
+        "asks": "SELECT prompt_id AS id FROM comparisons WHERE comparison_id = $id",
+        "labelled in": """SELECT judgment_id AS id FROM judgments JOIN annotators USING (annotator_id)
+            WHERE comparison_id = $id AND kind = 'source' ORDER BY created_at, 1""",
+        "written by": _written_by("comparisons", "comparison_id"),
+    },
+    "annotator": {},
+    "judgment": {
+        "by": "SELECT annotator_id AS id FROM judgments WHERE judgment_id = $id",
+        "of": "SELECT comparison_id AS id FROM judgments WHERE judgment_id = $id",
+        "written by": _written_by("judgments", "judgment_id"),
+    },
+    "decision": {
+        "rests on": """SELECT j.judgment_id AS id FROM decisions d JOIN judgments j USING (comparison_id)
+            WHERE 'd-' || d.position = $id AND j.created_at <= d.created_at ORDER BY j.created_at, 1""",
+        "of": "SELECT comparison_id AS id FROM decisions WHERE 'd-' || position = $id",
+        "written by": "SELECT run_id AS id FROM decisions WHERE 'd-' || position = $id AND run_id IS NOT NULL",
+    },
+    "snapshot": {
+        "written by": _written_by("snapshots", "snapshot_id"),
+        "holds, decided": """SELECT 'd-' || max(d.position) AS id
+            FROM snapshots s JOIN snapshot_items i USING (snapshot_id) JOIN decisions d USING (comparison_id)
+            WHERE s.snapshot_id = $id AND d.created_at <= s.created_at
+            GROUP BY comparison_id ORDER BY max(d.position)""",
+        "holds, undecided": """SELECT comparison_id AS id FROM snapshot_items
+            WHERE snapshot_id = $id AND pool = 'unverified' ORDER BY 1""",
+    },
+    "artifact": {"written by": _written_by("artifacts", "artifact_id")},
+    "file": {
+        "written by": """SELECT run_id AS id FROM run_links
+            WHERE kind = 'file' AND ref = $id AND direction = 'output' ORDER BY 1"""
+    },
+}
+_DOWN: dict[str, dict[str, str]] = {
+    "run": {
+        "wrote": """SELECT ref AS id FROM run_links WHERE run_id = $id AND direction = 'output'
+            UNION SELECT artifact_id FROM artifacts WHERE run_id = $id
+            UNION SELECT snapshot_id FROM snapshots WHERE run_id = $id ORDER BY 1""",
+        "decided": "SELECT 'd-' || position AS id FROM decisions WHERE run_id = $id ORDER BY position",
+        **{
+            f"wrote {table}": f"SELECT {key} AS id FROM {table} WHERE run_id = $id ORDER BY 1"
+            for table, key in _BY_RUN.items()
+        },
+    },
+    "prompt": {
+        "answered by": "SELECT response_id AS id FROM responses WHERE prompt_id = $id ORDER BY 1",
+        "compared in": "SELECT comparison_id AS id FROM comparisons WHERE prompt_id = $id ORDER BY 1",
+    },
+    "response": {
+        "compared in": """SELECT comparison_id AS id FROM comparisons
+            WHERE response_a = $id OR response_b = $id ORDER BY 1""",
+    },
+    "comparison": {
+        "judged in": "SELECT judgment_id AS id FROM judgments WHERE comparison_id = $id ORDER BY created_at, 1",
+        "decided in": "SELECT 'd-' || position AS id FROM decisions WHERE comparison_id = $id ORDER BY position",
+        "held by": "SELECT snapshot_id AS id FROM snapshot_items WHERE comparison_id = $id ORDER BY 1",
+    },
+    "annotator": {"said": "SELECT judgment_id AS id FROM judgments WHERE annotator_id = $id ORDER BY created_at, 1"},
+    "judgment": {
+        "led to": """SELECT 'd-' || d.position AS id FROM judgments j JOIN decisions d USING (comparison_id)
+            WHERE j.judgment_id = $id AND d.created_at >= j.created_at ORDER BY d.position""",
+        "held, undecided, by": """SELECT i.snapshot_id AS id
+            FROM judgments j JOIN snapshot_items i USING (comparison_id)
+            WHERE j.judgment_id = $id AND i.pool = 'unverified' ORDER BY 1""",
+    },
+    "decision": {
+        "held by": """SELECT s.snapshot_id AS id FROM decisions d JOIN snapshot_items i USING (comparison_id)
+            JOIN snapshots s USING (snapshot_id)
+            WHERE 'd-' || d.position = $id AND s.created_at >= d.created_at ORDER BY s.created_at"""
+    },
+    "snapshot": {
+        "read by": """SELECT run_id AS id FROM run_links
+            WHERE direction = 'input' AND kind = 'snapshot' AND ref = $id ORDER BY 1"""
+    },
+    "artifact": {
+        "read by": """SELECT DISTINCT l.run_id AS id FROM artifacts a JOIN run_links l
+            ON l.direction = 'input' AND (l.ref = a.artifact_id OR l.ref = a.content_hash)
+            WHERE a.artifact_id = $id ORDER BY 1""",
+        "scored": """SELECT DISTINCT s.response_id AS id
+            FROM artifacts a JOIN scores s ON s.model_version = a.content_hash WHERE a.artifact_id = $id ORDER BY 1""",
+    },
+    "file": {
+        "read by": """SELECT run_id AS id FROM run_links
+            WHERE kind = 'file' AND ref = $id AND direction = 'input' ORDER BY 1"""
+    },
+}
+
+
+@dataclass
+class Node:
+    """One thing and its neighbours in one direction. `more`: neighbours of the relation that are not shown."""
+
+    id: str
+    kind: str
+    about: str
+    branches: list[Branch] = field(default_factory=list)
+    repeated: bool = False  #: shown in full elsewhere in the tree
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"id": self.id, "kind": self.kind, "about": self.about}
+        if self.repeated:
+            out["repeated"] = True
+        if self.branches:
+            out["branches"] = [
+                {"relation": b.relation, "nodes": [n.to_dict() for n in b.nodes], "more": b.more} for b in self.branches
+            ]
+        return out
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it."""
+        yield self
+        for branch in self.branches:
+            for node in branch.nodes:
+                yield from node.walk()
+
+
+@dataclass
+class Branch:
+    relation: str
+    nodes: list[Node]
+    more: int
+
+
+def lineage(workspace: Workspace, name: str, direction: Direction, *, depth: int = 6, width: int = 5) -> Node:
+    """The tree from `name` (an id, a snapshot's or artifact's name, or a file an import read).
+
+    `depth`: steps from the root; `width`: neighbours shown of each relation. Raises NotFoundError.
+    """
+    with workspace.store.unit() as db:
+        root = _resolve(db, name)
+        if root is None:
+            raise NotFoundError(f"nothing in {workspace.root} has the id or name {name!r}")
+        return _grow(db, root, _UP if direction == "up" else _DOWN, depth, width, set())
+
+
+def _grow(
+    db: duckdb.DuckDBPyConnection,
+    node: Node,
+    relations: dict[str, dict[str, str]],
+    depth: int,
+    width: int,
+    seen: set[str],
+) -> Node:
+    if node.id in seen:
+        node.repeated = True
+        return node
+    seen.add(node.id)
+    if depth == 0:
+        return node
+    for relation, query in relations.get(node.kind, {}).items():
+        values = {"id": node.id}
+        row = db.execute(f"SELECT count(*) FROM ({query})", values).fetchone()
+        total = int(row[0]) if row else 0
+        if not total:
+            continue
+        ids = [r[0] for r in db.execute(f"SELECT id FROM ({query}) LIMIT {int(width)}", values).fetchall()]
+        nodes = [
+            _grow(db, _node(db, ref) or Node(ref, "unknown", ""), relations, depth - 1, width, seen) for ref in ids
+        ]
+        node.branches.append(Branch(relation, nodes, total - len(nodes)))
+    return node
+
+
+def _node(db: duckdb.DuckDBPyConnection, ref: str) -> Node | None:
+    kind = next((kind for prefix, kind in PREFIXES.items() if ref.startswith(prefix)), "file")
+    for candidate in dict.fromkeys((kind, "file")):
+        row = db.execute(_ABOUT[candidate], {"id": ref}).fetchone()
+        if row is not None:
+            return Node(ref, candidate, " ".join(str(row[0]).split()))
+    return None
+
+
+def _resolve(db: duckdb.DuckDBPyConnection, name: str) -> Node | None:
+    if (node := _node(db, name)) is not None:
+        return node
+    row = db.execute(
+        """SELECT snapshot_id FROM snapshots WHERE name = $name
+           UNION ALL (SELECT artifact_id FROM artifacts WHERE name = $name OR path = $path OR content_hash = $name
+                      ORDER BY created_at DESC)
+           UNION ALL SELECT ref FROM run_links WHERE kind = 'file' AND ref = $path
+           LIMIT 1""",
+        {"name": name, "path": str(Path(name).expanduser().resolve())},
+    ).fetchone()
+    return _node(db, row[0]) if row is not None else None
