@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from assay_serving.commands import score, serve
+
 
 def register(app: typer.Typer) -> None:
     """Add this part's commands to the application."""
+    app.command("serve")(serve.serve)
+    app.command("score")(score.score)

@@ -1,0 +1,65 @@
+"""What both clients are configured by, and the HTTP pool made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from assay.errors import BadInputError
+from assay_serving.client.retries import RetryPolicy
+
+CONNECT_S = 5.0
+KEEP_ALIVE_S = 30.0  #: shorter than the server's, so that no request meets a connection being closed
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """See `RewardClient` for the meaning of each field."""
+
+    url: str
+    api_key: str | None = None
+    model: str | None = None
+    timeout: float = 180.0
+    deadline: float | None = 600.0
+    retries: int = 5
+    max_items_per_request: int = 64
+    max_concurrency: int = 16
+    failures_in_place: bool = False
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise BadInputError(f"not an http(s) address: {self.url!r}", field="url")
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise BadInputError("holds characters that no header can carry", field="api_key")
+        for name in ("timeout", "max_items_per_request", "max_concurrency"):
+            if getattr(self, name) <= 0:
+                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
+        RetryPolicy(retries=self.retries, deadline=self.deadline)  # raises for what is wrong
+
+    @property
+    def policy(self) -> RetryPolicy:
+        return RetryPolicy(retries=self.retries, deadline=self.deadline)
+
+    def timeout_within(self, remaining: float | None) -> httpx.Timeout:
+        """Time limits of one try that ends before the deadline does."""
+        whole = self.timeout if remaining is None else max(0.001, min(self.timeout, remaining))
+        return httpx.Timeout(whole, connect=min(CONNECT_S, whole))
+
+    def httpx_options(self) -> dict[str, Any]:
+        """Arguments of httpx.Client and httpx.AsyncClient."""
+        headers = {"User-Agent": "assay-reward-client"}
+        if self.api_key is not None:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        return {
+            "base_url": self.url.rstrip("/"),
+            "headers": headers,
+            "limits": httpx.Limits(
+                max_connections=self.max_concurrency,
+                max_keepalive_connections=self.max_concurrency,
+                keepalive_expiry=KEEP_ALIVE_S,
+            ),
+        }

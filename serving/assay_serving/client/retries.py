@@ -1,0 +1,79 @@
+"""When to try again, and after how long.
+
+Covers: which replies and connection faults are worth another try, exponential pauses with full jitter, the server's
+own Retry-After, a deadline over all tries. Leaves out: the tries themselves (`blocking`, `asynchronous`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+
+import httpx
+
+from assay.errors import BadInputError
+
+#: Full queue, draining, a proxy without its server, not scored in time. Anything else would only fail again.
+RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
+#: Scoring changes nothing on the server, so a request whose connection broke may be sent again. A read that timed
+#: out is not sent again: the server is still at work on it, and a second copy would make it slower.
+RETRYABLE_FAULTS = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.ReadError,
+    httpx.WriteError,
+    httpx.RemoteProtocolError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """`retries`: tries after the first. `deadline`: seconds over all tries and pauses of one call, None = no limit."""
+
+    retries: int = 5
+    first_pause_s: float = 0.25
+    longest_pause_s: float = 20.0
+    deadline: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        if self.retries < 0:
+            raise BadInputError(f"must not be negative, not {self.retries}", field="retries")
+        if self.deadline is not None and self.deadline <= 0:
+            raise BadInputError(f"must be positive, not {self.deadline}", field="deadline")
+
+    def pause(self, attempt: int, retry_after: float | None) -> float:
+        """Seconds before try `attempt` + 1 (attempts count from 0). Jitter keeps clients from coming back together."""
+        jittered = random.uniform(0, min(self.longest_pause_s, self.first_pause_s * 2.0**attempt))
+        return jittered if retry_after is None else min(retry_after, self.longest_pause_s) + jittered
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The tries of one request. `next_pause` says how long to wait, or None when it is enough."""
+
+    policy: RetryPolicy
+    started: float = field(default_factory=time.monotonic)
+    made: int = 0
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds left before the deadline."""
+        if self.policy.deadline is None:
+            return None
+        return self.policy.deadline - (time.monotonic() - self.started)
+
+    def next_pause(self, *, retryable: bool, retry_after: float | None = None) -> float | None:
+        """Call after a failed try."""
+        self.made += 1
+        if not retryable or self.made > self.policy.retries:
+            return None
+        pause = self.policy.pause(self.made - 1, retry_after)
+        remaining = self.remaining
+        return None if remaining is not None and pause >= remaining else pause
+
+
+def retry_after_of(response: httpx.Response) -> float | None:
+    """Seconds the server asks for; its other form, a date, is ignored."""
+    given = response.headers.get("retry-after", "")
+    return float(given) if given.replace(".", "", 1).isdecimal() else None

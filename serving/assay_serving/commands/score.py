@@ -1,0 +1,163 @@
+"""`assay score`: scores of responses in a file, or on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
+if TYPE_CHECKING:
+    from assay.score import ScoreResult
+
+MAX_COMPLAINTS = 20
+
+
+def score(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE.jsonl]",
+            help="Lines with `prompt` (text or messages) and `response` or `responses`; .gz and .zst too.",
+            show_default=False,
+        ),
+    ] = None,
+    reward: Annotated[
+        str | None, typer.Option("--reward", metavar="URL", help="Reward server to ask.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Model to load here; with --reward, which of the server's.", show_default=False),
+    ] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Instead of a file.", show_default=False)] = None,
+    response: Annotated[
+        list[str] | None, typer.Option("--response", help="To the --prompt; repeatable.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write. Default: standard output.", show_default=False)
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Of the server.", show_default=False)
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    save: Annotated[bool, typer.Option("--save", help="Also store the scores in the workspace.")] = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score responses with a reward server or a model.
+
+    Every line in gives one line out: its `row` and `id` with `score`, `scores` or `error`. Exits with 2 when any
+    line or response has no score; the others are written all the same.
+
+    Example: `assay score --model models/my-rm responses.jsonl --out scores.jsonl`
+    """
+    from assay.domain import Message
+    from assay.errors import BadInputError
+    from assay.progress import progress_bar
+    from assay_serving.opening import open_scorer
+    from assay_serving.score_files import Row, read_rows, score_rows
+    from assay_serving.scorer import ScoreItem
+
+    if (file is None) == (prompt is None):
+        raise BadInputError("give either a FILE, or --prompt with --response")
+    if prompt is not None and not response:
+        raise BadInputError("--prompt needs at least one --response")
+    if file is not None and out is not None and out.resolve() == file.resolve():
+        raise BadInputError("is the input; name another --out", file=out)
+    if file is not None and as_json and out is None:
+        raise BadInputError("--json prints the summary on standard output; name --out for the scores")
+    if (source := reward or model) is None:
+        raise BadInputError("name what scores: --reward URL or --model RM")
+    if file is not None and not file.is_file():
+        raise BadInputError("no such file", file=file)
+    if reward is not None:
+        scorer = open_scorer(reward, model=model, api_key=api_key)
+    else:
+        scorer = open_scorer(source, device=device, dtype=dtype, workspace=workspace)
+
+    complaints = 0
+
+    def complain(text: str) -> None:
+        nonlocal complaints
+        complaints += 1
+        if complaints <= MAX_COMPLAINTS:
+            typer.echo(f"assay: {text}", err=True)
+
+    results: list[ScoreResult] = []
+    with ExitStack() as stack:
+        if file is None:
+            turn = (Message("user", str(prompt)),)
+            rows = iter([Row(1, tuple(ScoreItem(turn, answer) for answer in response or ()), grouped=True)])
+        else:
+            rows = read_rows(file)
+        write = stack.enter_context(_writer(out, quiet=file is None))
+        run = None
+        if save:
+            from assay.runs import start_run
+            from assay.workspace import Workspace
+
+            config = {"source": source, "file": str(file) if file else None, **scorer.info.to_dict()}
+            run = stack.enter_context(start_run(Workspace.find(workspace), "score", config))
+        advance = stack.enter_context(progress_bar("scoring", unit="responses"))
+
+        def keep(items: Sequence[ScoreItem], found: Sequence[ScoreResult]) -> None:
+            if file is None:
+                results.extend(found)
+            if run is not None:
+                from assay_serving.records import save_scores
+
+                save_scores(run, items, found, scorer.info)
+
+        report = score_rows(scorer, rows, write=write, keep=keep, complain=complain, on_progress=advance)
+        if run is not None:
+            run.metrics.update(report.to_dict())
+    if complaints > MAX_COMPLAINTS:
+        typer.echo(f"assay: and {complaints - MAX_COMPLAINTS} more", err=True)
+    payload = report.to_dict() | ({"run": run.id} if run is not None else {})
+    if file is None:
+        lines = [_readable(result, answer) for result, answer in zip(results, response or (), strict=True)]
+        emit(payload | {"scores": [result.to_dict() for result in results]}, "\n".join(lines), as_json=as_json)
+    elif as_json:
+        emit(payload, "", as_json=True)
+    else:
+        typer.echo(report.text(), err=True)
+    if report.failed:
+        raise typer.Exit(BadInputError.exit_code)
+
+
+@contextmanager
+def _writer(out: Path | None, *, quiet: bool) -> Iterator[Callable[[str], object]]:
+    """Where result lines go: the file, else standard output, else (`quiet`) nowhere."""
+    from assay.errors import BackendError, BadInputError
+
+    if out is None:
+        yield (lambda line: None) if quiet else typer.echo
+        return
+    try:
+        stream = out.open("w", encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(f"cannot be written: {error.strerror}", file=out) from error
+    with stream:
+
+        def write(line: str) -> None:
+            try:
+                stream.write(line + "\n")
+            except OSError as error:
+                raise BackendError(f"{out}: {error.strerror}; the lines before it are written") from error
+
+        yield write
+
+
+def _readable(result: ScoreResult, response: str) -> str:
+    from assay.score import Score
+
+    start = " ".join(response.split())[:60]
+    if not isinstance(result, Score):
+        return f"{result.code:>10}  {start}  ({result.message})"
+    probability = f"  p={result.probability:.3f}" if result.probability is not None else ""
+    return f"{result.reward:>10.4f}{probability}  {start}"

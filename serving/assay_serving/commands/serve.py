@@ -1,0 +1,102 @@
+"""`assay serve`: reward models behind HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def serve(
+    models: Annotated[
+        list[str], typer.Argument(metavar="RM...", help="Folder, hub id, or name of an artifact in the workspace.")
+    ],
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="Name to serve under; repeat in the order of the models.", show_default=False),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Opens every route; repeatable.", show_default=False),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    token_budget: Annotated[int, typer.Option(min=1, help="Tokens of one forward pass, padding included.")] = 8192,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Cut conversations shorter than the model would.", show_default=False)
+    ] = None,
+    max_queue: Annotated[int, typer.Option(min=1, help="Waiting items per model; past it 503.")] = 8192,
+    request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is answered 504.")] = 120.0,
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="One line a request, without its text.")] = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve reward models: POST conversations to /v1/score, get scores.
+
+    Example: `assay serve models/my-rm --port 8000`
+    """
+    import logging
+
+    from assay.errors import BadInputError
+    from assay_serving.opening import locate_model
+    from assay_serving.process import claim_port, serve_until_stopped, url_of
+    from assay_serving.server.settings import ServerSettings
+
+    if name and len(name) != len(models):
+        raise BadInputError(f"{len(name)} names for {len(models)} models", field="--name")
+    settings = ServerSettings(
+        api_keys=tuple(api_key or ()),
+        max_items=min(ServerSettings.max_items, max_queue),
+        max_queue_items=max_queue,
+        request_timeout_s=request_timeout,
+    )
+    listening = claim_port(host, port)  # before the models, which take minutes
+    if host not in LOOPBACK and not settings.api_keys:
+        typer.echo(f"assay: {host} is open to the network and no --api-key is set: anyone may score", err=True)
+    logging.basicConfig(level=logging.INFO if log_requests else logging.WARNING, format="%(asctime)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+    from assay_serving.server import create_app
+    from assay_serving.transformers_engine import TransformersScorer, default_name
+
+    scorers: dict[str, TransformersScorer] = {}
+    for place, reference in enumerate(models):
+        folder = locate_model(reference, workspace)
+        served_as = name[place] if name else (reference if folder != reference else default_name(folder))
+        if served_as in scorers:
+            raise BadInputError(f"two models would be served as {served_as!r}; name them with --name")
+        typer.echo(f"loading {reference} as {served_as}", err=True)
+        scorers[served_as] = TransformersScorer.load(
+            folder,
+            served_as=served_as,
+            device=device,
+            dtype=dtype,
+            token_budget=token_budget,
+            max_length=max_length,
+        )
+    url = url_of(listening)
+
+    def announce() -> None:
+        infos = [scorer.info for scorer in scorers.values()]
+        if as_json:
+            typer.echo(json.dumps({"url": url, "models": [info.to_dict() for info in infos]}))
+            return
+        typer.echo(f"serving {', '.join(scorers)} at {url}  (Ctrl-C stops)")
+        typer.echo(_example(url, infos[0].name if len(infos) > 1 else None, bool(settings.api_keys)))
+
+    app = create_app(scorers, settings=settings)
+    serve_until_stopped(app, listening, announce)
+
+
+def _example(url: str, model: str | None, with_key: bool) -> str:
+    body = {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]}
+    key = ' -H "Authorization: Bearer $ASSAY_API_KEY"' if with_key else ""
+    sent = json.dumps({"model": model, **body} if model else body)
+    return f"try: curl {url}/v1/score{key} -H 'Content-Type: application/json' -d '{sent}'"

@@ -1,0 +1,84 @@
+"""From what a person names to something that scores: a URL, a folder, a hub id, an artifact of the workspace.
+
+Leaves out: scoring. Commands of several parts share it, so that `--reward` and `--model` mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from assay.workspace import Workspace
+    from assay_serving.scorer import Scorer
+
+
+def is_url(reference: str) -> bool:
+    return reference.startswith(("http://", "https://"))
+
+
+def locate_model(reference: str, workspace: Path | None = None) -> str:
+    """A folder or hub id for `reference`; a name that is neither is looked up among the workspace's artifacts.
+
+    `workspace`: its folder, else the one found as every command finds it. Raises NotFoundError for a name that
+    nobody knows.
+    """
+    if Path(reference).expanduser().is_dir() or "/" in reference:
+        return reference
+    found = _workspace(workspace)
+    if found is None:
+        return reference  # loading says what is wrong, or knows it as one of ours
+    from assay.models import embedded, tiny
+    from assay.runs import find_artifact
+
+    try:
+        artifact = find_artifact(found, reference, kind="reward_model")
+    except NotFoundError:
+        if reference in (embedded.NAME, tiny.NAME):
+            return reference
+        raise NotFoundError(
+            f"no reward model {reference!r}: neither a folder nor an artifact of {found.root}"
+        ) from None
+    return str(found.root / artifact["path"])  # an absolute path stays as it is
+
+
+def open_scorer(
+    reference: str,
+    *,
+    model: str | None = None,
+    api_key: str | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    token_budget: int | None = None,
+    max_length: int | None = None,
+    workspace: Path | None = None,
+) -> Scorer:
+    """A scorer for a URL of a reward server (`model` and `api_key` are its), or for a model to load here."""
+    if is_url(reference):
+        from assay_serving.client import RemoteScorer, RewardClient
+
+        return RemoteScorer(RewardClient(reference, model=model, api_key=api_key))
+    from assay_serving.transformers_engine import TOKEN_BUDGET, TransformersScorer
+
+    folder = locate_model(reference, workspace)
+    return TransformersScorer.load(
+        folder,
+        served_as=model or (reference if folder != reference else None),
+        device=device,
+        dtype=dtype,
+        token_budget=token_budget or TOKEN_BUDGET,
+        max_length=max_length,
+    )
+
+
+def _workspace(named: Path | None) -> Workspace | None:
+    from assay.workspace import Workspace
+
+    if named is not None:
+        return Workspace.open(named)
+    try:
+        return Workspace.find()
+    except NotFoundError:
+        return None

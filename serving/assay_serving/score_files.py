@@ -1,0 +1,171 @@
+"""Scoring JSON Lines: every line in gives one line out, and a broken line costs one line.
+
+Covers: reading rows with `prompt` and `response` or `responses`, scoring them in bounded memory, the lines written,
+the tally of what failed and why. Leaves out: who scores (`opening`), where lines and scores go (the command).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.conversation import prompt_turns
+from assay.domain import prompt_of
+from assay.json_lines import Lines, RowError, parse_object
+from assay.progress import Advance, silent
+from assay.score import Score, ScoreFailure, ScoreResult
+from assay_serving.scorer import ScoreItem, Scorer
+
+ITEMS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the input: what to score, or why it cannot be."""
+
+    number: int  #: 1-based line
+    items: tuple[ScoreItem, ...] = ()
+    id: Any = None
+    grouped: bool = False  #: `responses` and not `response`
+    error: RowError | None = None
+
+
+@dataclass
+class ScoreReport:
+    """Counts of one run. `failures`: responses without a score by code; broken lines count as one each."""
+
+    rows: int = 0
+    scored: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> int:
+        return self.failures.total()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "scored": self.scored,
+            "failed": self.failed,
+            "failures": dict(self.failures),
+            "truncated": self.truncated,
+            "tokens": self.tokens,
+        }
+
+    def text(self) -> str:
+        why = f" ({', '.join(f'{code} {n}' for code, n in self.failures.most_common())})" if self.failures else ""
+        cut = f", {self.truncated} truncated" if self.truncated else ""
+        return f"{self.rows} rows: {self.scored} responses scored{cut}, {self.failed} failed{why}"
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The file's lines. Raises BadInputError when the file cannot be read; wrong lines are rows with an error."""
+    for number, line in Lines(path):
+        fields: dict[str, Any] = {}
+        try:
+            fields = parse_object(line)
+            yield _row(number, fields)
+        except RowError as error:
+            yield Row(number, id=fields.get("id"), error=error)
+
+
+def score_rows(
+    scorer: Scorer,
+    rows: Iterable[Row],
+    *,
+    write: Callable[[str], object],
+    keep: Callable[[Sequence[ScoreItem], Sequence[ScoreResult]], object] = lambda items, results: None,
+    complain: Callable[[str], object] = lambda text: None,
+    on_progress: Advance = silent,
+) -> ScoreReport:
+    """Score all rows, about ITEMS_AT_ONCE responses at a time.
+
+    `write` gets one JSON line a row, in order; `keep` the items and results of each round; `complain` one line for
+    each row that has no score, or not all of them.
+    """
+    report = ScoreReport()
+    for chunk in _chunks(rows):
+        items = [item for row in chunk for item in row.items]
+        results = scorer.score(items, on_progress)
+        keep(items, results)
+        start = 0
+        for row in chunk:
+            own = results[start : start + len(row.items)]
+            start += len(row.items)
+            _count(report, row, own)
+            write(json.dumps(_line(row, own), ensure_ascii=False))
+            for reason in _reasons(row, own):
+                complain(f"row {row.number}: {reason}")
+    return report
+
+
+def _row(number: int, fields: dict[str, Any]) -> Row:
+    if ("response" in fields) == ("responses" in fields):
+        raise RowError("give either response or responses", field="response")
+    grouped = "responses" in fields
+    responses = fields["responses"] if grouped else [fields["response"]]
+    if not isinstance(responses, list) or not all(isinstance(r, str) for r in responses):
+        where = "responses" if grouped else "response"
+        raise RowError("not a list of texts" if grouped else "not a text", field=where)
+    principle = fields.get("principle")
+    if principle is not None and not isinstance(principle, str):
+        raise RowError("not a text", field="principle")
+    if "prompt" not in fields:
+        raise RowError("missing", field="prompt")
+    prompt = prompt_of(prompt_turns(fields["prompt"]))
+    items = tuple(ScoreItem(prompt, response, principle) for response in responses)
+    return Row(number, items, fields.get("id"), grouped)
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += max(1, len(row.items))
+        if size >= ITEMS_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _count(report: ScoreReport, row: Row, results: Sequence[ScoreResult]) -> None:
+    report.rows += 1
+    if row.error is not None:
+        report.failures[row.error.code] += 1
+    for result in results:
+        if isinstance(result, Score):
+            report.scored += 1
+            report.tokens += result.tokens
+            report.truncated += result.truncated
+        else:
+            report.failures[result.code] += 1
+
+
+def _line(row: Row, results: Sequence[ScoreResult]) -> dict[str, Any]:
+    line: dict[str, Any] = {"row": row.number}
+    if row.id is not None:
+        line["id"] = row.id
+    if row.error is not None:
+        return line | {"error": {"code": row.error.code, "message": str(row.error)}}
+    if row.grouped:
+        return line | {"scores": [result.to_dict() for result in results]}
+    [only] = results
+    return line | ({"score": only.to_dict()} if isinstance(only, Score) else only.to_dict())
+
+
+def _reasons(row: Row, results: Sequence[ScoreResult]) -> list[str]:
+    if row.error is not None:
+        return [str(row.error)]
+    failed = [result for result in results if isinstance(result, ScoreFailure)]
+    if not failed:
+        return []
+    count = f"{len(failed)} of {len(results)} responses: " if row.grouped else ""
+    return [f"{count}{failed[0].message}"]

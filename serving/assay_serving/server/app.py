@@ -1,0 +1,41 @@
+"""The application: routes, gate and lifespan put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from assay import __version__
+from assay_serving.scorer import Scorer
+from assay_serving.server.gate import Gate
+from assay_serving.server.problems import install_handlers
+from assay_serving.server.routes import native_routes
+from assay_serving.server.service import Service
+from assay_serving.server.settings import ServerSettings
+
+
+def create_app(scorers: Mapping[str, Scorer], *, settings: ServerSettings | None = None) -> FastAPI:
+    """A server of the given models by name. `app.state.service` is its `Service`."""
+    service = Service(scorers, settings or ServerSettings())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title="Assay reward server",
+        version=__version__,
+        description="Scores of responses by named reward models. Failures are typed entries, never numbers.",
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    app.include_router(native_routes(service))
+    install_handlers(app)
+    app.add_middleware(Gate, service=service)
+    return app

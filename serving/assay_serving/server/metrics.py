@@ -1,0 +1,57 @@
+"""What a server counts, for Prometheus. One registry an application, so that several can live in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from assay.score import Score, ScoreResult
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_REWARDS = (-30, -20, -15, -10, -7, -5, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30)
+_ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class ServerMetrics:
+    """The server's counters. Labels come from closed sets (routes, model names, codes), never from callers."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        r = self.registry
+        self.requests = Counter("assay_requests", "Requests answered", ["route", "status"], registry=r)
+        self.seconds = Histogram(
+            "assay_request_seconds", "From the first byte to the reply", ["route"], buckets=_SECONDS, registry=r
+        )
+        self.items = Counter("assay_items", "Items answered, failures included", ["model"], registry=r)
+        self.tokens = Counter("assay_tokens", "Tokens read by the model", ["model"], registry=r)
+        self.truncated = Counter("assay_truncated_items", "Items cut to the model's length", ["model"], registry=r)
+        self.failures = Counter("assay_item_failures", "Items without a score", ["model", "code"], registry=r)
+        self.rewards = Histogram("assay_reward", "Rewards given", ["model"], buckets=_REWARDS, registry=r)
+        self.call_items = Histogram(
+            "assay_engine_call_items", "Items per engine call", ["model"], buckets=_ITEMS, registry=r
+        )
+        self.call_seconds = Histogram(
+            "assay_engine_call_seconds", "Length of engine calls", ["model"], buckets=_SECONDS, registry=r
+        )
+        self.queue = Gauge("assay_queue_items", "Items waiting for the engine", ["model"], registry=r)
+
+    def watch_queue(self, model: str, depth: Callable[[], int]) -> None:
+        self.queue.labels(model).set_function(depth)
+
+    def count_results(self, model: str, results: Sequence[ScoreResult]) -> None:
+        self.items.labels(model).inc(len(results))
+        rewards, tokens, truncated = self.rewards.labels(model), 0, 0
+        for result in results:
+            if isinstance(result, Score):
+                rewards.observe(result.reward)
+                tokens += result.tokens
+                truncated += result.truncated
+            else:
+                self.failures.labels(model, result.code).inc()
+        self.tokens.labels(model).inc(tokens)
+        self.truncated.labels(model).inc(truncated)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,125 @@
+"""Errors as problem details (RFC 9457): type, title, status, code, detail, request id. Never the caller's own text.
+
+Covers: the exception routes raise, its bytes, the statuses of `AssayError`, FastAPI's own errors. Leaves out:
+failures of single items, which are entries of a reply with status 200 (`assay.score.ScoreFailure`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from assay.errors import AssayError, BadInputError, BusyError, NotFoundError
+
+MEDIA_TYPE = "application/problem+json"
+CLIENT_GONE = 499  #: nobody reads it; nginx's number, for metrics and logs
+_CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "body_timeout",
+    413: "body_too_large",
+    422: "bad_input",
+    499: "client_gone",
+    503: "busy",
+    504: "timeout",
+}
+_MAX_FIELDS = 10
+
+
+class ProblemError(Exception):
+    """An error reply. `more`: further members of the body, e.g. the wrong fields."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.status = status
+        self.detail = detail
+        self.code = code or _CODES.get(status, "error")
+        self.headers = dict(headers or {})
+        self.more = dict(more or {})
+        super().__init__(detail)
+
+    def body(self, request_id: str | None) -> bytes:
+        title = HTTPStatus(self.status).phrase if self.status != CLIENT_GONE else "Client Closed Request"
+        members = {
+            "type": f"urn:assay:problem:{self.code}",
+            "title": title,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+            "request_id": request_id,
+            **self.more,
+        }
+        return json.dumps(members).encode()
+
+    def response(self, request_id: str | None) -> Response:
+        return Response(self.body(request_id), self.status, self.headers, MEDIA_TYPE)
+
+
+def problem_of(error: AssayError) -> ProblemError:
+    """The reply to an error of ours that concerns the whole request."""
+    if isinstance(error, NotFoundError):
+        return ProblemError(404, str(error))
+    if isinstance(error, BadInputError):
+        return ProblemError(422, str(error))
+    if isinstance(error, BusyError):
+        seconds = max(1, math.ceil(error.retry_after or 1))
+        return ProblemError(503, str(error), headers={"Retry-After": str(seconds)})
+    return ProblemError(500, "the server failed", code=error.code)
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Make every error of a route a problem; what no handler takes is the gate's matter."""
+
+    async def on_problem(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        return error.response(request_id_of(request))
+
+    async def on_assay_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, AssayError)
+        return problem_of(error).response(request_id_of(request))
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        problem = ProblemError(error.status_code, str(error.detail), headers=error.headers)
+        return problem.response(request_id_of(request))
+
+    async def on_invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        # Of a union's branches the one that got furthest is what the caller meant.
+        found = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
+        fields = [{"field": _field_name(e["loc"]), "message": str(e["msg"])} for e in found]
+        first = fields[0]
+        where = f"{first['field']}: " if first["field"] else ""
+        problem = ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
+        return problem.response(request_id_of(request))
+
+    app.add_exception_handler(ProblemError, on_problem)
+    app.add_exception_handler(AssayError, on_assay_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+
+
+def _field_name(place: Sequence[str | int]) -> str:
+    """`items.0.prompt` of pydantic's place in the body; the names of a union's branches are left out."""
+    return ".".join(str(part) for part in place[1:] if part != "str" and not str(part).startswith("list["))
+
+
+def request_id_of(request: Request) -> str | None:
+    found: str | None = request.scope.get("state", {}).get("request_id")
+    return found

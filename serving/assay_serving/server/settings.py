@@ -1,0 +1,32 @@
+"""How a server behaves: keys, limits, batching. Every limit has a default that suits one machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from assay.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Limits are per request unless they say queue; characters stand for tokens, which are known only later."""
+
+    api_keys: tuple[str, ...] = ()  #: any of these opens every route; none = open to all who reach the port
+    max_items: int = 1024
+    max_body_bytes: int = 16 << 20
+    max_queue_items: int = 8192  #: waiting for the engine, per model; past it 503 with Retry-After
+    max_queue_characters: int = 64 << 20
+    body_timeout_s: float = 30.0  #: to receive the whole body
+    request_timeout_s: float = 120.0  #: from the body's end to the reply; below the 180 s of common trainers
+    window_s: float = 0.002  #: how long an idle engine waits for company to the first request
+    batch_items: int = 512  #: most items of one engine call
+    engine_call_s: float = 1.0  #: aimed-at length of one engine call, so that a small request never waits long
+
+    def __post_init__(self) -> None:
+        if any(not key.strip() for key in self.api_keys):
+            raise BadInputError("an API key is empty", field="api_key")
+        for name in ("max_items", "max_body_bytes", "max_queue_items", "max_queue_characters", "batch_items"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
+        if self.max_items > self.max_queue_items:
+            raise BadInputError(f"must hold at least one request of {self.max_items} items", field="max_queue_items")
