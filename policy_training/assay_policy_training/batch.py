@@ -48,7 +48,6 @@ class RolloutBatch:
     acc: Tensor | None = None  #: [B] float64 in {0,1}, raw verifier result; NaN = this prompt has no verifier
     failures: tuple[tuple[ScoreFailure, ...], ...] = ()  #: per row, why parts are missing
     reward_versions: tuple[Mapping[str, str], ...] = ()  #: per row, part -> version of the model that gave it
-    token_reward: Tensor | None = None  #: [B,T] float64, scalar rewards on the last valid token; 0 in invalid rows
     logp_old: Tensor | None = None  #: [B,T] float32
     logp_ref: Tensor | None = None  #: [B,T] float32
     entropy: Tensor | None = None  #: [B,T] float32, of old, detached, at the sampling temperature
@@ -71,11 +70,16 @@ class RolloutBatch:
         return replace(self, **changes)
 
     @property
-    def valid(self) -> Tensor:
-        """[B] bool: the row has a reward."""
+    def scored_reward(self) -> Tensor:
+        """[B] float64 `reward`, of a batch that has been scored (else ValueError)."""
         if self.reward is None:
             raise ValueError("the batch has not been scored yet")
-        return ~torch.isnan(self.reward)
+        return self.reward
+
+    @property
+    def valid(self) -> Tensor:
+        """[B] bool: the row has a reward."""
+        return ~torch.isnan(self.scored_reward)
 
     @property
     def lengths(self) -> Tensor:

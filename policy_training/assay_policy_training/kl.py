@@ -15,15 +15,13 @@ Source: J. Schulman, "Approximating KL divergence"; gradients checked numericall
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-
-if TYPE_CHECKING:
-    from assay_policy_training.slots import UpdateContext
+from assay_policy_training.slots import UpdateContext
 
 CLAMP_D = 20.0
 CLAMP_K3 = 10.0

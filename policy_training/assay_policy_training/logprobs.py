@@ -61,7 +61,7 @@ def score_tokens(
     targets = tokens[:, :right][wanted]
     head = vocabulary_head(model)
     logps, entropies = [], []
-    for state, target in zip(states.split(chunk_tokens), targets.split(chunk_tokens), strict=True):
+    for state, target in zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True):
         if torch.is_grad_enabled():
             logp, entropy = checkpoint(_head_scores, head, state, target, temperature, use_reentrant=False)
         else:
@@ -69,6 +69,10 @@ def score_tokens(
         logps.append(logp)
         entropies.append(entropy)
     return TokenScores(_spread(logps, mask), _spread(entropies, mask))
+
+
+def _chunks(values: Tensor, size: int) -> list[Tensor]:
+    return [values[i : i + size] for i in range(0, len(values), size)]
 
 
 def _head_scores(

@@ -9,15 +9,13 @@ Sources: PPO arXiv 1707.06347; dual clip arXiv 1912.09729; clip-higher (DAPO) ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-
-if TYPE_CHECKING:
-    from assay_policy_training.slots import Scope, UpdateContext
+from assay_policy_training.slots import Scope, UpdateContext
 
 CLAMP_LOG_RATIO = 20.0
 

@@ -8,6 +8,7 @@ frozen copy, loaded only when something needs it. Leaves out: sampling (`sampler
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Lora:
     """Low-rank adapters on the named linear layers. rank 0 = train all weights."""
 
     rank: int = 0
-    alpha: float = 16.0
+    alpha: int = 16
     targets: str = "all-linear"
 
 
@@ -168,4 +169,6 @@ def _with_adapter(base: Any, lora: Lora) -> Any:
     config = LoraConfig(
         r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets, lora_dropout=0.0, task_type="CAUSAL_LM"
     )
-    return get_peft_model(base, config).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that is to go
+        return get_peft_model(base, config).eval()

@@ -1,0 +1,129 @@
+"""The numbers and records of one step: what metrics.jsonl and rollouts.jsonl hold.
+
+Covers: statistics of rewards, lengths, KL and clipping, one JSON record per rollout. A number that does not exist in
+a step (no verifier, no reference, no update) is left out of the step, never written as 0. Leaves out: writing them
+(`checkpoint.JsonLog`), drawing them (the web part).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor
+
+from assay import ids
+from assay_policy_training.batch import RolloutBatch
+from assay_policy_training.kl import estimate
+
+
+class TokenMeans:
+    """Means over tokens, gathered over micro-batches."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = defaultdict(float)
+        self._tokens: dict[str, int] = defaultdict(int)
+        self._largest: dict[str, float] = {}
+
+    def add(self, name: str, values: Tensor, mask: Tensor) -> None:
+        """`values` and `mask` of one shape."""
+        self._sums[name] += float(values.detach()[mask].double().sum())
+        self._tokens[name] += int(mask.sum())
+
+    def add_largest(self, name: str, values: Tensor, mask: Tensor) -> None:
+        if mask.any():
+            self._largest[name] = max(self._largest.get(name, 0.0), float(values.detach()[mask].abs().max()))
+
+    def add_kl(self, logp: Tensor, logp_ref: Tensor, mask: Tensor) -> None:
+        """k1 and k3 to the reference: both have the true KL as their mean."""
+        for kind in ("k1", "k3"):
+            self.add(f"kl_{kind}", estimate(kind, logp.detach(), logp_ref), mask)
+
+    def to_dict(self) -> dict[str, float]:
+        means = {name: total / self._tokens[name] for name, total in self._sums.items() if self._tokens[name]}
+        return {**means, **self._largest}
+
+
+class Stopwatch:
+    """Seconds per named stage of a step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        started = perf_counter()
+        yield
+        self.seconds[stage] += perf_counter() - started
+
+    def to_dict(self) -> dict[str, float]:
+        return {f"seconds_{stage}": seconds for stage, seconds in self.seconds.items()}
+
+
+def rollout_measures(batch: RolloutBatch, kept: Tensor) -> dict[str, float]:
+    """Statistics of all rollouts of a step, before rows were dropped; `kept` [B] bool, the rows trained on."""
+    measures: dict[str, float] = {
+        "rollouts": len(batch),
+        "rollouts_trained": int(kept.sum()),
+        "rewards_missing": int((~batch.valid).sum()),
+        "length_mean": float(batch.lengths.double().mean()),
+        "length_max": int(batch.lengths.max()),
+        "truncated_share": float(batch.truncated.double().mean()),
+    }
+    measures |= _spread("reward", batch.scored_reward)
+    for name, part in batch.r_parts.items():
+        measures |= _spread(f"reward_{name}", part)
+    if batch.acc is not None and not bool(batch.acc.isnan().all()):
+        measures["verifier_pass_rate"] = float(batch.acc.nanmean())
+    return measures
+
+
+def _spread(name: str, values: Tensor) -> dict[str, float]:
+    present = values[~values.isnan()]
+    if not len(present):
+        return {}
+    return {f"{name}_mean": float(present.mean()), f"{name}_std": float(present.std(correction=0))}
+
+
+def reward_versions(batch: RolloutBatch) -> dict[str, str]:
+    """Part -> version of the model that gave it; several versions in one batch are joined by a comma."""
+    seen: dict[str, set[str]] = defaultdict(set)
+    for row in batch.reward_versions:
+        for name, version in row.items():
+            seen[name].add(version)
+    return {name: ",".join(sorted(versions)) for name, versions in seen.items()}
+
+
+def rollout_records(batch: RolloutBatch, kept: Tensor, *, step: int, policy: str) -> Iterator[dict[str, Any]]:
+    """One JSON-ready record per rollout. `policy`: the base's version; the number of updates is added to it."""
+    lengths = batch.lengths
+    for row in range(len(batch)):
+        prompt = ids.prompt_id(batch.prompts[row])
+        yield {
+            "step": step,
+            "uid": batch.uid[row],
+            "prompt_id": prompt,
+            "response_id": ids.response_id(prompt, batch.responses[row]),
+            "prompt": [message.to_dict() for message in batch.prompts[row]],
+            "response": batch.responses[row],
+            "tokens": int(lengths[row]),
+            "finished": bool(batch.finished[row]),
+            "truncated": bool(batch.truncated[row]),
+            "reward": _number(batch.scored_reward[row]),
+            "parts": {name: _number(part[row]) for name, part in batch.r_parts.items()},
+            "verified": None if batch.acc is None else _number(batch.acc[row]),
+            "failures": [failure.to_dict()["error"] for failure in (batch.failures[row] if batch.failures else ())],
+            "reward_versions": dict(batch.reward_versions[row]) if batch.reward_versions else {},
+            "weights_version": f"{policy}+{int(batch.version[row])}",
+            "advantage": _number(batch.adv[row, 0]) if batch.adv is not None and kept[row] else None,
+            "trained": bool(kept[row]),
+        }
+
+
+def _number(value: Tensor) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,131 @@
+"""Rewards of rollouts: from a served reward model, from verifiers, and composed of named parts.
+
+Covers: one part per source, missing parts (NaN) with their reason, the version of the model behind every number, the
+weighted sum. A failed score is never a number: the row's reward is missing and the row is not trained on. Leaves
+out: shaping by length or by group, sources that see whole groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay.score import Score, ScoreFailure
+from assay_policy_training.batch import RolloutBatch
+from assay_policy_training.slots import PromptItem, Rewards, RewardSource
+from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.verifiers import verify
+
+VERIFIER = "verifier"
+NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint that a program can check", VERIFIER)
+
+
+class ModelReward:
+    """S3: a reward model behind any `Scorer`, as a rule the client of a server. One part, named after the model."""
+
+    def __init__(self, scorer: Scorer, *, name: str | None = None) -> None:
+        self.scorer = scorer
+        self.name = name or scorer.info.name
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        asked = [ScoreItem(item.prompt, response) for item, response in zip(items, responses, strict=True)]
+        answers = self.scorer.score(asked)
+        if len(answers) != len(asked):
+            raise ValueError(f"{self.name} answered {len(answers)} of {len(asked)} items")
+        part = [answer.reward if isinstance(answer, Score) else math.nan for answer in answers]
+        return Rewards(
+            parts={self.name: torch.tensor(part, dtype=torch.float64)},
+            failures=[(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers],
+            versions=[{self.name: answer.version} if isinstance(answer, Score) else {} for answer in answers],
+        )
+
+
+class VerifierReward:
+    """S3: the share of a prompt's constraints that the response meets, 0 to 1; missing where there are none."""
+
+    name = VERIFIER
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        shares = [
+            verify(item.constraints, response).fraction if item.constraints else math.nan
+            for item, response in zip(items, responses, strict=True)
+        ]
+        return Rewards(
+            parts={self.name: torch.tensor(shares, dtype=torch.float64)},
+            failures=[() if item.constraints else (NO_CONSTRAINTS,) for item in items],
+            versions=[{} for _ in items],
+        )
+
+
+def verifier_accuracy(items: Sequence[PromptItem], responses: Sequence[str]) -> Tensor:
+    """[B] float64 `acc`: 1 where every constraint holds, 0 where one fails, NaN where there are none."""
+    passed = [
+        float(verify(item.constraints, response).passed) if item.constraints else math.nan
+        for item, response in zip(items, responses, strict=True)
+    ]
+    return torch.tensor(passed, dtype=torch.float64)
+
+
+def gather(sources: Sequence[RewardSource], items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+    """The parts of all sources side by side. Raises BadInputError when two give a part of one name."""
+    parts: dict[str, Tensor] = {}
+    failures: list[tuple[ScoreFailure, ...]] = [() for _ in items]
+    versions: list[Mapping[str, str]] = [{} for _ in items]
+    for source in sources:
+        found = source.score(items, responses)
+        if both := parts.keys() & found.parts.keys():
+            raise BadInputError(f"two reward sources give the part {sorted(both)[0]!r}", field="reward")
+        parts.update(found.parts)
+        failures = [a + b for a, b in zip(failures, found.failures, strict=True)]
+        versions = [{**a, **b} for a, b in zip(versions, found.versions, strict=True)]
+    return Rewards(parts, failures, versions)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """reward = sum of weight x part. No weights given: every part counts once.
+
+    A part of weight 0 is recorded and not counted, so it may be missing; a counted one that is missing makes the
+    reward missing.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, weight in self.weights.items():
+            if not math.isfinite(weight):
+                raise BadInputError(f"weight of {name!r} must be finite, not {weight}", field="reward.weights")
+
+    def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
+        """[B] float64. Raises BadInputError for a weight whose part no source gives."""
+        weights = self.weights or dict.fromkeys(parts, 1.0)
+        if unknown := [name for name in weights if name not in parts]:
+            raise BadInputError(
+                f"no reward part {unknown[0]!r}; the sources give {', '.join(sorted(parts))}", field="reward.weights"
+            )
+        counted = [weight * parts[name].double() for name, weight in weights.items() if weight != 0]
+        if not counted:
+            raise BadInputError("every reward part has weight 0", field="reward.weights")
+        return torch.stack(counted).sum(0)
+
+
+@dataclass(frozen=True)
+class EnoughValid:
+    """S4: keep rows that have a reward, in groups with at least `minimum` of them (fewer give no advantage)."""
+
+    minimum: int = 2
+
+    def __post_init__(self) -> None:
+        if self.minimum < 1:
+            raise BadInputError(f"must be at least 1, not {self.minimum}", field="filter.minimum")
+
+    def keep(self, batch: RolloutBatch) -> Tensor:
+        """[B] bool."""
+        valid, group = batch.valid, batch.group
+        counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, group, valid.long())
+        return valid & (counts[group] >= self.minimum)
