@@ -35,11 +35,12 @@ class LoraConfig:
 class BTConfig:
     """All that decides a training run's weights, beside the data.
 
-    `lr`: None takes DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR; the head's is `head_lr_factor` times that. `batch_size`: pairs an optimiser step.
-    `micro_batch_tokens`: padded tokens of one forward pass, both sides of its pairs included; changes time and
-    memory, not the gradient. `max_length`: tokens of one conversation. `dtype`: of the autocast matrix products
-    (auto: bfloat16 where it is fast); the weights and the optimiser are always float32. `freeze_layers`: the
-    embeddings and that many blocks from below stay as they are, which saves their backward pass.
+    `lr`: None takes DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR; the head's is `head_lr_factor` times that.
+    `batch_size`: pairs an optimiser step. `micro_batch_tokens`: padded tokens of one forward pass, both sides of its
+    pairs included; changes time and memory, not the gradient. `max_length`: tokens of one conversation. `dtype`: of
+    the autocast matrix products (auto: bfloat16 where it is fast); weights and optimiser are always float32.
+    `freeze_layers`: the embeddings and that many blocks from below stay as they are, which saves their backward
+    pass. `share_prefix`: compute what both sides begin with once, where the model allows (`pair_forward.py`).
     `head_init`: see `base_model.py`. `eval_every`, `save_every`: optimiser steps; 0 = at the end only.
     """
 
@@ -48,6 +49,7 @@ class BTConfig:
     head_lr_factor: float = 1.0
     batch_size: int = 16
     micro_batch_tokens: int = 4096
+    share_prefix: bool = True
     epochs: int = 1
     schedule: Schedule = "cosine"
     warmup_ratio: float = 0.1

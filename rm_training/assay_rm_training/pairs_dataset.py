@@ -1,8 +1,8 @@
 """Preference pairs as tokens: encoded once, counted where they cannot be used, cut into batches by a seed.
 
 Covers: encoding both sides with the one renderer, the reasons a pair is left out, the batches of an epoch as a
-pure function of (seed, epoch), micro-batches of similar length under a token budget, padding. Leaves out: reading
-pairs (`assay.pairs`), the forward pass (`assay.models.pooling`).
+pure function of (seed, epoch), micro-batches of similar length under a token budget. Leaves out: reading pairs
+(`assay.pairs`), padding and the forward pass (`pair_forward.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from assay import ids
 from assay.domain import PreferencePair
@@ -33,10 +32,12 @@ class EncodedPair(NamedTuple):
     margin: float
     weight: float
 
+    common: int  #: tokens that both sides begin with; at least one token of each side is beyond them
+
     @property
-    def length(self) -> int:
-        """Tokens of the longer side: what padding is made for."""
-        return max(len(self.chosen), len(self.rejected))
+    def joint_length(self) -> int:
+        """Tokens of the pair with its common beginning counted once."""
+        return len(self.chosen) + len(self.rejected) - self.common
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,6 @@ class PairSet:
 
     def __len__(self) -> int:
         return len(self.pairs)
-
-
-class Batch(NamedTuple):
-    """One forward pass: 2n rows, the n chosen first, padded on the right. Margins and weights [n]."""
-
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    margin: torch.Tensor
-    weight: torch.Tensor
-
-    def to(self, device: torch.device) -> Batch:
-        return Batch(*(tensor.to(device) for tensor in self))
 
 
 def encode_pairs(pairs: Sequence[PreferencePair], renderer: Renderer, *, advance: Advance = silent) -> PairSet:
@@ -98,7 +87,7 @@ def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool
     for name, response in (("chosen", pair.chosen), ("rejected", pair.rejected)):
         try:
             encoded = renderer.encode(pair.prompt, response)
-        except (BadInputError, UnicodeEncodeError) as error:
+        except BadInputError as error:
             return f"{name} cannot be rendered: {error}"
         if encoded.response_cut:
             return f"{name} does not fit: its response alone passes {renderer.max_length} tokens (max_length)"
@@ -106,7 +95,15 @@ def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool
     if sides[0].ids == sides[1].ids:
         return "both sides are the same tokens"
     chosen, rejected = (np.asarray(side.ids, dtype=np.int32) for side in sides)
-    return EncodedPair(chosen, rejected, float(pair.margin or 0.0), pair.weight), any(s.truncated for s in sides)
+    encoded_pair = EncodedPair(chosen, rejected, float(pair.margin or 0.0), pair.weight, _common(chosen, rejected))
+    return encoded_pair, any(side.truncated for side in sides)
+
+
+def _common(chosen: Tokens, rejected: Tokens) -> int:
+    """Length of the common beginning, short of the last token of either side, which is where its reward is read."""
+    shorter = min(len(chosen), len(rejected)) - 1
+    differ = np.flatnonzero(chosen[:shorter] != rejected[:shorter])
+    return int(differ[0]) if len(differ) else shorter
 
 
 def steps_per_epoch(pairs: int, batch_size: int) -> int:
@@ -124,33 +121,15 @@ def epoch_batches(pairs: int, batch_size: int, *, seed: int, epoch: int) -> list
     return [order[start : start + batch_size] for start in range(0, pairs, batch_size)]
 
 
-def micro_batches(batch: Sequence[int], lengths: Mapping[int, int], token_budget: int) -> list[list[int]]:
-    """Cut a batch into forward passes of pairs of similar length, longest first, within 2 * pairs * longest <= budget.
-
-    A pair longer than the budget goes alone.
+def micro_batches(batch: Sequence[int], costs: Mapping[int, int], token_budget: int) -> list[list[int]]:
+    """Cut a batch into forward passes of pairs of similar cost (padded tokens each), the costliest first, so that
+    pairs * highest cost <= budget. A pair beyond the budget goes alone.
     """
     parts: list[list[int]] = []
-    longest = 0
-    for index in sorted(batch, key=lambda i: (-lengths[i], i)):
-        if not parts or 2 * (len(parts[-1]) + 1) * longest > token_budget:
+    highest = 0
+    for index in sorted(batch, key=lambda i: (-costs[i], i)):
+        if not parts or (len(parts[-1]) + 1) * highest > token_budget:
             parts.append([])
-            longest = lengths[index]
+            highest = costs[index]
         parts[-1].append(index)
     return parts
-
-
-def collate(pairs: Sequence[EncodedPair], pad: int) -> Batch:
-    """Pad n pairs to one tensor of 2n rows."""
-    rows = [p.chosen for p in pairs] + [p.rejected for p in pairs]
-    width = max(len(row) for row in rows)
-    input_ids = torch.full((len(rows), width), pad, dtype=torch.long)
-    mask = torch.zeros((len(rows), width), dtype=torch.long)
-    for number, row in enumerate(rows):
-        input_ids[number, : len(row)] = torch.from_numpy(row)
-        mask[number, : len(row)] = 1
-    return Batch(
-        input_ids,
-        mask,
-        torch.tensor([p.margin for p in pairs], dtype=torch.float32),
-        torch.tensor([p.weight for p in pairs], dtype=torch.float32),
-    )

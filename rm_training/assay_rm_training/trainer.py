@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,21 @@ import torch
 
 from assay.errors import BackendError
 from assay.models.devices import pick_dtype
-from assay.models.pooling import HEAD, pooled_rewards
+from assay.models.pooling import HEAD
 from assay.progress import Advance, silent
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.config import BTConfig
 from assay_rm_training.metrics_file import MetricsFile
-from assay_rm_training.pairs_dataset import Batch, PairSet, collate, epoch_batches, micro_batches, steps_per_epoch
+from assay_rm_training.pair_forward import PairBatch, can_share, collate, pair_length, pair_rewards
+from assay_rm_training.pairs_dataset import PairSet, epoch_batches, micro_batches, steps_per_epoch
 from assay_rm_training.schedules import lr_factor
 from assay_rm_training.training_state import Position, load_state, save_state
 
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """What the loop did. `pairs_per_s` and `tokens_per_s` are of this process's steps."""
+    """What the loop did. `tokens` counts both sides of every pair in full; `computed_tokens`, what went through the
+    model: padding added, common beginnings once. Rates, `computed_tokens`, `padded_share`: of this process's steps."""
 
     steps: int
     pairs: int
@@ -41,6 +43,7 @@ class TrainingSummary:
     seconds: float
     pairs_per_s: float
     tokens_per_s: float
+    computed_tokens: int
     padded_share: float
     first_loss: float
     last_loss: float
@@ -78,7 +81,7 @@ def train(
             advance(position.step)
         with MetricsFile(folder, keep_to_step=position.step) as metrics:
             first = last = math.nan
-            started, begun_at, padded, seen = time.monotonic(), position, 0, 0
+            started, begun_at, seen, computed, padding = time.monotonic(), position, 0, 0, 0
             for step in range(position.step + 1, total + 1):
                 epoch, number = divmod(step - 1, per_epoch)
                 batch = epoch_batches(len(data), config.batch_size, seed=config.seed, epoch=epoch)[number]
@@ -94,7 +97,8 @@ def train(
                     )
                 optimizer.step()
                 now = time.monotonic()
-                seen, padded = seen + len(batch), padded + measured.padded_tokens
+                seen += len(batch)
+                computed, padding = computed + measured.computed, padding + measured.padding
                 position = Position(step, position.tokens + measured.tokens, begun_at.seconds + now - started)
                 first, last = (measured.loss if math.isnan(first) else first), measured.loss
                 metrics.add(
@@ -109,7 +113,8 @@ def train(
                         "grad_norm": measured.grad_norm,
                         "pairs": len(batch),
                         "tokens": measured.tokens,
-                        "padded_share": 1 - measured.tokens / measured.padded_tokens,
+                        "computed_tokens": measured.computed,
+                        "padded_share": measured.padding / measured.computed,
                         "tokens_per_s": measured.tokens / max(now - began, 1e-9),
                         "seconds": position.seconds,
                     }
@@ -127,7 +132,8 @@ def train(
         seconds=position.seconds,
         pairs_per_s=seen / max(seconds, 1e-9),
         tokens_per_s=tokens / max(seconds, 1e-9),
-        padded_share=1 - tokens / padded if padded else 0.0,
+        computed_tokens=computed,
+        padded_share=padding / max(computed, 1),
         first_loss=first,
         last_loss=last,
     )
@@ -135,14 +141,16 @@ def train(
 
 @dataclass(frozen=True)
 class StepMeasurement:
-    """One step: weighted mean loss, share ranked right, mean margin, gradient norm before clipping, tokens."""
+    """One step: weighted mean loss, share ranked right, mean margin, gradient norm before clipping, tokens as in
+    `PairBatch`."""
 
     loss: float
     accuracy: float
     margin: float
     grad_norm: float
     tokens: int
-    padded_tokens: int
+    computed: int
+    padding: int
 
 
 def train_step(
@@ -152,7 +160,7 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     denominator = sum(data.pairs[i].weight for i in batch)
     totals = torch.zeros(3, dtype=torch.float64)  # loss, right, margin
-    tokens = padded = 0
+    tokens = computed = padding = 0
     for pairs in _forward_batches(trainee, data, batch, config):
         chosen, rejected = _rewards(trainee, pairs, config)
         losses = config.loss(chosen, rejected, pairs.margin).per_pair
@@ -160,11 +168,10 @@ def train_step(
         loss.backward()  # type: ignore[no-untyped-call]
         d = (chosen - rejected).detach()
         totals += torch.stack([loss.detach(), (d > 0).sum() / len(batch), d.sum() / len(batch)]).double().cpu()
-        tokens += int(pairs.attention_mask.sum())
-        padded += pairs.attention_mask.numel()
+        tokens, computed, padding = tokens + pairs.tokens, computed + pairs.computed, padding + pairs.padding
     norm = torch.nn.utils.clip_grad_norm_(trainee.trainable().values(), config.max_grad_norm)
     loss_sum, right, margin = totals.tolist()
-    return StepMeasurement(loss_sum, right, margin, float(norm), tokens, padded)
+    return StepMeasurement(loss_sum, right, margin, float(norm), tokens, computed, padding)
 
 
 @torch.no_grad()
@@ -212,18 +219,17 @@ def due(step: int, every: int, total: int) -> bool:
     return step == total or (every > 0 and step % every == 0)
 
 
-def _forward_batches(trainee: Trainee, data: PairSet, batch: Sequence[int], config: BTConfig) -> list[Batch]:
-    lengths = {i: data.pairs[i].length for i in batch}
-    device, pad = trainee.model.device, int(trainee.tokenizer.pad_token_id or 0)
-    parts = micro_batches(batch, lengths, config.micro_batch_tokens)
-    return [collate([data.pairs[i] for i in part], pad).to(device) for part in parts]
+def _forward_batches(trainee: Trainee, data: PairSet, batch: Sequence[int], config: BTConfig) -> Iterator[PairBatch]:
+    share = config.share_prefix and can_share(trainee.model)
+    costs = {i: pair_length(data.pairs[i], share=share) for i in batch}
+    pad = int(trainee.tokenizer.pad_token_id or 0)
+    for part in micro_batches(batch, costs, config.micro_batch_tokens):
+        yield collate([data.pairs[i] for i in part], pad=pad, share=share, device=trainee.model.device)
 
 
-def _rewards(trainee: Trainee, pairs: Batch, config: BTConfig) -> tuple[torch.Tensor, torch.Tensor]:
+def _rewards(trainee: Trainee, pairs: PairBatch, config: BTConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """Rewards of the chosen and the rejected sides, [n] each, float32, from one forward pass."""
     device = trainee.model.device
     dtype = pick_dtype(device, config.dtype)
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-        rewards = pooled_rewards(trainee.model, pairs.input_ids, pairs.attention_mask)
-    chosen, rejected = rewards.chunk(2)
-    return chosen, rejected
+        return pair_rewards(trainee.model, pairs)

@@ -148,9 +148,9 @@ def _show(trained: TrainedModel) -> None:
 
     summary = trained.summary
     losses = [row["loss"] for row in read_metrics(trained.folder) if row["kind"] == "train"]
+    speed = f"{summary.pairs_per_s:.2f} pairs/s, {summary.tokens_per_s:.0f} tokens/s"
     typer.echo(
-        f"{trained.name}: {trained.metrics['pairs']} pairs, {summary.steps} steps in {summary.seconds:.0f} s "
-        f"({summary.pairs_per_s:.2f} pairs/s, {summary.tokens_per_s:.0f} tokens/s, "
+        f"{trained.name}: {trained.metrics['pairs']} pairs, {summary.steps} steps in {summary.seconds:.0f} s ({speed}, "
         f"{100 * summary.padded_share:.0f} % padding, {trained.metrics['autocast']} on {trained.metrics['device']})"
     )
     for reason, count in trained.metrics["left_out"].items():
