@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from assay.domain import Prompt
-from assay.score import ScoreFailure
+from assay.score import Score, ScoreFailure
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RolloutBatch:
     reward: Tensor | None = None  #: [B] float64, composed; NaN where a part it needs is missing
     acc: Tensor | None = None  #: [B] float64 in {0,1}, raw verifier result; NaN = this prompt has no verifier
     failures: tuple[tuple[ScoreFailure, ...], ...] = ()  #: per row, why parts are missing
-    reward_versions: tuple[Mapping[str, str], ...] = ()  #: per row, part -> version of the model that gave it
+    scores: tuple[Mapping[str, Score], ...] = ()  #: per row, part -> the score it came from, with its model's version
     logp_old: Tensor | None = None  #: [B,T] float32
     logp_ref: Tensor | None = None  #: [B,T] float32
     entropy: Tensor | None = None  #: [B,T] float32, of old, detached, at the sampling temperature

@@ -38,7 +38,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     target = folder / f"checkpoint-{checkpoint.step:08d}"
     scratch = folder / f".{target.name}.part"
-    older = [path for path in _checkpoints(folder) if path != target]
+    older = [path for path in checkpoints(folder) if path != target]
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         scratch.mkdir(parents=True)
@@ -66,7 +66,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Raises BadInputError when it cannot be read."""
     import torch
 
-    found = _checkpoints(folder)
+    found = checkpoints(folder)
     if not found:
         return None
     try:
@@ -77,7 +77,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     return Checkpoint(step=int(state.pop("step")), tensors=tensors, state=state)
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def checkpoints(folder: Path) -> list[Path]:
+    """Whole checkpoints in `folder`, oldest first."""
     return sorted(path for path in folder.glob("checkpoint-*") if _NAME.match(path.name))
 
 

@@ -1,9 +1,218 @@
-"""Sub-commands of the `assay` command that this part brings. Heavy imports happen inside the commands."""
+"""`assay rl`: train a policy against a reward. Heavy imports happen inside the command."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
+    from assay_policy_training.run import Plan, TrainedPolicy
+    from assay_policy_training.slots import PromptItem, RewardSource
+
+VERIFIER = "verifier"
 
 
 def register(app: typer.Typer) -> None:
     """Add this part's commands to the application."""
+    app.command("rl")(rl)
+
+
+def rl(
+    recipe: Annotated[str, typer.Option(help="grpo, dr_grpo, rloo, or a YAML file.")] = "grpo",
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reward",
+            metavar="URL",
+            help="Reward server, or `verifier` for the prompts' own constraints; repeatable, parts add up.",
+            show_default=False,
+        ),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="smollm2, tiny, a folder, a hub id, a model of the workspace.")
+    ] = "smollm2",
+    prompts: Annotated[
+        str, typer.Option(help="JSON Lines file, or constrained:N for N generated ones.")
+    ] = "constrained:64",
+    steps: Annotated[int | None, typer.Option(help="Steps in all. Default: the recipe's.", show_default=False)] = None,
+    prompts_per_step: Annotated[
+        int | None, typer.Option("--prompts-per-step", help="Default: the recipe's.", show_default=False)
+    ] = None,
+    group_size: Annotated[
+        int | None, typer.Option("--group-size", help="Rollouts a prompt. Default: the recipe's.", show_default=False)
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", help="Default: the recipe's.", show_default=False)
+    ] = None,
+    lr: Annotated[float | None, typer.Option("--lr", help="Default: the recipe's.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: the recipe's.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the new policy. Default: POLICY-RECIPE.", show_default=False)
+    ] = None,
+    evaluate: Annotated[int, typer.Option(help="Held-out prompts to evaluate on before and after; 0 = none.")] = 0,
+    evaluation_prompts: Annotated[
+        str | None,
+        typer.Option("--eval-prompts", help="Their file. Default: generated, of held-out topics.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Which of the server's models rewards.", show_default=False)
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Of the server.", show_default=False)
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the reward server to be ready.")] = 60.0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="RUN_ID", help="Go on from this run's checkpoint.", show_default=False),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change the recipe, e.g. kl.coefficient=0.01.", show_default=False
+        ),
+    ] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a policy with rewards from a server, and save it in the workspace.
+
+    Writes metrics.jsonl and rollouts.jsonl into the run's folder. A rollout whose score failed is masked and
+    counted, never scored 0. With --resume the plan is the old run's; --steps, --name and --reward may be given anew.
+
+    Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
+    """
+    from assay.errors import BadInputError
+    from assay.workspace import Workspace
+    from assay_policy_training.prompts.source import load_prompts
+    from assay_policy_training.recipe import load_recipe
+    from assay_policy_training.run import Plan, train_policy
+
+    place = Workspace.find(workspace)
+    if resume is not None:
+        plan = Plan.read(place, resume)
+        if overrides:
+            raise BadInputError("a resumed run keeps its recipe; only --steps may change", field="--set")
+        changes: dict[str, Any] = {"recipe": replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps)}
+        plan = replace(plan, **changes, name=name or plan.name, rewards=tuple(reward or plan.rewards))
+    else:
+        chosen = _with_options(
+            load_recipe(recipe, overrides or ()), steps, prompts_per_step, group_size, max_new_tokens, lr, seed
+        )
+        plan = Plan(
+            recipe=chosen,
+            policy=policy,
+            prompts=prompts,
+            name=name or f"{policy.rstrip('/').split('/')[-1]}-{chosen.name}",
+            rewards=tuple(reward or ()),
+            device=device,
+            evaluate=evaluate,
+            evaluation_prompts=evaluation_prompts,
+        )
+    if not plan.rewards:
+        raise BadInputError("name what rewards: a server's URL, or verifier", field="--reward")
+    if "/" in plan.name or plan.name.startswith("."):
+        raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
+    items = load_prompts(plan.prompts, seed=plan.recipe.seed)
+    with ExitStack() as stack:
+        sources = [_reward_source(stack, reference, model, api_key, wait) for reference in plan.rewards]
+        made = train_policy(place, plan, items, sources, held_out=_held_out(plan), resume=resume)
+    emit(_payload(made), _text(made), as_json=as_json)
+
+
+def _with_options(
+    recipe: Recipe,
+    steps: int | None,
+    prompts_per_step: int | None,
+    group_size: int | None,
+    max_new_tokens: int | None,
+    lr: float | None,
+    seed: int | None,
+) -> Recipe:
+    """The recipe with those of the command's options that were given."""
+
+    def given(**options: Any) -> dict[str, Any]:
+        return {key: value for key, value in options.items() if value is not None}
+
+    sampling = given(prompts_per_step=prompts_per_step, group_size=group_size, max_new_tokens=max_new_tokens)
+    return replace(
+        recipe,
+        sampling=replace(recipe.sampling, **sampling),
+        optimisation=replace(recipe.optimisation, **given(lr=lr)),
+        **given(steps=steps, seed=seed),
+    )
+
+
+def _reward_source(
+    stack: ExitStack, reference: str, model: str | None, api_key: str | None, wait: float
+) -> RewardSource:
+    from assay.errors import BadInputError
+    from assay_policy_training.rewards import ModelReward, VerifierReward
+    from assay_serving.client import RemoteScorer, RewardClient
+
+    if reference == VERIFIER:
+        return VerifierReward()
+    if not reference.startswith(("http://", "https://")):
+        raise BadInputError(
+            f"a server's URL or `verifier`, not {reference!r}; serve a model with: assay serve", field="--reward"
+        )
+    # One failed request masks its rollouts; the step goes on with the others.
+    client = stack.enter_context(RewardClient(reference, model=model, api_key=api_key, failures_in_place=True))
+    client.wait_until_ready(wait)
+    return ModelReward(RemoteScorer(client))
+
+
+def _held_out(plan: Plan) -> list[PromptItem]:
+    from assay_policy_training.prompts.source import load_prompts
+
+    if not plan.evaluate:
+        return []
+    source = plan.evaluation_prompts or f"constrained:{plan.evaluate}"
+    return load_prompts(source, seed=plan.recipe.seed, split="heldout")[: plan.evaluate]
+
+
+def _payload(made: TrainedPolicy) -> dict[str, Any]:
+    return {
+        "run": made.run_id,
+        "folder": str(made.folder),
+        "policy": str(made.policy),
+        "artifacts": {"policy": made.policy_artifact, "rollouts": made.rollouts_artifact},
+        **made.metrics,
+    }
+
+
+def _text(made: TrainedPolicy) -> str:
+    lines = [f"policy {made.policy}", f"run    {made.run_id} ({made.folder})"]
+    rows = [("first step", made.metrics["first_step"]), ("last step", made.metrics["last_step"])]
+    for label, row in rows:
+        if row:
+            lines.append(f"{label:<11}" + ", ".join(_step_facts(row)))
+    for label, found in (("before", made.before), ("after", made.after)):
+        if found is not None:
+            reward = "none" if found.reward_mean is None else f"{found.reward_mean:.3f}"
+            passed = found.verifier
+            facts = [f"reward {reward}", f"length {found.length_mean:.1f}"]
+            if passed is not None:
+                facts.append(f"verifier {passed.share:.3f} [{passed.low:.3f}, {passed.high:.3f}] of {passed.total}")
+            if found.kl_k3 is not None:
+                facts.append(f"KL {found.kl_k3:.4f} a token")
+            lines.append(f"{label:<11}" + ", ".join(facts))
+    return "\n".join(lines)
+
+
+def _step_facts(row: dict[str, Any]) -> list[str]:
+    names = {
+        "reward_mean": "reward",
+        "verifier_pass_rate": "verifier",
+        "kl_k3": "KL a token",
+        "length_mean": "length",
+        "rewards_missing": "missing",
+        "seconds": "seconds",
+    }
+    return [f"{text} {row[key]:.4g}" for key, text in names.items() if key in row]

@@ -143,7 +143,7 @@ class PolicyTrainer:
             reward=self.recipe.reward(found.parts),
             acc=verifier_accuracy(items, batch.responses),
             failures=tuple(found.failures),
-            reward_versions=tuple(found.versions),
+            scores=tuple(found.scores),
         )
 
     @torch.no_grad()

@@ -92,9 +92,9 @@ def _spread(name: str, values: Tensor) -> dict[str, float]:
 def reward_versions(batch: RolloutBatch) -> dict[str, str]:
     """Part -> version of the model that gave it; several versions in one batch are joined by a comma."""
     seen: dict[str, set[str]] = defaultdict(set)
-    for row in batch.reward_versions:
-        for name, version in row.items():
-            seen[name].add(version)
+    for row in batch.scores:
+        for name, score in row.items():
+            seen[name].add(score.version)
     return {name: ",".join(sorted(versions)) for name, versions in seen.items()}
 
 
@@ -117,7 +117,7 @@ def rollout_records(batch: RolloutBatch, kept: Tensor, *, step: int, policy: str
             "parts": {name: _number(part[row]) for name, part in batch.r_parts.items()},
             "verified": None if batch.acc is None else _number(batch.acc[row]),
             "failures": [failure.to_dict()["error"] for failure in (batch.failures[row] if batch.failures else ())],
-            "reward_versions": dict(batch.reward_versions[row]) if batch.reward_versions else {},
+            "scores": {name: score.to_dict() for name, score in batch.scores[row].items()} if batch.scores else {},
             "weights_version": f"{policy}+{int(batch.version[row])}",
             "advantage": _number(batch.adv[row, 0]) if batch.adv is not None and kept[row] else None,
             "trained": bool(kept[row]),

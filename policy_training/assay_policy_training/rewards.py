@@ -41,7 +41,7 @@ class ModelReward:
         return Rewards(
             parts={self.name: torch.tensor(part, dtype=torch.float64)},
             failures=[(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers],
-            versions=[{self.name: answer.version} if isinstance(answer, Score) else {} for answer in answers],
+            scores=[{self.name: answer} if isinstance(answer, Score) else {} for answer in answers],
         )
 
 
@@ -58,7 +58,7 @@ class VerifierReward:
         return Rewards(
             parts={self.name: torch.tensor(shares, dtype=torch.float64)},
             failures=[() if item.constraints else (NO_CONSTRAINTS,) for item in items],
-            versions=[{} for _ in items],
+            scores=[{} for _ in items],
         )
 
 
@@ -75,15 +75,15 @@ def gather(sources: Sequence[RewardSource], items: Sequence[PromptItem], respons
     """The parts of all sources side by side. Raises BadInputError when two give a part of one name."""
     parts: dict[str, Tensor] = {}
     failures: list[tuple[ScoreFailure, ...]] = [() for _ in items]
-    versions: list[Mapping[str, str]] = [{} for _ in items]
+    scores: list[Mapping[str, Score]] = [{} for _ in items]
     for source in sources:
         found = source.score(items, responses)
         if both := parts.keys() & found.parts.keys():
             raise BadInputError(f"two reward sources give the part {sorted(both)[0]!r}", field="reward")
         parts.update(found.parts)
         failures = [a + b for a, b in zip(failures, found.failures, strict=True)]
-        versions = [{**a, **b} for a, b in zip(versions, found.versions, strict=True)]
-    return Rewards(parts, failures, versions)
+        scores = [{**a, **b} for a, b in zip(scores, found.scores, strict=True)]
+    return Rewards(parts, failures, scores)
 
 
 @dataclass(frozen=True)

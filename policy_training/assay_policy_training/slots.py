@@ -23,7 +23,7 @@ from torch import Tensor
 
 from assay.domain import Prompt
 from assay.errors import BadInputError
-from assay.score import ScoreFailure
+from assay.score import Score, ScoreFailure
 from assay_policy_training.aggregation import Counts
 from assay_policy_training.batch import RolloutBatch
 from assay_serving.verifiers import Constraint
@@ -68,7 +68,7 @@ class Rewards:
 
     parts: Mapping[str, Tensor]  #: name -> [B] float64, NaN = missing
     failures: Sequence[tuple[ScoreFailure, ...]]  #: per row, why parts are missing
-    versions: Sequence[Mapping[str, str]]  #: per row, part -> version of the model that answered
+    scores: Sequence[Mapping[str, Score]]  #: per row, part -> the whole score, where a model gave it
 
 
 @runtime_checkable

@@ -1,0 +1,117 @@
+"""Measuring a policy on prompts it is not trained on, before and after training, with the same seed.
+
+Covers: mean reward through the same client as in training, the verifier's pass rate with its interval, length, KL to
+the reference. Leaves out: comparing with another policy, over-optimisation against a held-out reward model (give it
+as one more reward source of weight 0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from assay.errors import BadInputError
+from assay_policy_training.measures import TokenMeans
+from assay_policy_training.policy import Policy
+from assay_policy_training.rewards import Composition, gather, verifier_accuracy
+from assay_policy_training.sampler import Sampling, TransformersSampler
+from assay_policy_training.slots import PromptItem, RewardSource
+
+Z95 = 1.959963984540054
+SCORED_AT_ONCE = 8  # rows
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share with its 95 % interval (Wilson)."""
+
+    passed: int
+    total: int
+    share: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, passed: int, total: int) -> Share:
+        """`total` at least 1."""
+        p, z2 = passed / total, Z95 * Z95
+        centre = (p + z2 / (2 * total)) / (1 + z2 / total)
+        half = Z95 * math.sqrt(p * (1 - p) / total + z2 / (4 * total * total)) / (1 + z2 / total)
+        return cls(passed, total, p, max(0.0, centre - half), min(1.0, centre + half))
+
+
+@dataclass(frozen=True)
+class PolicyEvaluation:
+    """Of `prompts` x `samples` rollouts. None where there was nothing to measure it by."""
+
+    prompts: int
+    samples: int
+    seed: int
+    rewards_missing: int
+    reward_mean: float | None
+    reward_std: float | None
+    reward_standard_error: float | None  #: of the mean, over prompts: samples of one prompt are not independent
+    verifier: Share | None  #: all constraints of a prompt met; rollouts of one prompt count as independent
+    length_mean: float  #: tokens
+    truncated_share: float
+    entropy: float  #: nats per token
+    kl_k1: float | None  #: nats per token, to the reference
+    kl_k3: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluate_policy(
+    policy: Policy,
+    items: Sequence[PromptItem],
+    rewards: Sequence[RewardSource],
+    *,
+    sampling: Sampling,
+    samples: int = 4,
+    seed: int = 0,
+    composition: Composition | None = None,
+) -> PolicyEvaluation:
+    """Draw `samples` rollouts a prompt and measure them. The same seed and weights give the same rollouts.
+
+    Raises BadInputError for no prompts, and what the reward sources raise.
+    """
+    if not items or samples < 1:
+        raise BadInputError("an evaluation needs at least one prompt and one sample", field="evaluation")
+    batch = TransformersSampler(policy, sampling).rollout(items, samples, seed=seed, version=0)
+    repeated = [item for item in items for _ in range(samples)]
+    reward = (composition or Composition())(gather(rewards, repeated, batch.responses).parts)
+    per_prompt = reward.view(len(items), samples).nanmean(1)
+    per_prompt = per_prompt[~per_prompt.isnan()]
+    present = reward[~reward.isnan()]
+    accuracy = verifier_accuracy(repeated, batch.responses)
+    checked = accuracy[~accuracy.isnan()]
+    means = TokenMeans()
+    with torch.no_grad():
+        for start in range(0, len(batch), SCORED_AT_ONCE):
+            part = batch.select(range(start, min(start + SCORED_AT_ONCE, len(batch))))
+            scores = policy.scores(part, temperature=sampling.temperature)
+            mask = part.mask.to(policy.device)
+            means.add("entropy", scores.entropy, mask)
+            if policy.has_reference:
+                means.add_kl(scores.logp, policy.reference_logp(part, temperature=sampling.temperature), mask)
+    measured = means.to_dict()
+    return PolicyEvaluation(
+        prompts=len(items),
+        samples=samples,
+        seed=seed,
+        rewards_missing=len(reward) - len(present),
+        reward_mean=float(present.mean()) if len(present) else None,
+        reward_std=float(present.std(correction=0)) if len(present) else None,
+        reward_standard_error=float(per_prompt.std() / math.sqrt(len(per_prompt))) if len(per_prompt) > 1 else None,
+        verifier=Share.of(int(checked.sum()), len(checked)) if len(checked) else None,
+        length_mean=float(batch.lengths.double().mean()),
+        truncated_share=float(batch.truncated.double().mean()),
+        entropy=measured["entropy"],
+        kl_k1=measured.get("kl_k1"),
+        kl_k3=measured.get("kl_k3"),
+    )

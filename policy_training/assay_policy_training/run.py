@@ -1,0 +1,264 @@
+"""One recorded policy training: from names to a saved policy with its lineage.
+
+Covers: loading the policy, held-out evaluation before and after, training with resume, the saved checkpoint and the
+rollouts as artifacts, scored rollouts in the store. Leaves out: the loop itself (`loop`), the command line
+(`commands`), opening the reward (the caller's, so that any `RewardSource` will do).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay.domain import prompt_of
+from assay.durable import replacing
+from assay.errors import BadInputError, NotFoundError
+from assay.json_lines import Lines, parse_object
+from assay.models.devices import pick_device
+from assay.models.spec import weights_digest
+from assay.progress import progress_bar
+from assay.runs import Run, folder_digest, mark_dead_runs, model_reference, start_run
+from assay.score import Score
+from assay.workspace import Workspace
+from assay_policy_training.checkpoint import checkpoints
+from assay_policy_training.evaluation import PolicyEvaluation, evaluate_policy
+from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
+from assay_policy_training.policy import Policy
+from assay_policy_training.prompts.source import ShuffledPrompts
+from assay_policy_training.recipe import Recipe, recipe_from_dict
+from assay_policy_training.rewards import ModelReward
+from assay_policy_training.slots import PromptItem, RewardSource
+from assay_serving.records import save_scores
+from assay_serving.scorer import ModelInfo, ScoreItem
+
+PLAN = "plan.json"
+EVALUATION_FILE = "evaluation.json"
+ROWS_PER_UNIT = 5000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for: enough to go on after a kill. Written to the run's folder."""
+
+    recipe: Recipe
+    policy: str  #: name as given: smollm2, tiny, a folder, a hub id, a model of the workspace
+    prompts: str  #: as `load_prompts` takes it
+    name: str  #: of the new policy
+    rewards: tuple[str, ...]  #: as given: URLs, `verifier`
+    device: str = "auto"
+    evaluate: int = 0  #: held-out prompts to evaluate on before and after
+    evaluation_prompts: str | None = None  #: where they come from; None = the generator's held-out split
+    evaluation_samples: int = 4
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "recipe": self.recipe.to_dict(), "rewards": list(self.rewards)}
+
+    @classmethod
+    def read(cls, workspace: Workspace, run_id: str) -> Plan:
+        """Raises NotFoundError for a run that is not a policy training."""
+        path = workspace.runs / run_id / PLAN
+        if not path.is_file():
+            raise NotFoundError(f"{run_id} is not a policy training of {workspace.root}")
+        payload = json.loads(path.read_text(encoding="utf-8"))
+        recipe = recipe_from_dict(payload.pop("recipe"))
+        return cls(**{**payload, "rewards": tuple(payload["rewards"]), "recipe": recipe})
+
+    def write(self, folder: Path) -> None:
+        with replacing(folder / PLAN) as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class TrainedPolicy:
+    """What a policy training leaves behind."""
+
+    run_id: str
+    folder: Path  #: of the run: metrics.jsonl, rollouts.jsonl, evaluation.json
+    policy: Path  #: stock checkpoint
+    policy_artifact: str
+    rollouts_artifact: str
+    metrics: dict[str, Any]
+    steps: list[dict[str, Any]]  #: metrics of every step, those before a resume included
+    before: PolicyEvaluation | None
+    after: PolicyEvaluation | None
+
+
+def train_policy(
+    workspace: Workspace,
+    plan: Plan,
+    prompts: Sequence[PromptItem],
+    rewards: Sequence[RewardSource],
+    *,
+    held_out: Sequence[PromptItem] = (),
+    resume: str | None = None,
+) -> TrainedPolicy:
+    """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
+
+    `resume`: id of the interrupted run whose plan this is; its newest checkpoint is where training goes on, in a
+    run of its own. Raises BadInputError for a name that is taken, and all that the parts raise.
+    """
+    target = workspace.models / plan.name
+    if target.exists():
+        raise BadInputError("already exists; choose another --name", file=target)
+    if resume is not None and not checkpoints(workspace.runs / resume):
+        raise BadInputError(
+            f"{resume} has no checkpoint; it was to make one every {plan.recipe.checkpoint_every} steps",
+            field="--resume",
+        )
+    mark_dead_runs(workspace)
+    inputs = _inputs(workspace, plan, rewards, resume)
+    with start_run(workspace, "rl", plan.to_dict(), inputs=inputs) as run:
+        plan.write(run.folder)
+        if resume is not None:
+            _take_over(workspace.runs / resume, run.folder)
+        return _train(run, plan, prompts, rewards, held_out, target)
+
+
+def _train(
+    run: Run,
+    plan: Plan,
+    prompts: Sequence[PromptItem],
+    rewards: Sequence[RewardSource],
+    held_out: Sequence[PromptItem],
+    target: Path,
+) -> TrainedPolicy:
+    recipe = plan.recipe
+    device = pick_device(plan.device)
+    policy = Policy(
+        model_reference(run.workspace, plan.policy),
+        device=device,
+        max_prompt_tokens=recipe.sampling.max_prompt_tokens,
+        autocast=recipe.optimisation.autocast,
+        lora=recipe.lora,
+        with_reference=recipe.needs_reference,
+    )
+    trainer = PolicyTrainer(recipe, policy, ShuffledPrompts(prompts, seed=recipe.seed), rewards, run.folder)
+
+    def evaluate(when: str) -> PolicyEvaluation | None:
+        if not held_out:
+            return None
+        with progress_bar(f"evaluating {when}", len(held_out), unit="prompts") as advance:
+            found = evaluate_policy(
+                policy,
+                held_out,
+                rewards,
+                sampling=recipe.sampling,
+                samples=plan.evaluation_samples,
+                seed=recipe.seed,
+                composition=recipe.reward,
+            )
+            advance(len(held_out))
+        return found
+
+    before = evaluate("before")
+    done = trainer.resume()
+    with progress_bar("training the policy", recipe.steps, unit="steps") as advance:
+        advance(done)
+        trainer.train(on_step=lambda _: advance(1))
+    after = evaluate("after")
+    probe = _probe(trainer, prompts)
+    difference = policy.save(target, probe)
+    steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if recipe.steps else []
+    spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
+    spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
+    policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)
+    rollouts_artifact = _keep_rollouts(run, plan.name, rewards)
+    run.metrics.update(
+        {
+            "steps": trainer.step,
+            "updates": trainer.updates,
+            "resumed_at": done,
+            "device": str(device),
+            "reload_difference": difference,
+            "first_step": steps[0] if steps else None,
+            "last_step": steps[-1] if steps else None,
+            "before": before.to_dict() if before else None,
+            "after": after.to_dict() if after else None,
+        }
+    )
+    with replacing(run.folder / EVALUATION_FILE) as temporary:
+        payload = {"before": run.metrics["before"], "after": run.metrics["after"]}
+        temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
+    return TrainedPolicy(
+        run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, before, after
+    )
+
+
+def _probe(trainer: PolicyTrainer, prompts: Sequence[PromptItem]) -> Any:
+    """One short rollout, to compare the saved checkpoint's log-probs with the trainer's."""
+    return trainer.sampler.rollout(prompts[:1], 1, seed=trainer.recipe.seed, version=trainer.updates)
+
+
+def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], resume: str | None) -> dict[str, str]:
+    """What the run reads, as far as the workspace knows it: the reward models, the policy, the interrupted run."""
+    inputs = {resume: "run"} if resume is not None else {}
+    for source in rewards:
+        if isinstance(source, ModelReward):
+            info = source.scorer.info
+            artifact = _artifact_of(workspace, "reward_model", version=info.version)
+            inputs |= {artifact: "artifact"} if artifact else {info.version: "model_version"}
+    if artifact := _artifact_of(workspace, "policy", name=plan.policy):
+        inputs[artifact] = "artifact"
+    if Path(plan.prompts).is_file():
+        inputs[str(Path(plan.prompts).resolve())] = "file"
+    return inputs
+
+
+def _artifact_of(workspace: Workspace, kind: str, *, version: str = "", name: str = "") -> str | None:
+    """The newest artifact of that kind whose spec has the version, or whose id, name or path is `name`."""
+    with workspace.store.unit() as db:
+        row = db.execute(
+            """SELECT artifact_id FROM artifacts
+               WHERE kind = $kind AND (spec ->> 'version' = $version OR content_hash = $version
+                     OR artifact_id = $name OR name = $name OR path = $name)
+               ORDER BY created_at DESC LIMIT 1""",
+            {"kind": kind, "version": version or None, "name": name or None},
+        ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _take_over(old: Path, new: Path) -> None:
+    """The interrupted run's newest checkpoint and its logs: the old run stays as it was."""
+    newest = checkpoints(old)[-1]
+    try:
+        shutil.copytree(newest, new / newest.name, copy_function=os.link)  # never written to again
+    except OSError:
+        shutil.copytree(newest, new / newest.name, dirs_exist_ok=True)
+    for name in (METRICS_FILE, ROLLOUTS_FILE):
+        shutil.copyfile(old / name, new / name)
+
+
+def _keep_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:
+    """The rollouts as an artifact, and the scored ones in the store, so that lineage walks from score to run."""
+    path = run.folder / ROLLOUTS_FILE
+    path.touch()
+    models: Mapping[str, ModelInfo] = {s.name: s.scorer.info for s in rewards if isinstance(s, ModelReward)}
+    waiting: dict[tuple[str, str, str], tuple[list[ScoreItem], list[Score]]] = {}
+    count = 0
+
+    def flush() -> None:
+        for (part, version, template), (items, scores) in waiting.items():
+            info = replace(models[part], version=version, template_hash=template)
+            save_scores(run, items, scores, info)
+        waiting.clear()
+
+    for _, line in Lines(path):
+        count += 1
+        row = parse_object(line)
+        for part, payload in row["scores"].items():
+            score = Score(**payload)
+            items, scores = waiting.setdefault((part, score.version, score.template_hash), ([], []))
+            items.append(ScoreItem(prompt_of(row["prompt"]), row["response"]))
+            scores.append(score)
+        if count % ROWS_PER_UNIT == 0:
+            flush()
+    flush()
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+    return run.add_artifact("rollouts", f"{name}-rollouts", path, content_hash=digest, spec={"rollouts": count})
