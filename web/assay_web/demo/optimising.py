@@ -1,0 +1,143 @@
+"""The demo's last part: the reward model behind HTTP, and a policy trained against it.
+
+Covers: serving, GRPO through the client, the same held-out prompts answered by the policy before and after. Leaves
+out: everything before there is a reward model (`story`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from assay.models.devices import has_fast_bfloat16, pick_device
+from assay.score import Score, ScoreResult
+from assay.workspace import Workspace
+from assay_policy_training.policy import Policy
+from assay_policy_training.prompts.constrained import ConstrainedPrompt
+from assay_policy_training.recipe import load_recipe
+from assay_policy_training.rewards import ModelReward
+from assay_policy_training.run import Plan, TrainedPolicy, train_policy
+from assay_policy_training.sampler import Sampling, TransformersSampler
+from assay_policy_training.slots import PromptItem
+from assay_rm_training.training_run import TrainedModel
+from assay_serving.client import RemoteScorer, RewardClient
+from assay_serving.process import running_server
+from assay_serving.scorer import ScoreItem
+from assay_serving.transformers_engine import TransformersScorer
+from assay_web.demo.config import DemoConfig
+
+EXAMPLES = 5
+POLICY = "policy"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One response, its score and whether every constraint of its prompt holds."""
+
+    text: str
+    score: ScoreResult
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """One held-out prompt as the starting and as the trained policy answered it, with one seed."""
+
+    prompt: ConstrainedPrompt
+    before: Answer
+    after: Answer
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """What policy training gave. `scored`: responses scored through the client in `score_seconds`, for one figure."""
+
+    trained: TrainedPolicy
+    recipe: str
+    examples: list[Example]
+    scored: int
+    score_seconds: float
+
+
+def optimise(
+    workspace: Workspace,
+    config: DemoConfig,
+    model: TrainedModel,
+    train: Sequence[ConstrainedPrompt],
+    heldout: Sequence[ConstrainedPrompt],
+    say: Callable[[str], None],
+) -> Optimised:
+    """Serve `model` on a free port of this machine, train against it, and answer some prompts before and after."""
+    scorer = TransformersScorer.load(str(model.path), served_as=model.name)
+    with running_server({model.name: scorer}) as server, RewardClient(server.url, model=model.name) as client:
+        client.wait_until_ready(timeout=30)
+        say(f"   {model.name} answers at {server.url}")
+        trained = train_policy(
+            workspace,
+            _plan(config, server.url, train),
+            [PromptItem(p.prompt, p.constraints) for p in train],
+            [ModelReward(RemoteScorer(client))],
+            held_out=[PromptItem(p.prompt, p.constraints) for p in heldout[: config.rl_eval_prompts]],
+        )
+        shown = heldout[:EXAMPLES]
+        texts = [_answers(config, name, shown) for name in (config.base, str(trained.policy))]
+        started = time.monotonic()
+        scores = client.score(
+            [ScoreItem(p.prompt, text) for answers in texts for p, text in zip(shown, answers, strict=True)]
+        )
+        seconds = time.monotonic() - started
+    judged = [
+        Answer(text, score, all(c.check(text).passed for c in prompt.constraints))
+        for text, score, prompt in zip([t for answers in texts for t in answers], scores, [*shown, *shown], strict=True)
+    ]
+    examples = [Example(p, judged[i], judged[len(shown) + i]) for i, p in enumerate(shown)]
+    before, after = trained.before, trained.after
+    if before is not None and after is not None:
+        say(
+            f"   mean reward on held-out prompts {before.reward_mean:+.3f} -> {after.reward_mean:+.3f}; "
+            f"verifier pass rate {_share(before.verifier)} -> {_share(after.verifier)}"
+        )
+    failed = sum(not isinstance(score, Score) for score in scores)
+    if failed:
+        say(f"   {failed} of the shown responses could not be scored; the report says why")
+    return Optimised(trained, "GRPO", examples, len(scores), seconds)
+
+
+def _plan(config: DemoConfig, url: str, train: Sequence[ConstrainedPrompt]) -> Plan:
+    autocast = has_fast_bfloat16(pick_device())
+    settings = {
+        "steps": config.rl_steps,
+        "seed": config.seed,
+        "checkpoint_every": 0,
+        "kl.coefficient": config.rl_kl,
+        "sampling.prompts_per_step": config.rl_prompts,
+        "sampling.group_size": config.rl_group,
+        "sampling.max_new_tokens": config.max_new_tokens,
+        "sampling.max_prompt_tokens": config.max_length,
+        "optimisation.lr": config.rl_lr,
+        "optimisation.autocast": str(autocast).lower(),
+    }
+    return Plan(
+        recipe=load_recipe("grpo", [f"{key}={value}" for key, value in settings.items()]),
+        policy=config.base,
+        prompts=f"the demo's {len(train)} training prompts",
+        name=POLICY,
+        rewards=(url,),
+        evaluate=config.rl_eval_prompts,
+        evaluation_samples=config.rl_eval_samples,
+    )
+
+
+def _answers(config: DemoConfig, name: str, prompts: Sequence[ConstrainedPrompt]) -> list[str]:
+    policy = Policy(name, device=pick_device(), max_prompt_tokens=config.max_length)
+    sampling = Sampling(
+        max_new_tokens=config.max_new_tokens, max_prompt_tokens=config.max_length, temperature=config.temperature
+    )
+    items = [PromptItem(p.prompt, p.constraints) for p in prompts]
+    return list(TransformersSampler(policy, sampling).rollout(items, 1, seed=config.seed, version=0).responses)
+
+
+def _share(share: object) -> str:
+    value = getattr(share, "share", None)
+    return "unknown" if value is None else f"{100 * value:.1f} %"

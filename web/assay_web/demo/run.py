@@ -1,0 +1,80 @@
+"""One demo from an empty folder to the path of its report."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInputError
+from assay.runs import start_run
+from assay.workspace import Workspace
+from assay_web.demo.config import DemoConfig
+from assay_web.demo.pages import compose
+from assay_web.demo.story import Findings, tell
+from assay_web.report import write
+
+
+@dataclass(frozen=True)
+class DemoOutcome:
+    """Where the report is, and the demo's figures."""
+
+    report: Path
+    workspace: Path
+    findings: Findings
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures by name, for machines."""
+        found = self.findings
+        trained = found.optimised.trained
+        return {
+            "report": str(self.report),
+            "workspace": str(self.workspace),
+            "run": found.run_id,
+            "base": found.config.base,
+            "imported": found.imported.to_dict(),
+            "cleaned": found.hygiene.cleaned,
+            "verified": asdict(found.verified),
+            "consistency": asdict(found.consistency),
+            "errors": {
+                **asdict(found.errors),
+                "recall": found.errors.recall,
+                "precision": found.errors.precision,
+                "noise_before": found.errors.noise_before,
+                "noise_after": found.errors.noise_after,
+            },
+            "accuracy": {
+                m.label: {"value": m.evaluation.accuracy.value, "interval": asdict(m.evaluation.accuracy.bootstrap)}
+                for m in found.models
+            },
+            "length_baseline": found.models[0].evaluation.length_baseline,
+            "curated_minus_raw": asdict(found.difference),
+            "policy": {
+                "before": trained.before.to_dict() if trained.before else None,
+                "after": trained.after.to_dict() if trained.after else None,
+                "artifact": trained.policy_artifact,
+            },
+            "snapshots": found.snapshots,
+            "seconds": found.seconds,
+        }
+
+
+def run_demo(folder: Path, *, quick: bool, seed: int, say: Callable[[str], None]) -> DemoOutcome:
+    """Make a workspace in `folder`, run the story in it and write its report.
+
+    Raises BadInputError for a folder that holds something already, and all that the parts raise.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInputError("is not an empty folder; the demo makes a workspace of its own", file=folder)
+    config = DemoConfig.quick(seed) if quick else DemoConfig.full(seed)
+    workspace = Workspace.create(folder)
+    say(f"workspace: {workspace.root}")
+    findings = tell(workspace, config, say)
+    report = workspace.reports / "demo.html"
+    with start_run(workspace, "report", {"demo": findings.run_id}, inputs={findings.run_id: "run"}) as run:
+        write(compose(findings, workspace), report)
+        digest = hashlib.sha256(report.read_bytes()).hexdigest()[:32]
+        run.add_artifact("report", report.name, report, content_hash=digest)
+    return DemoOutcome(report, workspace.root, findings)

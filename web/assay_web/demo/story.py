@@ -1,0 +1,265 @@
+"""The demo's story, from raw prompts to a report: every step is a call that a user's own pipeline would make.
+
+Covers: the order of the steps, what each hands to the next, what is measured. Leaves out: the noisy source
+(`source`), curation's steps (`curating`), policy training (`optimising`), what the report says (`pages`).
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from assay.domain import PreferencePair
+from assay.errors import BadInputError
+from assay.models.devices import pick_device, pick_dtype
+from assay.models.loading import resolve_model
+from assay.models.spec import Calibration, RewardModelSpec
+from assay.progress import progress_bar
+from assay.runs import start_run
+from assay.snapshots import HashSlice, Selection, create_snapshot, load_pairs
+from assay.workspace import Workspace
+from assay_pipelines.curation.consistency import UNCALIBRATED, ConsistencyReport, Judge
+from assay_pipelines.curation.verifier import VerifierReport
+from assay_pipelines.importing import ImportReport
+from assay_policy_training.policy import Policy
+from assay_policy_training.prompts.constrained import ConstrainedPrompt, generate_prompts
+from assay_policy_training.sampler import Sampling, TransformersSampler
+from assay_rm_training.calibration import fit_calibration
+from assay_rm_training.config import BTConfig
+from assay_rm_training.evaluate import Evaluation, evaluate
+from assay_rm_training.intervals import Interval, cluster_bootstrap
+from assay_rm_training.training_run import Plan, TrainedModel, train_bt
+from assay_serving.transformers_engine import TransformersScorer
+from assay_web.demo.config import DemoConfig
+from assay_web.demo.curating import (
+    HELDOUT,
+    SOURCE,
+    ErrorsFound,
+    Hygiene,
+    errors_found,
+    import_file,
+    pass_with_model,
+    tidy,
+    verify_source,
+)
+from assay_web.demo.optimising import Optimised, optimise
+from assay_web.demo.source import Injected, Pair, sample_pairs, write_source
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RewardModel:
+    """One trained reward model and how it does on the held-out gold test pairs."""
+
+    label: str
+    trained: TrainedModel
+    evaluation: Evaluation
+    calibration: Calibration | None
+
+
+@dataclass
+class Findings:
+    """Everything the demo measured; the report prints nothing else."""
+
+    config: DemoConfig
+    run_id: str
+    injected: Injected
+    imported: ImportReport
+    hygiene: Hygiene
+    verified: VerifierReport
+    consistency: ConsistencyReport
+    errors: ErrorsFound
+    models: list[RewardModel]
+    difference: Interval  #: accuracy of curated - raw on the same pairs, 95 % bootstrap over prompts
+    optimised: Optimised
+    snapshots: dict[str, int]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Clock:
+    """Wall time by part of the story."""
+
+    def __init__(self, say: Say) -> None:
+        self.seconds: dict[str, float] = {}
+        self._say = say
+        self._started = time.monotonic()
+        self._part = ""
+
+    def begin(self, part: str) -> None:
+        self.end()
+        self._part, self._started = part, time.monotonic()
+        self._say(f"\n{len(self.seconds) + 1}. {part}")
+
+    def end(self) -> None:
+        if self._part:
+            self.seconds[self._part] = time.monotonic() - self._started
+            self._part = ""
+
+
+def tell(workspace: Workspace, config: DemoConfig, say: Say) -> Findings:
+    """Run the whole story in `workspace`; `say` prints a line for the reader."""
+    with start_run(workspace, "demo", asdict(config)) as run:
+        clock = Clock(say)
+        clock.begin("Raw material: prompts with checkable constraints, sampled responses, a noisy source")
+        train, heldout = _prompts(config)
+        source, truth, injected = _make_source(run.folder, config, train, heldout)
+        say(
+            f"   {len(train)} prompts gave {injected.pairs} comparisons; the source labels "
+            f"{len(injected.flipped)} of them wrong ({100 * config.flip_share:.0f} %)"
+        )
+
+        clock.begin("Import, clean, de-duplicate, curate")
+        imported = import_file(workspace, source)
+        import_file(workspace, truth)
+        raw = create_snapshot(workspace, "raw", Selection(("unverified",), (SOURCE,)), run.id)
+        hygiene = tidy(workspace, config.clean)
+        verified = verify_source(workspace, SOURCE, share=config.gold_share, seed=config.seed)
+        verify_source(workspace, HELDOUT, share=1.0, seed=config.seed)
+        gold = create_snapshot(workspace, "gold", Selection(("gold",), (SOURCE,)), run.id)
+        dev, test = (
+            create_snapshot(workspace, name, Selection(("gold",), (HELDOUT,), slice=part), run.id)
+            for name, part in (("heldout-dev", HashSlice(0.0, 0.35)), ("heldout-test", HashSlice(0.35, 1.0)))
+        )
+        say(f"   verifier: {verified.gold} gold, {verified.corrected} of the source's labels corrected")
+        dev_pairs, test_pairs = load_pairs(workspace, "heldout-dev"), load_pairs(workspace, "heldout-test")
+        gold_model = _train(workspace, config, "gold", dev_pairs, test_pairs, say)
+        judge = Judge(TransformersScorer.load(str(gold_model.trained.path)), gold_model.calibration or UNCALIBRATED)
+        consistency = pass_with_model(workspace, judge, config.consistency)
+        errors = errors_found(workspace, injected)
+        curated = create_snapshot(workspace, "curated", Selection(("gold", "silver", "recycled"), (SOURCE,)), run.id)
+        say(
+            f"   reward-model pass: {consistency.kept} kept, {consistency.flipped} flipped, "
+            f"{consistency.discarded} discarded; {errors.caught} of {errors.errors} injected errors caught"
+        )
+
+        clock.begin("Reward models on raw and on curated data")
+        models = [_train(workspace, config, name, dev_pairs, test_pairs, say) for name in ("raw", "curated")]
+        difference = _difference(models[1].evaluation, models[0].evaluation, config.seed)
+
+        clock.begin("Serve the curated reward model; train a policy against it")
+        optimised = optimise(workspace, config, models[1].trained, train, heldout, say)
+        clock.end()
+        findings = Findings(
+            config=config,
+            run_id=run.id,
+            injected=injected,
+            imported=imported,
+            hygiene=hygiene,
+            verified=verified,
+            consistency=consistency,
+            errors=errors,
+            models=[gold_model, *models],
+            difference=difference,
+            optimised=optimised,
+            snapshots={s.name: s.items for s in (raw, gold, curated, dev, test)},
+            seconds=clock.seconds,
+        )
+        run.metrics.update(
+            {"seconds": clock.seconds, "accuracy": {m.label: m.evaluation.accuracy.value for m in models}}
+        )
+    return findings
+
+
+def _prompts(config: DemoConfig) -> tuple[list[ConstrainedPrompt], list[ConstrainedPrompt]]:
+    """Training and held-out prompts; no topic is on both sides."""
+    kinds = config.constraint_kinds
+    return (
+        generate_prompts(config.prompts, config.seed, kinds=kinds, split="train"),
+        generate_prompts(config.heldout_prompts, config.seed, kinds=kinds, split="heldout"),
+    )
+
+
+def _make_source(
+    folder: Path, config: DemoConfig, train: Sequence[ConstrainedPrompt], heldout: Sequence[ConstrainedPrompt]
+) -> tuple[Path, Path, Injected]:
+    device = pick_device()
+    policy = Policy(config.base, device=device, max_prompt_tokens=config.max_length, dtype=pick_dtype(device))
+    sampling = Sampling(
+        max_new_tokens=config.max_new_tokens,
+        max_prompt_tokens=config.max_length,
+        temperature=config.temperature,
+        rows_at_once=96,
+    )
+    sampler = TransformersSampler(policy, sampling)
+    made: list[list[Pair]] = []
+    with progress_bar("sampling responses", len(train) + len(heldout), unit="prompts") as advance:
+        for prefix, prompts in (("train", train), ("heldout", heldout)):
+            made.append(
+                sample_pairs(
+                    prompts,
+                    sampler,
+                    samples=config.samples,
+                    pairs_per_prompt=config.pairs_per_prompt,
+                    seed=config.seed + len(made),
+                    prefix=prefix,
+                    on_progress=advance,
+                )
+            )
+    del policy, sampler
+    gc.collect()
+    for name, pairs in zip(("training", "held-out"), made, strict=True):
+        if len(pairs) < 10:
+            raise BadInputError(f"only {len(pairs)} {name} comparisons came of the sampled responses; use more prompts")
+    source, truth = folder / "noisy-source.jsonl", folder / "heldout.jsonl"
+    injected = write_source(source, made[0], source=SOURCE, flip_share=config.flip_share, seed=config.seed)
+    write_source(truth, made[1], source=HELDOUT, flip_share=config.flip_share, seed=config.seed)
+    return source, truth, injected
+
+
+def _train(
+    workspace: Workspace,
+    config: DemoConfig,
+    label: str,
+    dev: Sequence[PreferencePair],
+    test: Sequence[PreferencePair],
+    say: Say,
+) -> RewardModel:
+    """Train on snapshot `label`, calibrate on the dev pairs, evaluate on the test pairs."""
+    plan = Plan(
+        BTConfig(
+            base=config.base,
+            lr=config.lr,
+            epochs=config.epochs,
+            max_length=config.max_length,
+            freeze_layers=config.freeze_layers,
+            seed=config.seed,
+        ),
+        data=label,
+        eval_data=None,
+        name=f"rm-{label}",
+    )
+    trained = train_bt(workspace, plan, load_pairs(workspace, label))
+    scorer = TransformersScorer.load(str(trained.path), served_as=plan.name)
+    calibration = None
+    try:
+        calibration = fit_calibration(*evaluate(scorer, dev, seed=config.seed).rewards(), fitted_on="heldout-dev")
+    except BadInputError as error:  # no better than chance on the dev pairs: it gets no probabilities
+        say(f"   {plan.name} stays uncalibrated: {error}")
+    if calibration is not None:
+        _write_calibration(trained.path, calibration)
+    found = evaluate(scorer, test, seed=config.seed, calibration=calibration)
+    accuracy = found.accuracy
+    say(
+        f"   {plan.name}: {100 * accuracy.value:.1f} % of {accuracy.pairs} held-out gold pairs "
+        f"[{100 * accuracy.bootstrap.low:.1f}, {100 * accuracy.bootstrap.high:.1f}]; "
+        f"choosing the longer: {100 * found.length_baseline:.1f} %"
+    )
+    return RewardModel(label, trained, found, calibration)
+
+
+def _write_calibration(folder: Path, calibration: Calibration) -> None:
+    spec = RewardModelSpec.read(Path(resolve_model(str(folder))))
+    assert spec is not None  # train_bt wrote it
+    spec.calibrated(calibration).write(folder)
+
+
+def _difference(curated: Evaluation, raw: Evaluation, seed: int) -> Interval:
+    """Paired: both models on the same pairs, resampled by prompt."""
+    right = {item.comparison_id: float((item.margin or 0) > 0) for item in raw.items}
+    shared = [item for item in curated.items if item.comparison_id in right]
+    changes = [float((item.margin or 0) > 0) - right[item.comparison_id] for item in shared]
+    return cluster_bootstrap(changes, [item.prompt_id for item in shared], seed=seed)
