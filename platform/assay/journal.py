@@ -27,6 +27,7 @@ from assay import ids
 from assay.domain import ANSWERS, AnnotatorKind, Judgment
 from assay.durable import sync_folder
 from assay.errors import BackendError, BadInputError
+from assay.store.database import registered
 from assay.store.records import insert_annotator
 from assay.workspace import Workspace
 
@@ -218,16 +219,13 @@ def _store(db: duckdb.DuckDBPyConnection, votes: list[dict[str, Any]]) -> int:
     }
     rows = {_judgment(vote).id: vote for vote in reversed(votes)}  # of equal votes the first counts
     arrays = [pa.array([vote[name] for vote in rows.values()], type=kind) for name, kind in columns.items()]
-    db.register("incoming", pa.table([pa.array(list(rows)), *arrays], names=["judgment_id", *columns]))
-    try:
+    with registered(db, "incoming", pa.table([pa.array(list(rows)), *arrays], names=["judgment_id", *columns])):
         row = db.execute(
             """INSERT INTO judgments (judgment_id, comparison_id, annotator_id, answer, strength, confidence, rationale,
                                       shown_order, seconds, origin, created_at)
                SELECT judgment_id, comparison_id, annotator_id, answer, strength, confidence, rationale,
                       shown_order, seconds, origin, "at"::TIMESTAMPTZ FROM incoming ON CONFLICT DO NOTHING"""
         ).fetchone()
-    finally:
-        db.unregister("incoming")
     return int(row[0]) if row else 0
 
 

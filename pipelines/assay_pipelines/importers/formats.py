@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from assay.errors import BadInputError
+from assay.errors import AssayError, BadInputError
 from assay.json_lines import RowError
 from assay_pipelines.importers.containers import Container, Csv, HubDataset, JsonLines, Parquet, Record
 from assay_pipelines.importers.hh import looks_like_hh, parse_hh
@@ -73,9 +73,20 @@ class Source:
         """Pairs and rejects in bounded batches, in the order of the file."""
         builder = BatchBuilder(self.name, Path(self.container.name).name)
         records = islice(self.container.records(), self.config.limit)
-        if self.layout == "unpaired":
-            yield from self._unpaired(builder, records)
-            return
+        rows = self._unpaired(builder, records) if self.layout == "unpaired" else self._parsed(builder, records)
+        try:
+            for _ in rows:
+                if builder.full:
+                    yield builder.take()
+        except AssayError:  # the container is damaged from here on; what was read is kept
+            if not builder.empty:
+                yield builder.take()
+            raise
+        if not builder.empty:
+            yield builder.take()
+
+    def _parsed(self, builder: BatchBuilder, records: Iterator[Record]) -> Iterator[None]:
+        """Put each row's pairs or its reject into the builder."""
         parse = _PARSERS[self.layout]
         for row, record, raw in records:
             renamed = record
@@ -91,12 +102,9 @@ class Source:
             except RowError as error:
                 builder.reject(row, error, _raw(record, raw))
             builder.row_done()
-            if builder.full:
-                yield builder.take()
-        if not builder.empty:
-            yield builder.take()
+            yield
 
-    def _unpaired(self, builder: BatchBuilder, records: Iterator[Record]) -> Iterator[ReadBatch]:
+    def _unpaired(self, builder: BatchBuilder, records: Iterator[Record]) -> Iterator[None]:
         def counted() -> Iterator[Record]:
             for row, record, raw in records:
                 builder.row_done()
@@ -107,10 +115,7 @@ class Source:
                 builder.reject(row, pair, None)
             else:
                 self._add(builder, row, pair)
-            if builder.full:
-                yield builder.take()
-        if not builder.empty:
-            yield builder.take()
+            yield
 
     def _add(self, builder: BatchBuilder, row: int, pair: PairRow) -> None:
         if self.config.source is not None:

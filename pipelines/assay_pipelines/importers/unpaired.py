@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.conversation import Turns, prompt_turns, text_of, turns_of
 from assay.json_lines import RowError
+from assay.store.database import registered
 from assay_pipelines.importers.containers import Container, Record
 from assay_pipelines.importers.rows import PairRow
 
@@ -90,7 +91,6 @@ def _put(db: duckdb.DuckDBPyConnection, chunk: list[tuple[int, str, str, bool]])
     if not chunk:
         return
     columns = list(zip(*chunk, strict=True))
-    db.register("chunk", pa.table(columns, names=["row", "prompt", "completion", "liked"]))
-    db.execute("INSERT INTO said SELECT * FROM chunk")
-    db.unregister("chunk")
+    with registered(db, "chunk", pa.table(columns, names=["row", "prompt", "completion", "liked"])):
+        db.execute("INSERT INTO said SELECT * FROM chunk")
     chunk.clear()

@@ -61,7 +61,7 @@ class Database:
             except duckdb.Error as error:
                 if _is_storage_failure(error):
                     raise BackendError(
-                        f"{self.path}: {_first_line(error)}; nothing of this unit was written"
+                        f"{self.path}: {_first_line(error)}; the last step was not stored, run it again"
                     ) from error
                 raise
             finally:
@@ -107,6 +107,27 @@ class Database:
             connection.close()
             raise
         return connection
+
+
+@contextmanager
+def registered(db: duckdb.DuckDBPyConnection, name: str, table: object) -> Iterator[None]:
+    """The Arrow table `table` as a view `name` during the block.
+
+    DuckDB refuses while an earlier result is open, which a single `fetchone` leaves it: such a result is closed here
+    if it has no more rows. One that has is the caller's mistake, and the exception stands.
+    """
+    import duckdb
+
+    try:
+        db.register(name, table)
+    except duckdb.ResourceInUseException:
+        if db.fetchone() is not None:
+            raise
+        db.register(name, table)
+    try:
+        yield
+    finally:
+        db.unregister(name)
 
 
 def migrate(connection: duckdb.DuckDBPyConnection) -> list[int]:
@@ -158,4 +179,7 @@ def _first_line(error: BaseException) -> str:
 def _is_storage_failure(error: BaseException) -> bool:
     import duckdb
 
-    return isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException) or "No space left" in str(error)
+    # FatalException: a checkpoint could not be written. A log that could not comes as a TransactionException, whose
+    # other cause, two writers in conflict, cannot arise in units of work: only its text tells them apart.
+    kinds = duckdb.IOException | duckdb.OutOfMemoryException | duckdb.FatalException
+    return isinstance(error, kinds) or any(said in str(error) for said in ("No space left", "Could not write file"))

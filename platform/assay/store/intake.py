@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from assay.store import identity
+from assay.store.database import registered
 
 if TYPE_CHECKING:
     import duckdb
@@ -154,11 +155,8 @@ def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch,
     The same batch a second time writes nothing. Texts must be valid Unicode; the two sides must differ.
     """
     counts: dict[str, int] = {}
-    db.register("incoming", batch)
-    try:
+    with registered(db, "incoming", batch):
         db.execute(_STAGE)
-    finally:
-        db.unregister("incoming")
     db.execute(_VOICES)
     for table, statement in _INSERTS.items():
         counts[table] = _changed(db, statement, {"run": run_id} if "$run" in statement else None)
@@ -169,8 +167,7 @@ def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch,
 
 def store_rejects(db: duckdb.DuckDBPyConnection, rejects: pa.Table | pa.RecordBatch, *, file: str, run_id: str) -> int:
     """Record rows of `reject_schema()`; one that an earlier run recorded alike is not repeated."""
-    db.register("incoming_rejects", rejects)
-    try:
+    with registered(db, "incoming_rejects", rejects):
         return _changed(
             db,
             """INSERT INTO rejects (run_id, file, "row", field, reason, raw)
@@ -180,8 +177,6 @@ def store_rejects(db: duckdb.DuckDBPyConnection, rejects: pa.Table | pa.RecordBa
                    AND r.field IS NOT DISTINCT FROM i.field AND r.raw IS NOT DISTINCT FROM i.raw)""",
             {"run": run_id, "file": file},
         )
-    finally:
-        db.unregister("incoming_rejects")
 
 
 def _changed(db: duckdb.DuckDBPyConnection, statement: str, parameters: dict[str, Any] | None) -> int:

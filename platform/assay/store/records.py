@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from assay import ids
 from assay.domain import AnnotatorKind, Judgment, Pool, Prompt
 from assay.score import Score, ScoreResult
+from assay.store.database import registered
 
 if TYPE_CHECKING:
     import duckdb
@@ -221,9 +222,6 @@ def _insert(
     table = pa.table(
         [pa.array(column, type=kinds[kind]) for column, kind in zip(columns, types, strict=True)], names=list(names)
     )
-    db.register("incoming", table)
-    try:
+    with registered(db, "incoming", table):
         row = db.execute(statement, {"run": run_id}).fetchone()
-    finally:
-        db.unregister("incoming")
     return int(row[0]) if row else 0

@@ -1,0 +1,155 @@
+"""The commands as a user runs them: a whole way through the data, and what they say when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.cli.main import main
+from assay.workspace import Workspace
+
+
+def assay(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "ASSAY_WORKSPACE"}
+    return subprocess.run(
+        [sys.executable, "-c", "from assay.cli.main import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+    )
+
+
+class InProcess:
+    """The command without the cost of a new interpreter, for the commands that are expected to work."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capsys, self.monkeypatch = capsys, monkeypatch
+        monkeypatch.delenv("ASSAY_WORKSPACE", raising=False)
+
+    def run(self, *arguments: object, cwd: Path | None = None) -> tuple[int, str]:
+        if cwd is not None:
+            self.monkeypatch.chdir(cwd)
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, self.capsys.readouterr().out
+
+    def __call__(self, *arguments: object, cwd: Path) -> dict[str, Any]:
+        code, out = self.run(*arguments, "--json", cwd=cwd)
+        assert code == 0
+        found = json.loads(out)
+        assert isinstance(found, dict)
+        return found
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    return InProcess(capsys, monkeypatch)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    rows = [
+        {"prompt": f"question {n}", "chosen": f"good {n}", "rejected": f"bad {n}", "category": f"t{n % 3}"}
+        for n in range(30)
+    ]
+    rows.append({"prompt": "question 0 ", "chosen": "GOOD 0", "rejected": "bad 0", "category": "t0"})
+    rows.append({"prompt": "question 1", "chosen": "same", "rejected": "Same ", "category": "t0"})
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join([*map(json.dumps, rows), "{broken"]) + "\n")
+    return path
+
+
+def test_the_whole_way_through_the_data(answer: InProcess, tmp_path: Path, pairs: Path) -> None:
+    here = tmp_path / "ws"
+    assert assay("init", here).returncode == 0
+    imported = answer("data", "import", pairs, cwd=here)
+    assert (imported["rows"], imported["pairs"], imported["new"]["comparisons"]) == (33, 32, 32)
+    assert list(imported["rejected"].values()) == [1]
+    assert answer("data", "import", pairs, cwd=here)["new"]["comparisons"] == 0
+    assert answer("data", "clean", cwd=here)["discarded"]["identical_responses"] == 1
+    assert answer("data", "dedup", cwd=here)["duplicates"] == 1
+    assert answer("data", "stats", cwd=here)["pools"] == {"unverified": 30, "discarded": 2}
+    made = answer("data", "snapshot", "train", "--holdout", "0.3", "--seed", "1", cwd=here)["snapshots"]
+    assert [s["name"] for s in made] == ["train", "train-holdout"]
+    assert sum(s["items"] for s in made) == 30
+    exported = answer("data", "export", here / "train.jsonl", "--snapshot", "train", cwd=here)
+    assert exported["pairs"] == made[0]["items"]
+    other = tmp_path / "other"
+    answer("init", other, cwd=tmp_path)
+    back = answer("data", "import", here / "train.jsonl", cwd=other)
+    assert back["new"]["comparisons"] == made[0]["items"]
+    again = answer("data", "snapshot", "train", cwd=other)["snapshots"][0]
+    assert again["items"] == made[0]["items"]
+    tree = answer("lineage", "train", cwd=here)
+    assert tree["kind"] == "snapshot"
+    assert str(pairs) in json.dumps(tree)
+    assert "came of it" in answer.run("lineage", "train", cwd=here)[1]
+    assert len(answer("data", "snapshots", cwd=here)["snapshots"]) == 2
+
+
+def test_doctor_reports_and_fails_on_damage(answer: InProcess, workspace: Workspace) -> None:
+    _, healthy = answer.run("doctor", "--json", "-w", workspace.root)
+    checks = {check["name"]: check for check in json.loads(healthy)["checks"]}
+    assert checks["references"]["state"] == "ok"
+    assert checks["torch"]["state"] == "ok"
+    assert "bfloat16" in checks["device"]["detail"]
+    with workspace.store.unit() as db:
+        db.execute("INSERT INTO comparisons VALUES ('c-1', 'p-1', 'r-1', 'r-2', NULL)")
+        db.execute(
+            """INSERT INTO runs (run_id, kind, config, code_version, status, pid, host)
+               VALUES ('run-dead', 'import', '{}', '0', 'running', NULL, ?)""",
+            [os.uname().nodename],
+        )
+    code, sick = answer.run("doctor", "-w", workspace.root)
+    assert code == 1
+    assert "PROBLEM  references: point nowhere" in sick
+    assert "marked as interrupted: run-dead" in sick
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "code", "message"),
+    [
+        ("", [], 2, "the file is empty: no rows"),
+        ("{broken\n", [], 2, "row 1: none of the first 1 rows can be read: broken JSON"),
+        ('{"a": "x", "b": "y"}\n', ["--map", "prompt=q"], 2, "field 'q': no such column; there are a, b"),
+        ('{"a": "x", "b": "y"}\n', ["--map", "nonsense"], 2, "--map takes OURS=THEIRS"),
+        ('{"a": "x", "b": "y"}\n', ["--map", "best=a"], 2, "cannot map to 'best'"),
+        ('{"a": "x", "b": "y"}\n', ["--format", "yaml"], 2, "unknown format 'yaml'"),
+        ('{"a": "x", "b": "y"}\n', [], 2, "cannot tell what the columns mean (a, b)"),
+    ],
+)
+def test_bad_input_is_one_line_and_an_exit_code(
+    workspace: Workspace, tmp_path: Path, content: str, arguments: list[str], code: int, message: str
+) -> None:
+    path = tmp_path / "input.jsonl"
+    path.write_text(content)
+    done = assay("data", "import", path, "-w", workspace.root, *arguments)
+    assert done.returncode == code
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("assay: ")
+    assert message in line
+
+
+def test_things_that_are_not_there(tmp_path: Path, workspace: Workspace) -> None:
+    for arguments, code, message in (
+        (("data", "stats", "-w", tmp_path / "nowhere"), 3, "no workspace at"),
+        (("data", "import", tmp_path / "no.jsonl", "-w", workspace.root), 2, "no such file"),
+        (("data", "export", tmp_path / "x.jsonl", "--snapshot", "none", "-w", workspace.root), 3, "no snapshot 'none'"),
+        (("data", "snapshot", "train", "-w", workspace.root), 2, "the store is empty"),
+        (("lineage", "j-none", "-w", workspace.root), 3, "nothing in"),
+    ):
+        done = assay(*arguments)
+        assert done.returncode == code, done.stderr
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+    machine = assay("data", "stats", "-w", tmp_path / "nowhere", "--json")
+    assert json.loads(machine.stdout)["error"]["code"] == "not_found"

@@ -1,0 +1,85 @@
+"""The store's file: migrations, units of work, waiting for the process that holds it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from assay.errors import BadInputError, BusyError
+from assay.store.database import Database, migrate, migrations, registered
+from assay.workspace import Workspace
+
+HOLDER = """
+import sys
+from assay.store import Database
+from pathlib import Path
+with Database(Path(sys.argv[1])).unit():
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_migrations_from_an_empty_file(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "new.duckdb")) as db:
+        assert migrate(db) == sorted(migrations())
+        assert migrate(db) == []
+        assert db.execute("SELECT count(*) FROM pools").fetchall() == [(0,)]
+
+
+def test_a_store_of_a_newer_assay_is_refused(workspace: Workspace) -> None:
+    with workspace.store.unit() as db:
+        db.execute("INSERT INTO schema_migrations VALUES (9999, now())")
+    with pytest.raises(BadInputError, match=r"schema version 9999.*upgrade Assay"), workspace.store.unit():
+        pass
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "x.duckdb").write_text("hello " * 5000)
+    with pytest.raises(Exception, match=r"x\.duckdb") as caught, Database(tmp_path / "x.duckdb").unit():
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_an_exception_rolls_the_unit_back(workspace: Workspace) -> None:
+    with pytest.raises(ZeroDivisionError), workspace.store.unit() as db:  # noqa: PT012
+        db.execute("INSERT INTO principles VALUES ('x', 'y', NULL)")
+        raise ZeroDivisionError
+    with workspace.store.unit() as db:
+        assert db.execute("SELECT count(*) FROM principles").fetchall() == [(0,)]
+
+
+def test_waiting_for_the_process_that_holds_the_file(workspace: Workspace) -> None:
+    path = workspace.store.path
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdin is not None
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(BusyError, match=rf"process {holder.pid}\); waited 0.2 s"), Database(path, wait=0.2).unit():
+            pass
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        with Database(path, wait=60).unit() as db:
+            assert db.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
+    finally:
+        holder.stdin.close()
+        holder.wait(timeout=60)
+        holder.stdout.close()
+
+
+def test_registering_beside_an_open_result(workspace: Workspace) -> None:
+    table = pa.table({"x": [1]})
+    with workspace.store.unit() as db:
+        db.execute("SELECT 1").fetchone()
+        with registered(db, "incoming", table):
+            assert db.execute("SELECT x FROM incoming").fetchall() == [(1,)]
+        db.execute("SELECT * FROM range(10)").fetchone()
+        with pytest.raises(duckdb.ResourceInUseException), registered(db, "incoming", table):
+            pass
