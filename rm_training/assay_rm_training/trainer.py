@@ -31,6 +31,8 @@ from assay_rm_training.pairs_dataset import PairSet, epoch_batches, micro_batche
 from assay_rm_training.schedules import lr_factor
 from assay_rm_training.training_state import Position, load_state, save_state
 
+CPU_TOKENS, DEVICE_TOKENS = 1024, 16384  #: of one forward pass, where the configuration leaves it open
+
 
 @dataclass(frozen=True)
 class TrainingSummary:
@@ -223,7 +225,8 @@ def _forward_batches(trainee: Trainee, data: PairSet, batch: Sequence[int], conf
     share = config.share_prefix and can_share(trainee.model)
     costs = {i: pair_length(data.pairs[i], share=share) for i in batch}
     pad = int(trainee.tokenizer.pad_token_id or 0)
-    for part in micro_batches(batch, costs, config.micro_batch_tokens):
+    budget = config.micro_batch_tokens or (CPU_TOKENS if trainee.model.device.type == "cpu" else DEVICE_TOKENS)
+    for part in micro_batches(batch, costs, budget):
         yield collate([data.pairs[i] for i in part], pad=pad, share=share, device=trainee.model.device)
 
 

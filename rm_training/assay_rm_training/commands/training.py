@@ -33,8 +33,8 @@ def bt(
     lr: Annotated[float | None, typer.Option(help="Peak learning rate. Default: 3e-5; with --lora 3e-4.")] = None,
     batch_size: Annotated[int, typer.Option(help="Pairs of one optimiser step.")] = 16,
     micro_batch_tokens: Annotated[
-        int, typer.Option(help="Padded tokens of one forward pass; time and memory only.")
-    ] = 4096,
+        int, typer.Option(help="Padded tokens of one forward pass: time and memory only; 0 = by device.")
+    ] = 0,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 1,
     schedule: Annotated[str, typer.Option(help="constant, linear or cosine.")] = "cosine",
     warmup_ratio: Annotated[float, typer.Option(help="Share of the steps with a rising rate.")] = 0.1,
