@@ -158,7 +158,7 @@ def _train(
         "device": str(device),
         "autocast": str(pick_dtype(device, config.dtype)).removeprefix("torch."),
         "attention": str(getattr(trainee.model.config, "_attn_implementation", "") or ""),
-        "parity": {"largest_difference": parity.largest, "responses": parity.compared},
+        "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
     }
     if evaluation is not None:
         info = replace(evaluation.model, name=folder.name, version=spec.version, parity=spec.parity)

@@ -157,7 +157,7 @@ def _show(trained: TrainedModel) -> None:
         typer.echo(f"  left out {count}: {reason}")
     if losses:
         typer.echo(f"loss {sparkline(losses)} {losses[0]:.3f} to {losses[-1]:.3f}")
-    parity = trained.metrics["parity"]
+    parity = trained.metrics["parity_check"]
     typer.echo(
         f"saved and reloaded: scores equal within {parity['largest_difference']:.1e} ({parity['responses']} responses)"
     )

@@ -1,0 +1,196 @@
+"""`assay train bt` and `assay eval` as a user runs them: to a calibrated model with lineage, and their complaints."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.cli.main import main
+from assay.domain import Message, PreferencePair
+from assay.models.spec import RewardModelSpec
+from assay.pairs import write_pairs
+from assay.runs import find_artifact
+from assay.workspace import Workspace
+from assay_rm_training import trainer
+from assay_rm_training.metrics_file import read_metrics
+
+WORDS = ["red", "blue", "green", "tree", "stone", "river", "cloud", "apple"]
+FAST = ("--base", "tiny", "--lr", "0.005", "--batch-size", "8", "--device", "cpu")
+
+
+def pairs_file(path: Path, count: int, seed: int) -> Path:
+    rng = random.Random(seed)
+    pairs = []
+    for number in range(count):
+        text = " ".join(rng.choices(WORDS, k=3))
+        prompt = (Message("user", f"{seed}-{number}"),)
+        pairs.append(PreferencePair(prompt, f"{text}!", f"{text}?", source=rng.choice(["a", "b"])))
+    write_pairs(path, pairs)
+    return path
+
+
+@pytest.fixture(scope="module")
+def train_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pairs_file(tmp_path_factory.mktemp("pairs") / "train.jsonl", 64, 1)
+
+
+@pytest.fixture(scope="module")
+def held_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pairs_file(tmp_path_factory.mktemp("pairs") / "held.jsonl", 40, 2)
+
+
+@pytest.fixture
+def assay(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command; returns (exit code, standard output, standard error)."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
+
+
+def test_from_pairs_to_a_calibrated_model(workspace: Workspace, train_file: Path, held_file: Path, assay: Any) -> None:
+    where = ("-w", workspace.root)
+    code, out, err = assay(
+        "train", "bt", "--data", train_file, "--eval-data", held_file, *FAST, "--epochs", "2", "--name", "good",
+        "--lora", "4", "--json", *where,
+    )  # fmt: skip
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["parity"] == "passed"
+    assert told["evaluation"]["accuracy"]["value"] > 0.8
+    assert told["evaluation"]["length_baseline"] == 0.0
+    folder = workspace.models / "good"
+    assert {"model.safetensors", "config.json", "tokenizer.json", "assay.json", "README.md"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert "| contamination | not checked |" in (folder / "README.md").read_text()
+    spec = RewardModelSpec.read(folder)
+    assert spec is not None
+    assert spec.run_id == told["run_id"]
+    assert find_artifact(workspace, "good", kind="reward_model")["artifact_id"] == told["artifact_id"]
+    run = workspace.runs / told["run_id"]
+    assert len([row for row in read_metrics(run) if row["kind"] == "train"]) == 16
+    assert not (run / "state.pt").exists()  # the checkpoint takes its place
+    with workspace.store.unit() as db:
+        links = db.execute("SELECT direction, kind, ref FROM run_links WHERE run_id = ?", [told["run_id"]]).fetchall()
+    assert ("input", "file", str(train_file)) in links
+    assert ("output", "artifact", told["artifact_id"]) in links
+
+    code, out, err = assay("eval", "--model", "good", "--data", held_file, "--calibrate", *where)
+    assert code == 0, err
+    assert re.search(r"accuracy \(a tie is wrong\)\s+│ [01]\.\d{4}", out)
+    assert "calibrated: temperature" in out
+    calibrated = RewardModelSpec.read(folder)
+    assert calibrated is not None
+    assert calibrated.calibration is not None
+    assert calibrated.calibration.pairs == 40
+    assert calibrated.version == spec.version
+
+    code, out, _ = assay("eval", "--model", "good", "--data", held_file, "--json", *where)
+    again = json.loads(out)
+    assert again["accuracy"]["value"] == told["evaluation"]["accuracy"]["value"]
+    assert again["calibrated"]["nll"] < again["calibration"]["nll"]
+    assert len((Path(again["folder"]) / "items.jsonl").read_text().splitlines()) == 40
+
+
+def test_an_existing_model_is_not_overwritten(workspace: Workspace, train_file: Path, assay: Any) -> None:
+    command = ("train", "bt", "--data", train_file, *FAST, "--name", "one", "-w", workspace.root)
+    assert assay(*command)[0] == 0
+    before = (workspace.models / "one" / "model.safetensors").read_bytes()
+    code, _, err = assay(*command)
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        "assay: a model 'one' exists; choose another --name, or --force to write a new version of it"
+    )
+    code, out, _ = assay(*command, "--force", "--json", "--base", "one")
+    assert code == 0
+    told = json.loads(out)
+    assert told["model"] == "one-v2"
+    assert told["new_head"] is False  # it went on from its own head
+    assert (workspace.models / "one" / "model.safetensors").read_bytes() == before
+
+
+def test_an_interrupted_run_is_resumed(
+    workspace: Workspace, train_file: Path, assay: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ("-w", workspace.root)
+    command = ("train", "bt", "--data", train_file, *FAST, "--save-every", "2", "--json", *where)
+    code, out, _ = assay(*command, "--name", "whole")
+    whole = json.loads(out)
+    step, calls = trainer.train_step, 0
+
+    def interrupted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train_step", interrupted)
+        code, _, err = assay(*command, "--name", "broken")
+    assert code == 130
+    found = re.search(r"go on with: assay train bt --resume (run-\S+)", err)
+    assert found
+    assert not (workspace.models / "broken").exists()
+    code, out, err = assay("train", "bt", "--resume", found[1], "--json", *where)
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["model"] == "broken"
+    assert (workspace.models / "broken" / "model.safetensors").read_bytes() == (
+        workspace.models / "whole" / "model.safetensors"
+    ).read_bytes()
+    rows, expected = (read_metrics(workspace.runs / t["run_id"]) for t in (told, whole))
+    assert [row["loss"] for row in rows] == [row["loss"] for row in expected]
+    assert not list(workspace.runs.glob("*/state.pt"))
+
+
+def test_eval_works_without_a_workspace(
+    workspace: Workspace, train_file: Path, held_file: Path, assay: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert assay("train", "bt", "--data", train_file, *FAST, "--name", "m", "-w", workspace.root)[0] == 0
+    shutil.copytree(workspace.models / "m", tmp_path / "alone" / "m")
+    monkeypatch.chdir(tmp_path / "alone")
+    monkeypatch.delenv("ASSAY_WORKSPACE", raising=False)
+    code, out, err = assay("eval", "--model", "m", "--data", held_file, "--json", "--out", "figures")
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["run_id"] is None
+    assert json.loads(Path("figures/evaluation.json").read_text())["accuracy"] == told["accuracy"]
+
+
+def test_complaints_are_one_clear_line(workspace: Workspace, train_file: Path, assay: Any, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    long = tmp_path / "long.jsonl"
+    write_pairs(long, [PreferencePair((Message("user", "q"),), "a" * 300, "b")])
+    base = ("train", "bt", "-w", workspace.root)
+    for arguments, code, message in (
+        ((*base, "--data", train_file, "--base", "nonsense"), 3, "no model 'nonsense'"),
+        ((*base, "--data", empty, *FAST), 2, "holds no decided pair"),
+        ((*base, "--data", long, *FAST, "--max-length", "64"), 2, "pair 1: chosen does not fit"),
+        ((*base, "--data", "no-such-snapshot", *FAST), 3, "neither a snapshot"),
+        ((*base, *FAST), 2, "--data SNAPSHOT"),
+        ((*base, "--data", train_file, *FAST, "--schedule", "zigzag"), 2, "'zigzag' is not one of"),
+        ((*base, "--resume", "run-0"), 3, "not a training run"),
+        (("eval", "--model", "tiny", "--data", train_file, "-w", workspace.root), 2, "without a reward head"),
+        (("eval", "--model", "gone", "--data", train_file, "-w", workspace.root), 3, "no model 'gone'"),
+    ):
+        found, _, err = assay(*arguments)
+        assert found == code, (arguments, err)
+        last = err.strip().splitlines()[-1]
+        assert last.startswith("assay: "), err
+        assert message in last
+        assert "Traceback" not in err
+    assert not list(workspace.models.iterdir())
