@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -72,6 +73,18 @@ def test_waiting_for_the_process_that_holds_the_file(workspace: Workspace) -> No
         holder.stdin.close()
         holder.wait(timeout=60)
         holder.stdout.close()
+
+
+def test_threads_with_their_own_objects_take_turns(workspace: Workspace) -> None:
+    def count(_: int) -> None:
+        for _round in range(5):
+            with Database(workspace.store.path).unit() as db:
+                db.execute("""INSERT INTO run_links SELECT 'run', 'input', 'n', count(*)::VARCHAR FROM run_links""")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
+    with workspace.store.unit() as db:
+        assert db.execute("SELECT count(DISTINCT ref) FROM run_links").fetchall() == [(20,)]
 
 
 def test_registering_beside_an_open_result(workspace: Workspace) -> None:

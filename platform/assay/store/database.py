@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
+#: One lock per file, not per object: DuckDB would let two connections of one process write, and conflict.
+_LOCKS: dict[str, threading.RLock] = {}
 _MIGRATION = re.compile(r"^(\d{4})_\w+\.sql$")
 
 
@@ -41,7 +43,6 @@ class Database:
     memory_limit: str = "2GB"
     threads: int | None = None
     spill: Path | None = None
-    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     @contextmanager
     def unit(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -52,7 +53,7 @@ class Database:
         """
         import duckdb
 
-        with self._lock:
+        with _LOCKS.setdefault(str(self.path.resolve()), threading.RLock()):
             connection = self._connect()
             try:
                 connection.execute("BEGIN")
