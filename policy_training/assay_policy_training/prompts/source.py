@@ -97,8 +97,8 @@ def _read_item(path: Path, row: int, line: bytes) -> PromptItem:
         record = parse_object(line)
         prompt = prompt_of(prompt_turns(record.get("prompt")))
         listed = record.get("constraints") or []
-        if not isinstance(listed, list):
-            raise BadInputError("must be a list", field="constraints")
+        if not isinstance(listed, list) or not all(isinstance(c, dict) for c in listed):
+            raise BadInputError("must be a list of objects", field="constraints")
         constraints = tuple(constraint_from_dict(c) for c in listed)
     except RowError as error:
         raise BadInputError(error.reason, file=path, row=row, field=error.field) from error
