@@ -42,11 +42,11 @@ class DemoConfig:
         """SmolLM2-135M-Instruct; sized for under 15 minutes on two CPU cores."""
         return cls(
             base="smollm2",
-            prompts=220,
+            prompts=160,
             heldout_prompts=90,
-            samples=5,
-            pairs_per_prompt=2,
-            max_new_tokens=48,
+            samples=4,
+            pairs_per_prompt=3,
+            max_new_tokens=40,
             constraint_kinds=None,
             lr=3e-5,
             epochs=2,

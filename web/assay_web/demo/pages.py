@@ -236,7 +236,7 @@ def _policy(findings: Findings) -> Section:
         curve("Reward of the rollouts", "mean reward", "reward_mean", "reward"),
         curve("KL to the starting policy", "k3", "kl_k3", "nats a token"),
         curve("Response length", "tokens", "length_mean", "tokens"),
-        curve("Verifier pass rate of the rollouts", "all constraints", "acc_mean", "", percent=True),
+        curve("Verifier pass rate of the rollouts", "all constraints", "verifier_pass_rate", "", percent=True),
     ]
     return Section(
         "Policy training",

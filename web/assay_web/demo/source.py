@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,25 @@ class Pair:
     worse: str
 
 
-@dataclass
-class Injected:
-    """What the noisy source did to the file, by record id or count: the truth that the pipeline does not see."""
+@dataclass(frozen=True)
+class Blemishes:
+    """Rows added to the file that a real file would have too."""
 
-    pairs: int = 0
-    flipped: set[str] = field(default_factory=set)
-    repeated: int = 0
-    identical_sides: int = 0
-    empty_responses: int = 0
-    broken_lines: int = 0
+    repeated: int = 5
+    identical_sides: int = 2
+    empty_responses: int = 2
+    broken_lines: int = 1
+
+
+SOURCE_BLEMISHES = Blemishes()
+
+
+@dataclass(frozen=True)
+class Injected:
+    """What the noisy source did to the file: the truth that the pipeline does not see. `flipped`: record ids."""
+
+    pairs: int
+    flipped: frozenset[str]
 
 
 def sample_pairs(
@@ -78,13 +88,20 @@ def sample_pairs(
 def _contrasts(
     prompt: ConstrainedPrompt, responses: Sequence[str], limit: int, rng: random.Random
 ) -> Iterator[tuple[str, str]]:
-    """Up to `limit` disjoint (better, worse) pairs of different, non-empty responses, the widest contrasts first."""
-    distinct = sorted({r for r in responses if r})
-    rng.shuffle(distinct)
-    ranked = sorted(distinct, key=lambda r: verify(prompt.constraints, r).fraction)
-    for index in range(min(limit, len(ranked) // 2)):
-        worse, better = ranked[index], ranked[-1 - index]
-        if verify(prompt.constraints, better).fraction > verify(prompt.constraints, worse).fraction:
+    """Up to `limit` (better, worse) pairs of different, non-empty responses, the widest contrasts first.
+
+    A response takes part in at most two, so that no single one weighs much.
+    """
+    share = {r: verify(prompt.constraints, r).fraction for r in sorted({r for r in responses if r})}
+    pairs = [(better, worse) for better in share for worse in share if share[better] > share[worse]]
+    rng.shuffle(pairs)
+    pairs.sort(key=lambda pair: share[pair[1]] - share[pair[0]])
+    used: Counter[str] = Counter()
+    made = 0
+    for better, worse in pairs:
+        if made < limit and used[better] < 2 and used[worse] < 2:
+            used.update((better, worse))
+            made += 1
             yield better, worse
 
 
@@ -94,31 +111,28 @@ def write_source(path: Path, pairs: Sequence[Pair], *, source: str, flip_share: 
     Exactly round(flip_share x pairs) labels are flipped. Rows are in the normalised JSON Lines format.
     """
     rng = random.Random(seed)
-    injected = Injected(pairs=len(pairs))
-    injected.flipped = set(rng.sample([p.record_id for p in pairs], round(flip_share * len(pairs))))
+    flipped = frozenset(rng.sample([p.record_id for p in pairs], round(flip_share * len(pairs))))
     rows: list[dict[str, Any]] = []
     for pair in pairs:
-        chosen, rejected = (pair.better, pair.worse)
-        if pair.record_id in injected.flipped:
-            chosen, rejected = rejected, chosen
+        wrong = pair.record_id in flipped
+        chosen, rejected = (pair.worse, pair.better) if wrong else (pair.better, pair.worse)
         rows.append(_row(pair, pair.record_id, source, chosen, rejected))
-    blemished = rng.sample(list(pairs), min(len(pairs), 9))
-    for number, pair in enumerate(blemished[:5]):
-        rows.append({**next(r for r in rows if r["id"] == pair.record_id), "id": f"{pair.record_id}-again{number}"})
-        injected.repeated += 1
-    for pair in blemished[5:7]:
+    blemish = SOURCE_BLEMISHES
+    drawn = rng.sample(range(len(pairs)), blemish.repeated + blemish.identical_sides + blemish.empty_responses)
+    for index in drawn[: blemish.repeated]:
+        rows.append({**rows[index], "id": f"{pairs[index].record_id}-again"})
+    for index in drawn[blemish.repeated : blemish.repeated + blemish.identical_sides]:
+        pair = pairs[index]
         rows.append(_row(pair, f"{pair.record_id}-same", source, pair.better, pair.better))
-        injected.identical_sides += 1
-    for pair in blemished[7:]:
-        rows.append(_row(pair, f"{pair.record_id}-empty", source, pair.better, ""))
-        injected.empty_responses += 1
+    for index in drawn[blemish.repeated + blemish.identical_sides :]:
+        rows.append(_row(pairs[index], f"{pairs[index].record_id}-empty", source, pairs[index].better, ""))
     rng.shuffle(rows)
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    lines.insert(rng.randrange(len(lines)), lines[0][: len(lines[0]) // 2])
-    injected.broken_lines = 1
+    for _ in range(blemish.broken_lines):
+        lines.insert(rng.randrange(len(lines)), lines[0][: len(lines[0]) // 2])
     with replacing(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return injected
+    return Injected(len(pairs), flipped)
 
 
 def _row(pair: Pair, record_id: str, source: str, chosen: str, rejected: str) -> dict[str, Any]:
