@@ -14,12 +14,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from assay.domain import Message
 from assay.errors import AssayError, BackendError, BadInputError, BusyError, NotFoundError
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.client import AsyncRewardClient, RemoteScorer, RewardClient
+from assay_serving.client.connection import POOL_SIZE, ConnectionSettings
 from assay_serving.client.protocol import CHARACTERS_PER_REQUEST, cut
 from assay_serving.client.retries import RetryPolicy
 from assay_serving.process import RunningServer, running_server
@@ -276,6 +278,20 @@ def test_pauses_grow_with_jitter_within_their_bounds() -> None:
         assert len(pauses) > 1
         assert all(0 <= pause <= longest for pause in pauses)
     assert 3.0 <= policy.pause(0, 3.0) <= 4.0
+
+
+def test_requests_go_to_the_pool_with_least_to_do() -> None:
+    pools = ConnectionSettings("http://x", max_concurrency=POOL_SIZE * 2 + 1).pools(httpx.Client)
+    assert len(pools.clients) == 3
+    with pools.least_busy() as first, pools.least_busy() as second:
+        with pools.least_busy() as third:
+            assert {id(first), id(second), id(third)} == {id(client) for client in pools.clients}
+        with pools.least_busy() as again:
+            assert again is third
+    with pools.least_busy() as alone:
+        assert alone is first
+    for client in pools.clients:
+        client.close()
 
 
 def test_requests_are_cut_by_items_and_by_size() -> None:

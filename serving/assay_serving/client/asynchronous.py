@@ -27,7 +27,7 @@ class AsyncRewardClient:
 
     def __init__(self, url: str, **options: Any) -> None:
         self.settings = ConnectionSettings(url, **options)
-        self._http = httpx.AsyncClient(**self.settings.httpx_options())
+        self._pools = self.settings.pools(httpx.AsyncClient)
         self._slots = asyncio.Semaphore(self.settings.max_concurrency)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
@@ -60,7 +60,7 @@ class AsyncRewardClient:
         reason = "no answer"
         while (left := deadline - time.monotonic()) > 0:
             try:
-                response = await self._http.get(protocol.READY, timeout=min(5.0, left))
+                response = await self._pools.clients[0].get(protocol.READY, timeout=min(5.0, left))
                 if response.status_code == 200:
                     return
                 if response.status_code not in RETRYABLE_STATUSES:
@@ -72,7 +72,8 @@ class AsyncRewardClient:
         raise BackendError(f"{self.settings.url} is not ready after {timeout:g} s: {reason}")
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        for client in self._pools.clients:
+            await client.aclose()
 
     async def __aenter__(self) -> AsyncRewardClient:
         return self
@@ -99,7 +100,8 @@ class AsyncRewardClient:
             pause: float | None
             try:
                 timeout = self.settings.timeout_within(attempts.remaining)
-                response = await self._http.request(method, path, json=body, timeout=timeout)
+                with self._pools.least_busy() as client:
+                    response = await client.request(method, path, json=body, timeout=timeout)
             except httpx.TransportError as fault:
                 pause = attempts.next_pause(retryable=isinstance(fault, RETRYABLE_FAULTS))
                 if pause is None:

@@ -46,7 +46,7 @@ class RewardClient:
         self.settings = ConnectionSettings(
             url, api_key, model, timeout, deadline, retries, max_items_per_request, max_concurrency, failures_in_place
         )
-        self._http = httpx.Client(**self.settings.httpx_options())
+        self._pools = self.settings.pools(httpx.Client)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """One result per item, in order: a `Score`, or a `ScoreFailure` where the server could not give one.
@@ -88,7 +88,7 @@ class RewardClient:
         reason = "no answer"
         while (left := deadline - time.monotonic()) > 0:
             try:
-                response = self._http.get(protocol.READY, timeout=min(5.0, left))
+                response = self._pools.clients[0].get(protocol.READY, timeout=min(5.0, left))
                 if response.status_code == 200:
                     return
                 if response.status_code not in RETRYABLE_STATUSES:
@@ -100,7 +100,8 @@ class RewardClient:
         raise BackendError(f"{self.settings.url} is not ready after {timeout:g} s: {reason}")
 
     def close(self) -> None:
-        self._http.close()
+        for client in self._pools.clients:
+            client.close()
 
     def __enter__(self) -> RewardClient:
         return self
@@ -127,7 +128,8 @@ class RewardClient:
             pause: float | None
             try:
                 timeout = self.settings.timeout_within(attempts.remaining)
-                response = self._http.request(method, path, json=body, timeout=timeout)
+                with self._pools.least_busy() as client:
+                    response = client.request(method, path, json=body, timeout=timeout)
             except httpx.TransportError as fault:
                 pause = attempts.next_pause(retryable=isinstance(fault, RETRYABLE_FAULTS))
                 if pause is None:
