@@ -205,7 +205,7 @@ def make_optimizer(trainee: Trainee, config: BTConfig) -> torch.optim.AdamW:
         [
             {
                 "params": parameters,
-                "factor": config.head_lr_factor if is_head else 1.0,
+                "factor": config.head_lr / config.learning_rate if is_head and trainee.new_head else 1.0,
                 "weight_decay": config.weight_decay if is_matrix else 0.0,
             }
             for (is_head, is_matrix), parameters in groups.items()

@@ -31,7 +31,7 @@ SAMPLE = [ScoreItem(pair.prompt, text) for pair in PAIRS[:6] for text in (pair.c
 
 
 def trained(folder: Path, lora: LoraConfig | None) -> tuple[Trainee, Renderer, RewardModelSpec]:
-    config = BTConfig("tiny", lr=5e-3, batch_size=8, lora=lora, device="cpu")
+    config = BTConfig("tiny", lr=5e-3, head_lr=5e-3, batch_size=8, lora=lora, device="cpu")
     trainee = load_trainee(config, CPU)
     renderer = Renderer(trainee.tokenizer, max_length=200)
     train(trainee, encode_pairs(PAIRS, renderer), config, folder)

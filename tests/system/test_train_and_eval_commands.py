@@ -21,7 +21,7 @@ from assay_rm_training import trainer
 from assay_rm_training.metrics_file import read_metrics
 
 WORDS = ["red", "blue", "green", "tree", "stone", "river", "cloud", "apple"]
-FAST = ("--base", "tiny", "--lr", "0.005", "--batch-size", "8", "--device", "cpu")
+FAST = ("--base", "tiny", "--lr", "0.005", "--head-lr", "0.005", "--batch-size", "8", "--device", "cpu")
 
 
 def pairs_file(path: Path, count: int, seed: int) -> Path:

@@ -53,7 +53,15 @@ def data(renderer: Renderer) -> PairSet:
 
 
 def config(**changes: object) -> BTConfig:
-    settings = {"base": "tiny", "lr": 3e-3, "batch_size": 8, "dtype": "float32", "device": "cpu", **changes}
+    settings = {
+        "base": "tiny",
+        "lr": 3e-3,
+        "head_lr": 3e-3,
+        "batch_size": 8,
+        "dtype": "float32",
+        "device": "cpu",
+        **changes,
+    }
     return BTConfig(**settings)  # type: ignore[arg-type]
 
 
@@ -302,4 +310,6 @@ def test_a_head_is_kept_when_training_goes_on(data: PairSet, tmp_path: Path) -> 
     trainee.tokenizer.save_pretrained(tmp_path / "model")
     again = load_trainee(config(base=str(tmp_path / "model")), CPU)
     assert not again.new_head
+    rates = {group["factor"] for group in make_optimizer(again, config(head_lr=0.5)).param_groups}
+    assert rates == {1.0}  # the rate of new heads is for new heads
     assert torch.equal(again.trainable()["score.weight"], trainee.trainable()["score.weight"])

@@ -31,6 +31,7 @@ def bt(
     name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-DATA.")] = None,
     force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate. Default: 3e-5; with --lora 3e-4.")] = None,
+    head_lr: Annotated[float, typer.Option(help="Peak rate of a new head; one that was there takes --lr.")] = 1e-3,
     batch_size: Annotated[int, typer.Option(help="Pairs of one optimiser step.")] = 16,
     micro_batch_tokens: Annotated[
         int, typer.Option(help="Padded tokens of one forward pass: time and memory only; 0 = by device.")
@@ -82,6 +83,7 @@ def bt(
         config = BTConfig(
             base=resolve_reward_model(here, base)[0],
             lr=lr,
+            head_lr=head_lr,
             batch_size=batch_size,
             micro_batch_tokens=micro_batch_tokens,
             epochs=epochs,
