@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 
-from assay.models.pooling import HEAD, pooled_rewards
+from assay.models.pooling import HEAD, apply_head, pooled_rewards
 from assay_rm_training.pairs_dataset import EncodedPair
 
 #: Decoders whose attention takes a mask of our own; others are trained in rows.
@@ -89,9 +88,7 @@ def pair_rewards(model: Any, batch: PairBatch) -> tuple[torch.Tensor, torch.Tens
     ).last_hidden_state
     rows = torch.arange(len(batch.ends), device=hidden.device)[:, None]
     pooled = hidden[rows, batch.ends]  # [n, 2, H]
-    with torch.autocast(device_type=hidden.device.type, enabled=False):
-        bias = head.bias.float() if head.bias is not None else None
-        chosen, rejected = F.linear(pooled.float(), head.weight.float(), bias)[..., 0].unbind(1)
+    chosen, rejected = apply_head(head, pooled).unbind(1)
     return chosen, rejected
 
 

@@ -86,7 +86,9 @@ def train(
             started, begun_at, seen, computed, padding = time.monotonic(), position, 0, 0, 0
             for step in range(position.step + 1, total + 1):
                 epoch, number = divmod(step - 1, per_epoch)
-                batch = epoch_batches(len(data), config.batch_size, seed=config.seed, epoch=epoch)[number]
+                if number == 0 or step == begun_at.step + 1:
+                    batches = epoch_batches(len(data), config.batch_size, seed=config.seed, epoch=epoch)
+                batch = batches[number]
                 rate = config.learning_rate * lr_factor(config.schedule, step, total, warmup_ratio=config.warmup_ratio)
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["factor"]

@@ -36,7 +36,6 @@ def pooled_rewards(model: Any, input_ids: torch.Tensor, attention_mask: torch.Te
     BadInputError for a model whose head is not the linear `score` of the stock decoder classifiers.
     """
     import torch
-    import torch.nn.functional as F
 
     backbone = getattr(model, model.base_model_prefix, None)
     head = getattr(model, HEAD, None)
@@ -49,6 +48,14 @@ def pooled_rewards(model: Any, input_ids: torch.Tensor, attention_mask: torch.Te
         options["position_ids"] = position_ids(attention_mask)
     hidden = backbone(**options).last_hidden_state
     pooled = hidden[torch.arange(hidden.shape[0], device=hidden.device), last_positions(attention_mask)]
-    with torch.autocast(device_type=hidden.device.type, enabled=False):
+    return apply_head(head, pooled)
+
+
+def apply_head(head: Any, pooled: torch.Tensor) -> torch.Tensor:
+    """Rewards [...] of hidden states [..., H] under a linear head of one output, in float32 even inside autocast."""
+    import torch
+    import torch.nn.functional as F
+
+    with torch.autocast(device_type=pooled.device.type, enabled=False):
         bias = head.bias.float() if head.bias is not None else None
-        return F.linear(pooled.float(), head.weight.float(), bias)[:, 0]
+        return F.linear(pooled.float(), head.weight.float(), bias)[..., 0]
