@@ -76,6 +76,7 @@ class PolicyTrainer:
             lr=settings.lr,
             betas=(settings.betas[0], settings.betas[1]),
             weight_decay=settings.weight_decay,
+            fused=True,  # the same numbers in one pass over the weights
         )
         self.policy_version = policy.version
         self.step = 0  #: steps done
@@ -237,8 +238,6 @@ class PolicyTrainer:
         width = batch.train_mask[rows].sum(1) + batch.lengths[rows]
         ordered = rows[torch.argsort(width, descending=True, stable=True)]
         yield from ordered.split(self.recipe.optimisation.micro_batch_rows)  # type: ignore[no-untyped-call]
-
-    # -- resuming ------------------------------------------------------------------------------------------------
 
     def _stateful(self) -> dict[str, Stateful]:
         """Every plug-in with memory, by a name that is the same in the next process."""
