@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError
+from assay.intervals import wilson
 from assay_policy_training.measures import TokenMeans
 from assay_policy_training.policy import Policy
 from assay_policy_training.rewards import Composition, gather, verifier_accuracy
 from assay_policy_training.sampler import Sampling, TransformersSampler
 from assay_policy_training.slots import PromptItem, RewardSource
 
-Z95 = 1.959963984540054
 SCORED_AT_ONCE = 8  # rows
 
 
@@ -38,10 +38,8 @@ class Share:
     @classmethod
     def of(cls, passed: int, total: int) -> Share:
         """`total` at least 1."""
-        p, z2 = passed / total, Z95 * Z95
-        centre = (p + z2 / (2 * total)) / (1 + z2 / total)
-        half = Z95 * math.sqrt(p * (1 - p) / total + z2 / (4 * total * total)) / (1 + z2 / total)
-        return cls(passed, total, p, max(0.0, centre - half), min(1.0, centre + half))
+        interval = wilson(passed, total)
+        return cls(passed, total, passed / total, interval.low, interval.high)
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from assay import ids
 from assay.domain import PreferencePair
 from assay.durable import replacing
 from assay.errors import BadInputError
+from assay.intervals import Interval, wilson
 from assay.models.spec import Calibration
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreResult
 from assay_rm_training.calibration import CalibrationReport, calibration_report
-from assay_rm_training.intervals import Interval, wilson
 from assay_rm_training.metrics import (
     Accuracy,
     length_baseline,

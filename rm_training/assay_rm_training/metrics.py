@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from assay.domain import Comparison, PreferencePair
 from assay.errors import BadInputError
-from assay_rm_training.intervals import Interval, cluster_bootstrap, wilson
+from assay.intervals import Interval, cluster_bootstrap, wilson
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.errors import BadInputError
+from assay.intervals import cluster_bootstrap, wilson
 from assay_rm_training import calibration, losses
-from assay_rm_training.intervals import cluster_bootstrap, wilson
 from assay_rm_training.losses import Objective
 from assay_rm_training.metrics import outcomes
 

@@ -105,7 +105,8 @@ def consistency(
         run.metrics.update(asdict(report))
     emit(
         {"run": run.id, **asdict(report)},
-        f"{'would decide' if dry_run else 'decided'} {report.seen} pairs: {report.kept} kept, {report.flipped} flipped, "
+        f"{'would decide' if dry_run else 'decided'} {report.seen} pairs: "
+        f"{report.kept} kept, {report.flipped} flipped, "
         f"{report.discarded} discarded; {report.unlabelled} have no label, {report.unscored} could not be scored",
         as_json=as_json,
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
+from assay.intervals import Interval, cluster_bootstrap
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import resolve_model
 from assay.models.spec import Calibration, RewardModelSpec
@@ -30,7 +31,6 @@ from assay_policy_training.sampler import Sampling, TransformersSampler
 from assay_rm_training.calibration import fit_calibration
 from assay_rm_training.config import BTConfig
 from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.intervals import Interval, cluster_bootstrap
 from assay_rm_training.training_run import Plan, TrainedModel, train_bt
 from assay_serving.transformers_engine import TransformersScorer
 from assay_web.demo.config import DemoConfig
