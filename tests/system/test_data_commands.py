@@ -139,6 +139,35 @@ def test_bad_input_is_one_line_and_an_exit_code(
     assert message in line
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["demo", "--nope"], 2, "No such option: --nope; see"),
+        (["nonsense"], 2, "No such command 'nonsense'"),
+        (["data", "import"], 2, "Missing argument 'FILE'; see"),
+        (["train", "bt", "--batch-size", "many"], 2, "Invalid value for '--batch-size'"),
+        (["init", "/proc/no-folder-can-be-here"], 5, "/proc/no-folder-can-be-here: "),
+    ],
+)
+def test_wrong_usage_is_one_line_and_an_exit_code(arguments: list[str], code: int, message: str) -> None:
+    done = assay(*arguments)
+    assert done.returncode == code
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("assay: ")
+    assert message in line
+    machine = assay(*arguments, "--json")
+    assert message in json.loads(machine.stdout)["error"]["message"]
+
+
+def test_a_command_without_arguments_shows_its_help() -> None:
+    for arguments in ([], ["data"]):
+        done = assay(*arguments)
+        assert done.returncode == 2
+        assert "Usage:" in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert "assay: " not in done.stderr
+
+
 def test_things_that_are_not_there(tmp_path: Path, workspace: Workspace) -> None:
     for arguments, code, message in (
         (("data", "stats", "-w", tmp_path / "nowhere"), 3, "no workspace at"),

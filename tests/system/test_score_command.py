@@ -142,6 +142,13 @@ def test_saved_scores_are_in_the_workspace_with_their_run(
     assert runs == [("score", "done")] * 2
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_line(capsys: pytest.CaptureFixture[str], lines_file: Path, url: str) -> None:
+    code, _, stderr = run(capsys, "score", lines_file, "--reward", url, "--out", "/dev/full")
+    assert code == 5
+    assert "/dev/full: No space left on device" in stderr.splitlines()[-1]
+
+
 def test_wrong_calls_are_one_line(
     capsys: pytest.CaptureFixture[str], lines_file: Path, url: str, tmp_path: Path
 ) -> None:

@@ -306,6 +306,16 @@ def test_damaged_gzip_keeps_what_was_read(workspace: Workspace, tmp_path: Path) 
     assert len(labels(workspace)) == row
 
 
+@pytest.mark.parametrize(("keep", "message"), [(15, "damaged in its header"), (-200, "damaged after row")])
+def test_damaged_compressed_csv_is_one_line(workspace: Workspace, tmp_path: Path, keep: int, message: str) -> None:
+    noise = random.Random(0)
+    rows = "".join(f"{noise.randbytes(40).hex()},{GOOD},{BAD}\n" for _ in range(3000))
+    path = tmp_path / "cut.csv.gz"
+    path.write_bytes(gzip.compress(f"prompt,chosen,rejected\n{rows}".encode())[:keep])
+    with pytest.raises(BadInputError, match=message):
+        take(workspace, path)
+
+
 def test_zstd_and_byte_order_mark(workspace: Workspace, tmp_path: Path) -> None:
     line = b"\xef\xbb\xbf" + json.dumps({"prompt": PROMPT, "chosen": GOOD, "rejected": BAD}).encode()
     with pa.CompressedOutputStream(str(tmp_path / "x.jsonl.zst"), "zstd") as stream:

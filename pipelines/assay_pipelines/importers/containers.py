@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -82,7 +83,12 @@ class Csv:
 
     def columns(self) -> list[str] | None:
         with self.path.open("rb") as raw:
-            return list(self._reader(raw).fieldnames or [])
+            try:
+                return list(self._reader(raw).fieldnames or [])
+            except csv.Error as error:
+                raise BadInputError(f"the header is broken ({error})", file=self.path, row=1) from error
+            except (EOFError, OSError, zlib.error) as error:
+                raise BadInputError(f"the file is damaged in its header ({error})", file=self.path) from error
 
     def _reader(self, raw: Any) -> csv.DictReader[str]:
         # surrogateescape: bytes that are no UTF-8 become lone surrogates, which the layouts reject row by row
@@ -102,7 +108,7 @@ class Csv:
                 except csv.Error as error:
                     yield row, RowError(f"broken CSV ({error})"), None
                     continue
-                except (EOFError, OSError) as error:
+                except (EOFError, OSError, zlib.error) as error:
                     raise BadInputError(f"the file is damaged after row {row - 1} ({error})", file=self.path) from error
                 if "" in record and isinstance(record[""], list):
                     yield row, RowError("more fields than the header"), json.dumps(record).encode()

@@ -13,11 +13,10 @@ import json
 import sys
 from importlib.metadata import entry_points
 
-import click
 import typer
 
 from assay import __version__
-from assay.errors import AssayError
+from assay.errors import AssayError, BackendError
 
 GROUP = "assay.commands"
 
@@ -55,17 +54,21 @@ def main(arguments: list[str] | None = None) -> None:
     except AssayError as error:
         code = error.exit_code
         _complain(error.code, str(error), as_json="--json" in argv)
-    except click.exceptions.Abort:
-        code = 130
-        _complain("interrupted", "interrupted", as_json=False)
-    except click.ClickException as error:
+    except typer.TyperException as error:  # wrong usage: an option that is not there, a word for a number
         code = error.exit_code
-        error.show()
-    except KeyboardInterrupt:
+        if message := " ".join(error.format_message().split()).rstrip("."):  # empty where the help was printed instead
+            context = getattr(error, "ctx", None)
+            hint = f"; see {context.command_path} --help" if context is not None else ""
+            _complain("usage", message + hint, as_json="--json" in argv)
+    except (typer.Abort, KeyboardInterrupt):
         code = 130
         _complain("interrupted", "interrupted", as_json=False)
     except BrokenPipeError:
         code = 0
+    except OSError as error:  # a folder that cannot be written, a full disk: what no part has said better
+        code = BackendError.exit_code
+        where = f"{error.filename}: " if error.filename else ""
+        _complain(BackendError.code, f"{where}{error.strerror or error}", as_json="--json" in argv)
     raise SystemExit(code)
 
 

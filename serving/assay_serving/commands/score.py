@@ -142,15 +142,20 @@ def _writer(out: Path | None, *, quiet: bool) -> Iterator[Callable[[str], object
         stream = out.open("w", encoding="utf-8")
     except OSError as error:
         raise BadInputError(f"cannot be written: {error.strerror}", file=out) from error
-    with stream:
 
-        def write(line: str) -> None:
-            try:
-                stream.write(line + "\n")
-            except OSError as error:
-                raise BackendError(f"{out}: {error.strerror}; the lines before it are written") from error
+    def write(line: str) -> None:
+        try:
+            stream.write(line + "\n")
+        except OSError as error:
+            raise BackendError(f"{out}: {error.strerror}; what was written before is there") from error
 
+    try:
         yield write
+    finally:
+        try:
+            stream.close()  # a full disk may show only now, when the buffer is written out
+        except OSError as error:
+            raise BackendError(f"{out}: {error.strerror}; what was written before is there") from error
 
 
 def _readable(result: ScoreResult, response: str) -> str:
