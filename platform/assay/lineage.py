@@ -52,6 +52,9 @@ _ABOUT: dict[str, str] = {
     "file": "SELECT 'file' FROM run_links WHERE kind = 'file' AND ref = $id LIMIT 1",
 }
 
+# What scores and runs call the model `a`: the version in its spec, which calibrating leaves as it is.
+_VERSION = "coalesce((a.spec ->> 'version'), a.content_hash)"
+
 _BY_RUN = {
     "prompts": "prompt_id",
     "responses": "response_id",
@@ -67,16 +70,16 @@ def _written_by(table: str, key: str) -> str:
 # Relation -> query of ids, for each kind and direction. Most telling first.
 _UP: dict[str, dict[str, str]] = {
     "run": {
-        "read": """SELECT coalesce(a.artifact_id, l.ref) AS id FROM run_links l
-            LEFT JOIN (SELECT content_hash, min(artifact_id) AS artifact_id FROM artifacts GROUP BY 1) a
-              ON l.kind = 'model_version' AND a.content_hash = l.ref
+        "read": f"""SELECT coalesce(a.artifact_id, l.ref) AS id FROM run_links l
+            LEFT JOIN (SELECT {_VERSION} AS version, min(artifact_id) AS artifact_id FROM artifacts a GROUP BY 1) a
+              ON l.kind = 'model_version' AND a.version = l.ref
             WHERE l.run_id = $id AND l.direction = 'input' ORDER BY 1"""
     },
     "prompt": {"written by": _written_by("prompts", "prompt_id")},
     "response": {
         "answers": "SELECT prompt_id AS id FROM responses WHERE response_id = $id",
-        "scored by": """SELECT DISTINCT a.artifact_id AS id
-            FROM scores s JOIN artifacts a ON a.content_hash = s.model_version WHERE s.response_id = $id ORDER BY 1""",
+        "scored by": f"""SELECT DISTINCT a.artifact_id AS id
+            FROM scores s JOIN artifacts a ON {_VERSION} = s.model_version WHERE s.response_id = $id ORDER BY 1""",
         "written by": _written_by("responses", "response_id"),
     },
     "comparison": {
@@ -154,11 +157,11 @@ _DOWN: dict[str, dict[str, str]] = {
             WHERE direction = 'input' AND kind = 'snapshot' AND ref = $id ORDER BY 1"""
     },
     "artifact": {
-        "read by": """SELECT DISTINCT l.run_id AS id FROM artifacts a JOIN run_links l
-            ON l.direction = 'input' AND (l.ref = a.artifact_id OR l.ref = a.content_hash)
+        "read by": f"""SELECT DISTINCT l.run_id AS id FROM artifacts a JOIN run_links l
+            ON l.direction = 'input' AND l.ref IN (a.artifact_id, {_VERSION})
             WHERE a.artifact_id = $id ORDER BY 1""",
-        "scored": """SELECT DISTINCT s.response_id AS id
-            FROM artifacts a JOIN scores s ON s.model_version = a.content_hash WHERE a.artifact_id = $id ORDER BY 1""",
+        "scored": f"""SELECT DISTINCT s.response_id AS id
+            FROM artifacts a JOIN scores s ON s.model_version = {_VERSION} WHERE a.artifact_id = $id ORDER BY 1""",
     },
     "file": {
         "read by": """SELECT run_id AS id FROM run_links

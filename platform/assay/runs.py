@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assay import __version__
-from assay.errors import NotFoundError
+from assay.errors import AssayError, NotFoundError
 from assay.workspace import Workspace
 
 Direction = Literal["input", "output"]
@@ -91,11 +91,16 @@ def start_run(
             db.execute("INSERT INTO run_links VALUES (?, 'input', ?, ?)", [run.id, ref_kind, ref])
     try:
         yield run
-    except Exception as error:
-        _end(run, "failed", f"{type(error).__name__}: {error}")
-        raise
     except BaseException as error:
-        _end(run, "interrupted", type(error).__name__)
+        status, text = (
+            ("failed", f"{type(error).__name__}: {error}")
+            if isinstance(error, Exception)
+            else ("interrupted", type(error).__name__)
+        )
+        try:
+            _end(run, status, text)
+        except AssayError as unrecorded:  # the store is busy or broken too: what went wrong first is what counts
+            error.add_note(f"{run.id} could not be marked as {status}: {unrecorded}")
         raise
     _end(run, "done", None)
 

@@ -56,7 +56,9 @@ def chain(workspace: Workspace, tmp_path: Path) -> dict[str, str]:
         made["snapshot"] = create_snapshot(workspace, "train", Selection(pools=("gold",)), run.id).id
     with start_run(workspace, "train", {}, inputs={made["snapshot"]: "snapshot"}) as run:
         made["train"] = run.id
-        made["model"] = run.add_artifact("reward_model", "rm", tmp_path / "rm", content_hash="hash-of-rm")
+        made["model"] = run.add_artifact(
+            "reward_model", "rm", tmp_path / "rm", content_hash="of-the-folder", spec={"version": "hash-of-rm"}
+        )
     with start_run(workspace, "rl", {}) as run:
         made["rl"] = run.id
         run.link("input", "model_version", "hash-of-rm")
@@ -84,6 +86,11 @@ def test_rollouts_lead_back_to_the_vote_and_the_file(
         assert {chain[name] for name in ("model", "train", "snapshot", "comparison", "vote", "import")} <= reached
         assert ids.annotator_id("human", "ann") in reached
         assert str(tmp_path / "pairs.jsonl") in reached
+
+
+def test_a_model_leads_to_what_it_scored(workspace: Workspace, chain: dict[str, str]) -> None:
+    scored = {node.id for node in lineage(workspace, "rm", "down", depth=1).walk()}
+    assert {chain["rollout"], chain["rl"]} <= scored
 
 
 def test_names_files_and_unknown_ids(workspace: Workspace, chain: dict[str, str], tmp_path: Path) -> None:

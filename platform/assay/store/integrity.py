@@ -1,6 +1,6 @@
 """Whether the store's references hold: ids that point nowhere mean damage or a bug.
 
-Covers: every reference between tables; decided labels of impossible pools. Leaves out: the file's own consistency,
+Covers: every reference between tables. Leaves out: the file's own consistency,
 which DuckDB checks when it opens it.
 """
 
