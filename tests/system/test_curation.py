@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
-from assay.score import Score
+from assay.progress import Advance, silent
+from assay.score import Score, ScoreResult
 from assay.snapshots import HashSlice, Selection, create_snapshot, load_pairs
+from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.curation.candidates import count_candidates, iter_candidates
 from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyReport, Judge, check_pool
@@ -175,6 +178,30 @@ def test_a_side_that_cannot_be_scored_is_pending_with_the_reason(
     pool, label, rule, reason = decisions(workspace)["row-1"]
     assert (pool, label, rule) == ("pending", None, "no_score")
     assert "too_long" in reason
+    again = check_pool(workspace, [judge], ConsistencyConfig(), Selection(("pending",)), "run-y")
+    assert (again.unscored, again.unlabelled) == (1, 0)  # its source's label is not lost
+
+
+class Overtaken:
+    """The real engine, but somebody decides one comparison as gold while it scores."""
+
+    def __init__(self, scorer: TransformersScorer, workspace: Workspace, comparison: str) -> None:
+        self.info, self._scorer, self._workspace, self._comparison = scorer.info, scorer, workspace, comparison
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        with self._workspace.store.unit() as db:
+            insert_decisions(db, [Decision(self._comparison, "gold", "A", "person", "looked at")], None)
+        return self._scorer.score(items, on_progress)
+
+
+def test_a_decision_made_while_the_models_score_stands(filled: Workspace, scorer: TransformersScorer) -> None:
+    first = next(iter(iter_candidates(filled, UNVERIFIED)))[0].comparison_id
+    report = check_pool(filled, [Judge(Overtaken(scorer, filled, first))], ConsistencyConfig(), UNVERIFIED, "run-x")
+    assert (report.overtaken, report.kept + report.discarded) == (1, 28)
+    with filled.store.unit() as db:
+        assert db.execute("SELECT pool, rule FROM pools WHERE comparison_id = ?", [first]).fetchall() == [
+            ("gold", "person")
+        ]
 
 
 def test_thresholds_out_of_order_are_refused() -> None:

@@ -61,7 +61,7 @@ def verify(
         {"run": run.id, **asdict(report), "gold": report.gold},
         f"{report.seen} pairs: {report.gold} gold, of which {report.confirmed} confirm the source, "
         f"{report.corrected} correct it{rate}, {report.undecided_source} settle what it left open, "
-        f"{report.ties} ties; {report.unverifiable} have no checkable constraint",
+        f"{report.ties} ties; {report.unverifiable} have no checkable constraint{_overtaken(report.overtaken)}",
         as_json=as_json,
     )
 
@@ -107,9 +107,14 @@ def consistency(
         {"run": run.id, **asdict(report)},
         f"{'would decide' if dry_run else 'decided'} {report.seen} pairs: "
         f"{report.kept} kept, {report.flipped} flipped, "
-        f"{report.discarded} discarded; {report.unlabelled} have no label, {report.unscored} could not be scored",
+        f"{report.discarded} discarded; {report.unlabelled} have no label, {report.unscored} could not be scored"
+        f"{_overtaken(report.overtaken)}",
         as_json=as_json,
     )
+
+
+def _overtaken(number: int) -> str:
+    return f"; {number} were decided by somebody else meanwhile" if number else ""
 
 
 def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:

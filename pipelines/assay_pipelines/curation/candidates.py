@@ -7,20 +7,25 @@ out: deciding (the rules beside this module).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from assay.domain import Prompt, prompt_of
 from assay.snapshots import Selection
 from assay.workspace import Workspace
 
+if TYPE_CHECKING:
+    import duckdb
+
 Label: TypeAlias = Literal["A", "B", "tie"]
 PAGE = 1_000
 
 _PAGE_QUERY = """
-    SELECT p.comparison_id, pr.messages, p.response_a, p.response_b, a.content, b.content, p.pool, p.label, m.meta
+    SELECT p.comparison_id, pr.messages, p.response_a, p.response_b, a.content, b.content, p.pool,
+           if(p.pool = 'pending', coalesce(p.label, s.label), p.label), m.meta
     FROM pools p
+    LEFT JOIN source_labels s ON s.comparison_id = p.comparison_id
     JOIN prompts pr USING (prompt_id)
     JOIN responses a ON a.response_id = p.response_a
     JOIN responses b ON b.response_id = p.response_b
@@ -35,7 +40,8 @@ _PAGE_QUERY = """
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One comparison in canonical order. `label` is the decision's, or the source's where nobody has decided."""
+    """One comparison in canonical order. `label` is the decision's, or the source's where nobody has decided
+    (unverified) or could (pending)."""
 
     comparison_id: str
     prompt: Prompt
@@ -74,6 +80,17 @@ def iter_candidates(workspace: Workspace, selection: Selection, *, page: int = P
             )
             for comparison, messages, a_id, b_id, a, b, pool, label, meta in rows
         ]
+
+
+def decided_meanwhile(db: duckdb.DuckDBPyConnection, candidates: Sequence[Candidate]) -> set[str]:
+    """Ids of those that somebody has put into another pool since they were read: that decision is to stand."""
+    rows = db.execute(
+        """SELECT comparison_id, arg_max(pool, position)
+           FROM decisions JOIN (SELECT unnest($read) AS comparison_id) USING (comparison_id) GROUP BY ALL""",
+        {"read": [candidate.comparison_id for candidate in candidates]},
+    ).fetchall()
+    pools = dict(rows)
+    return {c.comparison_id for c in candidates if pools.get(c.comparison_id, "unverified") != c.pool}
 
 
 def count_candidates(workspace: Workspace, selection: Selection) -> int:

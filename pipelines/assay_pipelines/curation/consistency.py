@@ -25,7 +25,7 @@ from assay.store.records import (
     insert_scores,
 )
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import Candidate, Label, iter_candidates
+from assay_pipelines.curation.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay_serving.scorer import ScoreItem, Scorer
 
 UNCALIBRATED = Calibration(temperature=1.0, reference=0.0, fitted_on="nothing", pairs=0)
@@ -68,6 +68,7 @@ class ConsistencyReport:
     discarded: int = 0
     unlabelled: int = 0  #: no A/B label to agree with; no decision made
     unscored: int = 0  #: a model could not score a side; pending, with the reason
+    overtaken: int = 0  #: somebody decided while the models scored; that decision stands
     dry_run: bool = False
 
 
@@ -86,19 +87,21 @@ def check_pool(
     """
     if not judges:
         raise BadInputError("the consistency pass needs at least one reward model")
-    counts = dict.fromkeys(("seen", "kept", "flipped", "discarded", "unlabelled", "unscored"), 0)
+    counts = dict.fromkeys(("seen", "kept", "flipped", "discarded", "unlabelled", "unscored", "overtaken"), 0)
     for page in iter_candidates(workspace, selection, page=256):
         labelled = [candidate for candidate in page if candidate.label in ("A", "B")]
         counts["seen"] += len(page)
         counts["unlabelled"] += len(page) - len(labelled)
         results = [_score_sides(judge.scorer, labelled) for judge in judges]
-        decisions = []
-        for index, candidate in enumerate(labelled):
-            outcome, decision = _decide(candidate, judges, [sides[index] for sides in results], config)
-            counts[outcome] += 1
-            decisions.append(decision)
+        decided = [
+            _decide(candidate, judges, [sides[index] for sides in results], config)
+            for index, candidate in enumerate(labelled)
+        ]
+        overtaken: set[str] = set()
         if not dry_run:
-            _write(workspace, judges, labelled, results, decisions, run_id)
+            overtaken = _write(workspace, judges, labelled, results, [decision for _, decision in decided], run_id)
+        for outcome, decision in decided:
+            counts["overtaken" if decision.comparison_id in overtaken else outcome] += 1
         on_progress(len(page))
     return ConsistencyReport(**counts, dry_run=dry_run)
 
@@ -144,7 +147,8 @@ def _write(
     results: Sequence[Sequence[tuple[ScoreResult, ScoreResult]]],
     decisions: Sequence[Decision],
     run_id: str,
-) -> None:
+) -> set[str]:
+    """Write scores, judgments and decisions; returns the ids of those that somebody else has decided meanwhile."""
     with workspace.store.unit() as db:
         for judge, sides in zip(judges, results, strict=True):
             info = judge.scorer.info
@@ -159,7 +163,9 @@ def _write(
                 db, scored, model=info.name, version=info.version, template_hash=info.template_hash, run_id=run_id
             )
             insert_judgments(db, _judgments(judge, name, candidates, sides), run_id)
-        insert_decisions(db, decisions, run_id)
+        overtaken = decided_meanwhile(db, candidates)
+        insert_decisions(db, [d for d in decisions if d.comparison_id not in overtaken], run_id)
+    return overtaken
 
 
 def _judgments(

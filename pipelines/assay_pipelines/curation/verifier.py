@@ -15,7 +15,7 @@ from assay.progress import Advance, silent
 from assay.snapshots import Selection
 from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import Candidate, Label, iter_candidates
+from assay_pipelines.curation.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay_serving.verifiers import Verification, constraint_from_dict, verify
 
 ANNOTATOR = "constraints"
@@ -32,6 +32,7 @@ class VerifierReport:
     undecided_source: int = 0  #: the source said tie or contradicted itself, the verifier did not
     ties: int = 0  #: both responses satisfy equally many constraints
     unverifiable: int = 0  #: no constraints to check; no decision made
+    overtaken: int = 0  #: somebody decided while the page was checked; that decision stands
 
     @property
     def gold(self) -> int:
@@ -59,7 +60,7 @@ def verify_pool(
     annotator = ids.annotator_id("verifier", ANNOTATOR)
     for page in iter_candidates(workspace, selection):
         judgments: list[Judgment] = []
-        decisions: list[Decision] = []
+        decided: list[tuple[str, Decision]] = []
         for candidate in page:
             counts["seen"] += 1
             judged = _judge(candidate)
@@ -68,13 +69,14 @@ def verify_pool(
                 continue
             answer, rationale = judged
             judgments.append(Judgment(candidate.comparison_id, annotator, answer, confidence=1.0, rationale=rationale))
-            outcome, decision = _decide(candidate, answer, rationale)
-            counts[outcome] += 1
-            decisions.append(decision)
+            decided.append(_decide(candidate, answer, rationale))
         with workspace.store.unit() as db:
             insert_annotator(db, "verifier", ANNOTATOR)
             insert_judgments(db, judgments, run_id)
-            insert_decisions(db, decisions, run_id)
+            overtaken = decided_meanwhile(db, page)
+            insert_decisions(db, [d for _, d in decided if d.comparison_id not in overtaken], run_id)
+        for outcome, decision in decided:
+            counts["overtaken" if decision.comparison_id in overtaken else outcome] += 1
         on_progress(len(page))
     return VerifierReport(**counts)
 
