@@ -325,3 +325,11 @@ def test_the_client_is_light() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "httpx" in loaded
     assert not {"torch", "transformers", "numpy", "fastapi", "starlette", "uvicorn", "duckdb", "polars"} & set(loaded)
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
+    ask: Ask, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert all(isinstance(result, Score) for result in ask(server.url, some_items(2), api_key=KEY, retries=0))

@@ -63,8 +63,12 @@ class ConnectionSettings:
         certificates = httpx.create_ssl_context()  # read once, not once a pool
         size = min(POOL_SIZE, self.max_concurrency)
         limits = httpx.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEP_ALIVE_S)
+        # A proxy of the environment cannot reach this machine's own loopback address.
+        local = urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
         clients: list[C] = [
-            client_class(base_url=self.url.rstrip("/"), headers=headers, limits=limits, verify=certificates)
+            client_class(
+                base_url=self.url.rstrip("/"), headers=headers, limits=limits, verify=certificates, trust_env=not local
+            )
             for _ in range(-(-self.max_concurrency // POOL_SIZE))
         ]
         return Pools(clients)
