@@ -258,8 +258,11 @@ def _write_calibration(folder: Path, calibration: Calibration) -> None:
 
 
 def _difference(curated: Evaluation, raw: Evaluation, seed: int) -> Interval:
-    """Paired: both models on the same pairs, resampled by prompt."""
-    right = {item.comparison_id: float((item.margin or 0) > 0) for item in raw.items}
-    shared = [item for item in curated.items if item.comparison_id in right]
-    changes = [float((item.margin or 0) > 0) - right[item.comparison_id] for item in shared]
-    return cluster_bootstrap(changes, [item.prompt_id for item in shared], seed=seed)
+    """Paired: both models on the same pairs, those that both could score, resampled by prompt."""
+    right = {item.comparison_id: float(item.margin > 0) for item in raw.items if item.margin is not None}
+    shared = [
+        (item.prompt_id, float(item.margin > 0) - right[item.comparison_id])
+        for item in curated.items
+        if item.margin is not None and item.comparison_id in right
+    ]
+    return cluster_bootstrap([change for _, change in shared], [prompt for prompt, _ in shared], seed=seed)
