@@ -141,7 +141,10 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise NotFoundError(f"no recipe file {path}")
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BadInputError("not UTF-8 text", file=path) from error
     elif name in shipped_recipes():
         text = (resources.files("assay_policy_training") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
     else:

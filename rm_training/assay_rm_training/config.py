@@ -14,6 +14,7 @@ from assay_rm_training.losses import Objective
 
 Schedule = Literal["constant", "linear", "cosine"]
 HeadInit = Literal["zero", "normal"]
+SaveDtype = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class BTConfig:
     seed: int = 0
     eval_every: int = 0
     save_every: int = 50
-    save_dtype: Literal["float32", "bfloat16"] = "float32"
+    save_dtype: SaveDtype = "float32"
 
     DEFAULT_LR = 3e-5
     DEFAULT_LORA_LR = 3e-4
@@ -89,9 +90,9 @@ class BTConfig:
             raise BadInputError(f"goes from 0 to 1, not {self.warmup_ratio}", field="warmup_ratio")
         if self.dtype == "float16":
             raise BadInputError("float16 would need loss scaling; use bfloat16", field="dtype")
-        for name, known in (("schedule", get_args(Schedule)), ("head_init", get_args(HeadInit))):
-            if getattr(self, name) not in known:
-                raise BadInputError(f"{getattr(self, name)!r} is not one of {', '.join(known)}", field=name)
+        for name, known in (("schedule", Schedule), ("head_init", HeadInit), ("save_dtype", SaveDtype)):
+            if getattr(self, name) not in get_args(known):
+                raise BadInputError(f"{getattr(self, name)!r} is not one of {', '.join(get_args(known))}", field=name)
 
     @property
     def learning_rate(self) -> float:

@@ -35,6 +35,11 @@ class EvalConfig:
     device: str = "auto"
     token_budget: int = 8192
 
+    def __post_init__(self) -> None:
+        for name, least in (("limit", 0), ("token_budget", 1)):
+            if getattr(self, name) < least:
+                raise BadInputError(f"must be at least {least}, not {getattr(self, name)}", field=name)
+
 
 @dataclass(frozen=True)
 class EvaluationReport:

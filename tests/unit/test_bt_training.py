@@ -273,6 +273,7 @@ def test_a_configuration_survives_its_json_form() -> None:
         {"epochs": 0},
         {"lr": 0.0},
         {"schedule": "sawtooth"},
+        {"save_dtype": "int8"},
         {"dtype": "float16"},
         {"warmup_ratio": 2.0},
         {"freeze_layers": -1},

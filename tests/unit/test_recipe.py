@@ -89,6 +89,9 @@ def test_unknown_recipe_and_broken_file(tmp_path: Path) -> None:
     path.write_text("estimator: [", encoding="utf-8")
     with pytest.raises(BadInputError, match=r"mine\.yaml"):
         load_recipe(str(path))
+    path.write_bytes(b"name: \xff\n")
+    with pytest.raises(BadInputError, match=r"mine\.yaml: not UTF-8"):
+        load_recipe(str(path))
     path.write_text("name: mine\n", encoding="utf-8")
     with pytest.raises(BadInputError, match="'estimator': missing"):
         load_recipe(str(path))

@@ -15,6 +15,7 @@ from assay.errors import BadInputError
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_rm_training.evaluate import evaluate, write_items
+from assay_rm_training.evaluation_run import EvalConfig
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 INFO = ModelInfo("letters", "1", "scalar", "t", 100, calibrated=False, parity="passed", dtype="float32", device="cpu")
@@ -95,6 +96,12 @@ def test_items_are_written_one_a_line(tmp_path: Path) -> None:
     first, second = map(json.loads, (tmp_path / "items.jsonl").read_text().splitlines())
     assert (first["comparison_id"], first["margin"], first["failure"]) == ("c-1", 2.0, None)
     assert (second["chosen"], second["margin"], second["failure"]) == (None, None, "chosen too_long")
+
+
+@pytest.mark.parametrize("wrong", [{"limit": -5}, {"token_budget": 0}])
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(BadInputError, match="must be at least"):
+        EvalConfig("rm", "pairs", **wrong)  # type: ignore[arg-type]
 
 
 def test_nothing_to_evaluate_is_a_clear_error() -> None:
