@@ -28,9 +28,10 @@ class DemoConfig:
     rl_eval_prompts: int
     rl_eval_samples: int = 4
     rl_kl: float = 0.04
+    batch_size: int = 16
     freeze_layers: int = 0
     flip_share: float = 0.2  #: labels of the noisy source that are wrong, on purpose
-    gold_share: float = 0.35  #: share of training prompts whose pairs the verifier decides
+    gold_share: float = 0.5  #: share of training prompts whose pairs the verifier decides
     consistency: ConsistencyConfig = field(default_factory=lambda: ConsistencyConfig(keep_above=0.5, flip_below=0.25))
     clean: CleanConfig = field(default_factory=CleanConfig)
     temperature: float = 0.8  #: of the source's sampling; policy training samples at 1
@@ -42,19 +43,24 @@ class DemoConfig:
         """SmolLM2-135M-Instruct; sized for under 15 minutes on two CPU cores."""
         return cls(
             base="smollm2",
-            prompts=160,
-            heldout_prompts=90,
+            prompts=130,
+            heldout_prompts=60,
             samples=4,
             pairs_per_prompt=3,
-            max_new_tokens=40,
+            max_new_tokens=36,
             constraint_kinds=None,
-            lr=3e-5,
+            # Tried on 259 clean pairs of this generator, accuracy on 150 held-out ones: 1 epoch at 5e-5 gave 0.67,
+            # 2 epochs at 1e-4 gave 0.74. The lower 20 of 30 layers stay as they are: that halves the time.
+            lr=1e-4,
             epochs=2,
-            rl_steps=8,
+            batch_size=8,
+            freeze_layers=20,
+            rl_steps=6,
             rl_prompts=4,
-            rl_group=6,
+            rl_group=5,
             rl_lr=5e-6,
-            rl_eval_prompts=40,
+            rl_eval_prompts=20,
+            rl_eval_samples=3,
             seed=seed,
         )
 

@@ -224,6 +224,7 @@ def _train(
             base=config.base,
             lr=config.lr,
             epochs=config.epochs,
+            batch_size=config.batch_size,
             max_length=config.max_length,
             freeze_layers=config.freeze_layers,
             seed=config.seed,
