@@ -23,7 +23,7 @@ PAGE = 1_000
 
 _PAGE_QUERY = """
     SELECT p.comparison_id, pr.messages, p.response_a, p.response_b, a.content, b.content, p.pool,
-           if(p.pool = 'pending', coalesce(p.label, s.label), p.label), m.meta
+           if(p.pool = 'pending', coalesce(p.label, s.label), p.label), s.label, m.meta
     FROM pools p
     LEFT JOIN source_labels s ON s.comparison_id = p.comparison_id
     JOIN prompts pr USING (prompt_id)
@@ -51,6 +51,7 @@ class Candidate:
     response_b: str
     pool: str
     label: Label | None
+    source_label: Label | None  #: what its sources say, where they agree
     meta: dict[str, Any]
 
 
@@ -76,9 +77,10 @@ def iter_candidates(workspace: Workspace, selection: Selection, *, page: int = P
                 b,
                 pool,
                 label,
+                source_label,
                 json.loads(meta) if meta else {},
             )
-            for comparison, messages, a_id, b_id, a, b, pool, label, meta in rows
+            for comparison, messages, a_id, b_id, a, b, pool, label, source_label, meta in rows
         ]
 
 

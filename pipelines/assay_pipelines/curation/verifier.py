@@ -83,8 +83,8 @@ def verify_pool(
 
 def _judge(candidate: Candidate) -> tuple[Answer, str] | None:
     described = candidate.meta.get("constraints")
-    if not described:
-        return None
+    if not described or not isinstance(described, list):
+        return None  # a column of that name with something else in it is no constraint of ours
     try:
         constraints = [constraint_from_dict(entry) for entry in described]
     except (BadInputError, TypeError, AttributeError) as error:
@@ -100,10 +100,10 @@ def _told(verification: Verification) -> str:
 def _decide(candidate: Candidate, answer: Answer, rationale: str) -> tuple[str, Decision]:
     if answer not in ("A", "B"):
         outcome, reason = "ties", f"equally many constraints satisfied: {rationale}"
-    elif candidate.label == answer:
+    elif candidate.source_label == answer:
         outcome, reason = "confirmed", f"source's label confirmed: {rationale}"
-    elif candidate.label in ("A", "B"):
-        outcome, reason = "corrected", f"source said {candidate.label}: {rationale}"
+    elif candidate.source_label in ("A", "B"):
+        outcome, reason = "corrected", f"source said {candidate.source_label}: {rationale}"
     else:
         outcome, reason = "undecided_source", f"source had no clear label: {rationale}"
     label: Label = "A" if answer == "A" else "B" if answer == "B" else "tie"
