@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from assay.errors import BadInputError, BusyError
-from assay.store.database import Database, migrate, migrations, registered
+from assay.store.database import SILENCE_S, Database, migrate, migrations, registered
 from assay.workspace import Workspace
 
 HOLDER = """
@@ -73,6 +73,20 @@ def test_waiting_for_the_process_that_holds_the_file(workspace: Workspace) -> No
         holder.stdin.close()
         holder.wait(timeout=60)
         holder.stdout.close()
+
+
+def test_a_long_wait_is_said(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    path = workspace.store.path
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(BusyError), Database(path, wait=SILENCE_S + 1).unit():
+            pass
+        holder.communicate("\n")
+    (said,) = caplog.messages
+    assert f"process {holder.pid}" in said
 
 
 def test_threads_with_their_own_objects_take_turns(workspace: Workspace) -> None:

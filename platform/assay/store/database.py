@@ -8,6 +8,7 @@ short, and never hold one across model work.
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import threading
@@ -24,9 +25,12 @@ from assay.errors import BackendError, BadInputError, BusyError
 if TYPE_CHECKING:
     import duckdb
 
+log = logging.getLogger(__name__)
+
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 #: One lock per file, not per object: DuckDB would let two connections of one process write, and conflict.
 _LOCKS: dict[str, threading.RLock] = {}
+SILENCE_S = 2.0  #: a longer wait is said, with the holder's name
 _MIGRATION = re.compile(r"^(\d{4})_\w+\.sql$")
 
 
@@ -83,8 +87,8 @@ class Database:
         }
         if self.threads is not None:
             config["threads"] = self.threads
-        deadline = time.monotonic() + self.wait
-        pause = 0.02
+        started = time.monotonic()
+        pause, told = 0.02, False
         while True:
             try:
                 connection = duckdb.connect(str(self.path), config=config)
@@ -93,11 +97,15 @@ class Database:
                 text = str(error)
                 if "lock" not in text.lower():
                     raise BackendError(f"cannot open {self.path}: {_first_line(error)}") from error
-                if time.monotonic() >= deadline:
+                waited = time.monotonic() - started
+                if waited >= self.wait:
                     raise BusyError(
                         f"{self.path} is held by {_holder(text)}; waited {self.wait:g} s",
                         retry_after=max(self.wait, 1.0),
                     ) from error
+                if waited >= SILENCE_S and not told:
+                    told = True
+                    log.warning("waiting up to %g s for %s, held by %s", self.wait, self.path, _holder(text))
                 time.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 1.5, 0.5)
             except duckdb.Error as error:
