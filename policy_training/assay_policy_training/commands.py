@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,12 +109,12 @@ def rl(
         plan = Plan(
             recipe=chosen,
             policy=policy,
-            prompts=prompts,
+            prompts=_absolute(prompts),
             name=name or f"{policy.rstrip('/').split('/')[-1]}-{chosen.name}",
             rewards=tuple(reward or ()),
             device=device,
             evaluate=evaluate,
-            evaluation_prompts=evaluation_prompts,
+            evaluation_prompts=_absolute(evaluation_prompts) if evaluation_prompts else None,
         )
     if not plan.rewards:
         raise BadInputError("name what rewards: a server's URL, or verifier", field="--reward")
@@ -124,6 +125,12 @@ def rl(
         sources = [_reward_source(stack, reference, model, api_key, wait) for reference in plan.rewards]
         made = train_policy(place, plan, items, sources, held_out=_held_out(plan), resume=resume)
     emit(_payload(made), _text(made), as_json=as_json)
+
+
+def _absolute(prompts: str) -> str:
+    """A file by its absolute path, so that --resume finds it from any folder."""
+    path = Path(prompts).expanduser()
+    return str(path.resolve()) if path.is_file() else prompts
 
 
 def _with_options(

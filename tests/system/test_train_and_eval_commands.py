@@ -144,11 +144,13 @@ def test_an_interrupted_run_is_resumed(
     found = re.search(r"go on with: assay train bt --resume (run-\S+)", err)
     assert found
     assert not (workspace.models / "broken").exists()
-    code, out, err = assay("train", "bt", "--resume", found[1], "--json", *where)
+    (workspace.models / "broken").mkdir()  # somebody took the name meanwhile: the training is not lost
+    assert assay("train", "bt", "--resume", found[1], *where)[0] == 2
+    code, out, err = assay("train", "bt", "--resume", found[1], "--name", "mended", "--json", *where)
     assert code == 0, err
     told = json.loads(out)
-    assert told["model"] == "broken"
-    assert (workspace.models / "broken" / "model.safetensors").read_bytes() == (
+    assert told["model"] == "mended"
+    assert (workspace.models / "mended" / "model.safetensors").read_bytes() == (
         workspace.models / "whole" / "model.safetensors"
     ).read_bytes()
     rows, expected = (read_metrics(workspace.runs / t["run_id"]) for t in (told, whole))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +59,8 @@ def bt(
     save_every: Annotated[int, typer.Option(help="Steps between saved states, for --resume; 0 = at the end.")] = 50,
     save_dtype: Annotated[str, typer.Option(help="float32 or bfloat16, of the saved weights.")] = "float32",
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN_ID", help="Go on with an interrupted run; other options are its own.")
+        str | None,
+        typer.Option(metavar="RUN_ID", help="Go on with an interrupted run; all but --name and --force is its own."),
     ] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -77,6 +79,7 @@ def bt(
     here = Workspace.find(workspace)
     if resume is not None:
         plan = Plan.read(here, resume)
+        plan = replace(plan, name=name or plan.name, force=force or plan.force)
     else:
         if data is None:
             raise BadInputError("name the pairs to train on: --data SNAPSHOT or --data FILE")
