@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from assay.errors import BadInputError, NotFoundError
 from assay.snapshots import get_snapshot, load_pairs
 from assay.workspace import Workspace
 from assay_web.demo.source import SOURCE_BLEMISHES
+from assay_web.run_pages import write_run_page
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +116,26 @@ def test_the_trained_reward_model_is_used_by_the_other_commands(demo: dict[str, 
     )
     assert done.returncode == 0, done.stderr
     assert f"{demo['accuracy']['curated']['value']:.6f}"[:6] in done.stdout
+
+
+@pytest.mark.parametrize(("kind", "curves"), [("train", 5), ("rl", 7)])
+def test_a_training_run_has_its_page(
+    demo: dict[str, Any], workspace: Workspace, tmp_path: Path, kind: str, curves: int
+) -> None:
+    with workspace.store.unit() as db:
+        (run,) = db.execute("SELECT max(run_id) FROM runs WHERE kind = ?", [kind]).fetchone() or ("",)
+    page = write_run_page(workspace, run, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<svg") >= curves
+    steps = [json.loads(line) for line in (workspace.runs / run / "metrics.jsonl").read_text().splitlines()]
+    assert f"{len(steps)} rows" in page
+    assert "seed" in page
+
+
+def test_a_run_without_curves_says_so(demo: dict[str, Any], workspace: Workspace) -> None:
+    with pytest.raises(BadInputError, match="without curves"):
+        write_run_page(workspace, demo["imported"]["run_id"])
+    with pytest.raises(NotFoundError, match="no run"):
+        write_run_page(workspace, "run-nowhere")
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

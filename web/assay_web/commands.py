@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 
 def register(app: typer.Typer) -> None:
     """Add this part's commands to the application."""
     app.command("demo")(demo)
+    app.command("report")(report)
 
 
 def demo(
@@ -40,3 +41,20 @@ def demo(
     target = folder or Path(f"assay-demo-{time.strftime('%Y%m%d-%H%M%S')}")
     outcome = run_demo(target, quick=quick, seed=seed, say=lambda line: typer.echo(line, err=True))
     emit(outcome.to_dict(), f"\nreport: {outcome.report}", as_json=as_json)
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="Id of a training run (assay train, assay rl).", metavar="RUN")],
+    out: Annotated[Path | None, typer.Option("--out", help="HTML file. Default: in the workspace's reports.")] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the page of a training run, finished or going on: its curves, figures and settings, as one HTML file.
+
+    Example: `assay report run-20261121-130202-cf034f`
+    """
+    from assay.workspace import Workspace
+    from assay_web.run_pages import write_run_page
+
+    page = write_run_page(Workspace.find(workspace), run, out)
+    emit({"report": str(page)}, f"report: {page}", as_json=as_json)

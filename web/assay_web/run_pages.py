@@ -1,0 +1,116 @@
+"""The page of one training run: its curves from `metrics.jsonl`, its final figures, its configuration.
+
+Covers: reward-model training and policy training, finished or still going on. Leaves out: the demo's report
+(`demo.pages`), comparing runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInputError, NotFoundError
+from assay.json_lines import Lines, parse_object
+from assay.runs import mark_dead_runs
+from assay.workspace import Workspace
+from assay_web.report import Block, Commands, LineChart, Report, Section, Series, Table, write
+
+METRICS = "metrics.jsonl"
+Rows = Sequence[Mapping[str, Any]]
+
+#: kind of run -> (title, unit, whether a share, {name of the curve: key of the row})
+CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
+    "train": (
+        ("Loss", "nats a pair", False, {"training": "loss", "held-out": "eval:loss"}),
+        ("Accuracy", "", True, {"training batch": "accuracy", "held-out": "eval:accuracy"}),
+        ("Margin, chosen - rejected", "reward", False, {"training batch": "margin", "held-out": "eval:margin"}),
+        ("Learning rate", "", False, {"backbone": "lr"}),
+        ("Gradient norm", "", False, {"before clipping": "grad_norm"}),
+        ("Speed", "tokens a second", False, {"computed": "tokens_per_s"}),
+    ),
+    "rl": (
+        ("Reward", "reward", False, {"mean": "reward_mean"}),
+        ("KL to the starting policy", "nats a token", False, {"k1": "kl_k1", "k3": "kl_k3"}),
+        ("Response length", "tokens", False, {"mean": "length_mean"}),
+        ("Verifier pass rate", "", True, {"all constraints": "verifier_pass_rate"}),
+        ("Entropy", "nats a token", False, {"policy": "entropy"}),
+        ("Clipped and cut", "", True, {"clip fraction": "clip_fraction", "cut at the limit": "truncated_share"}),
+        (
+            "Time a step",
+            "seconds",
+            False,
+            {
+                "sample": "seconds_sample",
+                "reward": "seconds_reward",
+                "reference": "seconds_score",
+                "update": "seconds_update",
+            },
+        ),
+    ),
+}
+
+
+def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None) -> Path:
+    """Write the page of a run and return its path (default: in the workspace's reports).
+
+    Raises NotFoundError for an unknown run, BadInputError for one that has no curves.
+    """
+    mark_dead_runs(workspace)
+    with workspace.store.unit() as db:
+        row = db.execute(
+            "SELECT kind, status, config, metrics, error, code_version, started_at::VARCHAR FROM runs WHERE run_id = ?",
+            [run_id],
+        ).fetchone()
+    if row is None:
+        raise NotFoundError(f"no run {run_id!r} in {workspace.root}")
+    kind, status, config, metrics, error, code, started = row
+    path = workspace.runs / run_id / METRICS
+    if kind not in CHARTS or not path.is_file():
+        raise BadInputError(f"{run_id} is a run of kind {kind} without curves; those of {', '.join(CHARTS)} have them")
+    rows = [parse_object(line) for _, line in Lines(path)]
+    subtitle = f"{kind}, {status}, started {started[:19]} UTC, assay {code}" + (f": {error}" if error else "")
+    report = Report(
+        title=run_id,
+        subtitle=subtitle,
+        sections=[
+            Section("Curves", [_chart(rows, *chart) for chart in CHARTS[kind]], f"{len(rows)} rows of {METRICS}."),
+            Section("Figures", _figures(json.loads(metrics) if metrics else {})),
+            Section("Configuration", [_settings(json.loads(config)), Commands([f"assay lineage {run_id}"])]),
+        ],
+    )
+    page = target or workspace.reports / f"{run_id}.html"
+    write(report, page)
+    return page
+
+
+def _chart(rows: Rows, title: str, unit: str, share: bool, curves: Mapping[str, str]) -> LineChart:
+    series = []
+    for name, key in curves.items():
+        wanted = "eval" if key.startswith("eval:") else "train"
+        points = [row for row in rows if row.get("kind", "train") == wanted and key.removeprefix("eval:") in row]
+        if points or wanted == "train":
+            key = key.removeprefix("eval:")
+            series.append(Series(name, [row[key] for row in points], [float(row["step"]) for row in points]))
+    return LineChart(title, series, "step", unit, percent=share)
+
+
+def _figures(metrics: Mapping[str, Any]) -> list[Block]:
+    """Numbers and short texts of the run's record; what is nested is flattened by dots."""
+    rows = [(name, value) for name, value in _flat(metrics) if isinstance(value, str | int | float)]
+    return [Table(("figure", "value"), rows, note="" if rows else "Nothing yet: the run has not ended.")]
+
+
+def _settings(config: Mapping[str, Any]) -> Table:
+    return Table(("setting", "value"), [(name, "" if value is None else str(value)) for name, value in _flat(config)])
+
+
+def _flat(payload: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for name, value in payload.items():
+        if isinstance(value, Mapping):
+            flat += _flat(value, f"{prefix}{name}.")
+        else:
+            flat.append((f"{prefix}{name}", value))
+    return flat
