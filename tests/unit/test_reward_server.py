@@ -94,6 +94,24 @@ def test_empty_lists_are_answered_empty(http_client: httpx.Client) -> None:
     assert http_client.post("/v1/score", json={"prompt": "Hi.", "responses": []}).json()["results"] == []
 
 
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        (b"{broken", "application/json", "the body is not JSON"),
+        (b"[1]", "application/json", "not a JSON object"),
+        (b'{"prompt": "a", "responses": ["b"]}', "application/x-www-form-urlencoded", "Content-Type: application/json"),
+        (b"", "application/json", "the body is empty"),
+        (b"{}", "application/json", "give items, or prompt and responses"),
+    ],
+)
+def test_a_wrong_body_is_told_in_plain_words(http_client: httpx.Client, content: bytes, kind: str, said: str) -> None:
+    reply = http_client.post("/v1/score", content=content, headers={"Content-Type": kind})
+    assert reply.status_code == 422
+    detail = reply.json()["detail"]
+    assert said in detail
+    assert "Value error" not in detail
+
+
 def test_models_health_and_readiness(http_client: httpx.Client, scorer: TransformersScorer) -> None:
     [model] = http_client.get("/v1/models").json()["data"]
     assert model == {"id": "rm", "object": "model", **scorer.info.to_dict()}

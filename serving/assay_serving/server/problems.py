@@ -103,7 +103,7 @@ def install_handlers(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         # Of a union's branches the one that got furthest is what the caller meant.
         found = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
-        fields = [{"field": _field_name(e["loc"]), "message": str(e["msg"])} for e in found]
+        fields = [_told(error) for error in found]
         first = fields[0]
         where = f"{first['field']}: " if first["field"] else ""
         problem = ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
@@ -113,6 +113,17 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(AssayError, on_assay_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
+
+
+def _told(error: Mapping[str, Any]) -> dict[str, str]:
+    """Pydantic's error as the field and what is wrong with it, in words for somebody who sends requests by hand."""
+    if error["type"] == "json_invalid":
+        return {"field": "", "message": "the body is not JSON"}
+    if tuple(error["loc"]) == ("body",) and error["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        return {"field": "", "message": "not a JSON object; send one, with Content-Type: application/json"}
+    if tuple(error["loc"]) == ("body",) and error["type"] == "missing":
+        return {"field": "", "message": "the body is empty"}
+    return {"field": _field_name(error["loc"]), "message": str(error["msg"]).removeprefix("Value error, ")}
 
 
 def _field_name(place: Sequence[str | int]) -> str:
