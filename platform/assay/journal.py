@@ -234,7 +234,18 @@ def _judgment(vote: dict[str, Any]) -> Judgment:
 
 
 def _check(judgment: Judgment, kind: AnnotatorKind, annotator: str) -> None:
-    """What the store's constraints would refuse must not be acknowledged."""
+    """What the store would refuse must not be acknowledged: one such vote would keep all others from being folded."""
+    types = {
+        **dict.fromkeys(("comparison_id", "annotator_id", "origin"), str),
+        "rationale": str | None,
+        "strength": int | None,
+        "confidence": int | float | None,
+        "seconds": int | float | None,
+    }
+    for name, wanted in types.items():
+        value = getattr(judgment, name)
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise BadInputError(f"wrong type: {value!r}", field=name)
     if ids.annotator_id(kind, annotator) != judgment.annotator_id:
         raise BadInputError(f"is not the id of {kind} {annotator!r}", field="annotator_id")
     if judgment.answer not in ANSWERS:

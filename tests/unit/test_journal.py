@@ -87,6 +87,18 @@ def test_a_damaged_line_is_reported_and_its_file_kept_apart(workspace: Workspace
     assert (workspace.journal / DAMAGED / path.name).exists()
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"strength": 2.5}, {"strength": True}, {"rationale": 5}, {"seconds": "3"}, {"origin": None}]
+)
+def test_a_vote_of_wrong_types_is_refused_and_blocks_no_other(workspace: Workspace, wrong: dict[str, object]) -> None:
+    with JournalWriter(workspace.journal) as journal:
+        journal.append(vote(1), annotator="ann")
+        with pytest.raises(BadInputError, match=f"field '{next(iter(wrong))}': wrong type"):
+            journal.append(vote(2, **wrong), annotator="ann")
+    assert fold(workspace).new == 1
+    assert stored(workspace) == ["c-1"]
+
+
 def test_votes_the_store_would_refuse_are_not_acknowledged(workspace: Workspace) -> None:
     with JournalWriter(workspace.journal) as journal:
         for bad, field in (
