@@ -54,12 +54,18 @@ def open_scorer(
     token_budget: int | None = None,
     max_length: int | None = None,
     workspace: Path | None = None,
+    wait: float = 10.0,
 ) -> Scorer:
-    """A scorer for a URL of a reward server (`model` and `api_key` are its), or for a model to load here."""
+    """A scorer for a URL of a reward server (`model` and `api_key` are its), or for a model to load here.
+
+    `wait`: seconds to give a server that is still loading; then BackendError.
+    """
     if is_url(reference):
         from assay_serving.client import RemoteScorer, RewardClient
 
-        return RemoteScorer(RewardClient(reference, model=model, api_key=api_key))
+        client = RewardClient(reference, model=model, api_key=api_key)
+        client.wait_until_ready(wait)
+        return RemoteScorer(client)
     from assay_serving.transformers_engine import TOKEN_BUDGET, TransformersScorer
 
     folder = locate_model(reference, workspace)

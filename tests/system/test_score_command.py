@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,16 @@ def test_a_full_disk_is_one_line(capsys: pytest.CaptureFixture[str], lines_file:
     code, _, stderr = run(capsys, "score", lines_file, "--reward", url, "--out", "/dev/full")
     assert code == 5
     assert "/dev/full: No space left on device" in stderr.splitlines()[-1]
+
+
+def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:  # bound and not listening, as a server that loads its model
+        taken.bind(("127.0.0.1", 0))
+        where = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        arguments = ("--reward", where, "--wait", "0.5", "--prompt", "a", "--response", "b")
+        code, _, stderr = run(capsys, "score", *arguments)
+    assert code == 5
+    assert f"{where} is not ready after 0.5 s" in stderr.splitlines()[-1]
 
 
 def test_wrong_calls_are_one_line(

@@ -43,6 +43,7 @@ def score(
     api_key: Annotated[
         str | None, typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Of the server.", show_default=False)
     ] = None,
+    wait: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the server to be ready.")] = 10.0,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     save: Annotated[bool, typer.Option("--save", help="Also store the scores in the workspace.")] = False,
@@ -76,7 +77,7 @@ def score(
     if file is not None and not file.is_file():
         raise BadInputError("no such file", file=file)
     if reward is not None:
-        scorer = open_scorer(reward, model=model, api_key=api_key)
+        scorer = open_scorer(reward, model=model, api_key=api_key, wait=wait)
     else:
         scorer = open_scorer(source, device=device, dtype=dtype, workspace=workspace)
 
