@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -142,14 +142,35 @@ def find_artifact(workspace: Workspace, name: str, *, kind: str | None = None) -
     return dict(zip(("artifact_id", "kind", "name", "path", "content_hash", "run_id"), row, strict=True))
 
 
-def model_reference(workspace: Workspace | None, name: str) -> str:
-    """What to load for `name`: the folder of the workspace's newest model of that name or id, else `name` itself."""
+MODEL_KINDS = ("reward_model", "policy")
+
+
+def locate_model(
+    workspace: Workspace | None, name: str, *, kinds: Sequence[str] = MODEL_KINDS
+) -> tuple[str, str | None]:
+    """(what to load, artifact id) for what a person calls a model; the one rule for every command.
+
+    A bare name is the workspace's newest model of that name or id, wherever the command runs. What looks like a path
+    (it has a `/`, or begins with `.` or `~`) or is unknown to the workspace stays as it is: a folder, a hub id, one
+    of ours; loading says whether it exists.
+    """
     if workspace is None:
-        return name
-    try:
-        return str(find_artifact(workspace, name)["path"])
-    except NotFoundError:
-        return name
+        return name, None
+    path_like = "/" in name or name.startswith((".", "~"))
+    with workspace.store.unit() as db:
+        row = db.execute(
+            f"""SELECT path, artifact_id FROM artifacts
+                WHERE list_contains($kinds, kind)
+                  AND {"path = $path" if path_like else "(artifact_id = $name OR name = $name)"}
+                ORDER BY created_at DESC LIMIT 1""",
+            {
+                "kinds": list(kinds),
+                **({"path": str(Path(name).expanduser().resolve())} if path_like else {"name": name}),
+            },
+        ).fetchone()
+    if row is None:
+        return name, None
+    return (name if path_like else str(workspace.root / row[0])), str(row[1])
 
 
 def folder_digest(folder: Path) -> str:

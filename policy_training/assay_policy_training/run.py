@@ -23,7 +23,7 @@ from assay.json_lines import Lines, parse_object
 from assay.models.devices import pick_device
 from assay.models.spec import weights_digest
 from assay.progress import progress_bar
-from assay.runs import Run, folder_digest, mark_dead_runs, model_reference, start_run
+from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_policy_training.checkpoint import checkpoints
@@ -131,7 +131,7 @@ def _train(
     recipe = plan.recipe
     device = pick_device(plan.device)
     policy = Policy(
-        model_reference(run.workspace, plan.policy),
+        locate_model(run.workspace, plan.policy)[0],
         device=device,
         max_prompt_tokens=recipe.sampling.max_prompt_tokens,
         autocast=recipe.optimisation.autocast,

@@ -15,11 +15,11 @@ from assay.errors import BadInputError
 from assay.models.spec import Calibration
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
-from assay.runs import start_run
+from assay.runs import locate_model, start_run
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibration_report, fit_calibration
 from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.training_run import resolve_reward_model, snapshot_id, write_evaluation
+from assay_rm_training.training_run import snapshot_id, write_evaluation
 from assay_serving.transformers_engine import TransformersScorer
 
 
@@ -61,7 +61,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
     pairs: Sequence[PreferencePair] = load_pairs_or_file(workspace, config.data)
     if config.limit:
         pairs = pairs[: config.limit]
-    source, artifact = resolve_reward_model(workspace, config.model)
+    source, artifact = locate_model(workspace, config.model)
     model_folder = Path(source).expanduser()
     if config.calibrate and not model_folder.is_dir():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")

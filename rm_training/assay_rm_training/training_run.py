@@ -24,7 +24,7 @@ from assay.models.devices import pick_device, pick_dtype
 from assay.models.renderer import Renderer
 from assay.models.spec import RewardModelSpec
 from assay.progress import progress_bar
-from assay.runs import Run, find_artifact, folder_digest, mark_dead_runs, start_run
+from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
 from assay.snapshots import get_snapshot
 from assay.workspace import Workspace
 from assay_rm_training import metrics_file, training_state
@@ -181,17 +181,6 @@ def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
     write_items(folder / "items.jsonl", evaluation.items)
 
 
-def resolve_reward_model(workspace: Workspace | None, name: str) -> tuple[str, str | None]:
-    """(folder or hub id, artifact id): the workspace's newest model of that name or id comes first."""
-    if workspace is None:
-        return name, None
-    try:
-        found = find_artifact(workspace, name, kind="reward_model")
-    except NotFoundError:
-        return name, None
-    return str(found["path"]), str(found["artifact_id"])
-
-
 def default_name(base: str, data: str) -> str:
     """e.g. `smollm2-helpful` for data `helpful` or `/data/helpful.jsonl.gz`."""
     stem = Path(data).name.split(".")[0]
@@ -217,7 +206,7 @@ def _inputs(workspace: Workspace, plan: Plan, resume: str | None) -> dict[str, s
     for data in filter(None, (plan.data, plan.eval_data)):
         snapshot = snapshot_id(workspace, data)
         inputs[snapshot or data] = "snapshot" if snapshot else "file"
-    if (artifact := resolve_reward_model(workspace, plan.config.base)[1]) is not None:
+    if (artifact := locate_model(workspace, plan.config.base)[1]) is not None:
         inputs[artifact] = "artifact"
     if resume is not None:
         inputs[resume] = "run"

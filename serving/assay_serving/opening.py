@@ -19,31 +19,6 @@ def is_url(reference: str) -> bool:
     return reference.startswith(("http://", "https://"))
 
 
-def locate_model(reference: str, workspace: Path | None = None) -> str:
-    """A folder or hub id for `reference`; a name that is neither is looked up among the workspace's artifacts.
-
-    `workspace`: its folder, else the one found as every command finds it. Raises NotFoundError for a name that
-    nobody knows.
-    """
-    if Path(reference).expanduser().is_dir() or "/" in reference:
-        return reference
-    found = _workspace(workspace)
-    if found is None:
-        return reference  # loading says what is wrong, or knows it as one of ours
-    from assay.models import embedded, tiny
-    from assay.runs import find_artifact
-
-    try:
-        artifact = find_artifact(found, reference, kind="reward_model")
-    except NotFoundError:
-        if reference in (embedded.NAME, tiny.NAME):
-            return reference
-        raise NotFoundError(
-            f"no reward model {reference!r}: neither a folder nor an artifact of {found.root}"
-        ) from None
-    return str(found.root / artifact["path"])  # an absolute path stays as it is
-
-
 def open_scorer(
     reference: str,
     *,
@@ -66,9 +41,10 @@ def open_scorer(
         client = RewardClient(reference, model=model, api_key=api_key)
         client.wait_until_ready(wait)
         return RemoteScorer(client)
+    from assay.runs import locate_model
     from assay_serving.transformers_engine import TOKEN_BUDGET, TransformersScorer
 
-    folder = locate_model(reference, workspace)
+    folder = locate_model(find_workspace(workspace), reference)[0]
     return TransformersScorer.load(
         folder,
         served_as=model or (reference if folder != reference else None),
@@ -79,7 +55,8 @@ def open_scorer(
     )
 
 
-def _workspace(named: Path | None) -> Workspace | None:
+def find_workspace(named: Path | None) -> Workspace | None:
+    """The named workspace, else the one that every command finds, else None."""
     from assay.workspace import Workspace
 
     if named is not None:

@@ -335,3 +335,14 @@ def test_read_ahead_passes_items_and_errors_on() -> None:
     with pytest.raises(ValueError, match="third"):
         next(ahead)
     assert list(read_ahead(range(5))) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("label", [0, 1, 2, "1", 1.0])
+def test_a_numeric_label_is_refused_because_it_could_mean_either_side(
+    workspace: Workspace, tmp_path: Path, label: object
+) -> None:
+    file = tmp_path / "numbers.jsonl"
+    rows = [{"prompt": "P", "response_a": "x", "response_b": "y", "label": label}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(BadInputError, match="does not say which response"):
+        run_import(workspace, open_import(workspace, ImportConfig(str(file))))

@@ -10,7 +10,7 @@ import torch
 
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.devices import pick_device, pick_dtype
-from assay.models.loading import load_causal_lm, load_scalar_model, load_tokenizer, resolve_model
+from assay.models.loading import load_causal_lm, load_scalar_model, load_tokenizer, resolve_model, spec_of
 from assay.models.spec import Calibration, RewardModelSpec, weights_digest
 from assay.models.tiny import make_tiny
 
@@ -129,6 +129,20 @@ def test_the_spec_round_trips_and_calibrating_keeps_the_version(reward_folder: P
     calibrated.write(reward_folder)
     assert RewardModelSpec.read(reward_folder) == calibrated
     assert weights_digest(reward_folder) == version
+
+
+def test_other_weights_under_the_same_spec_are_refused(reward_folder: Path, tmp_path: Path) -> None:
+    for file in reward_folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    RewardModelSpec("scalar", "tiny", "abc", 512, weights_digest(tmp_path)).write(tmp_path)
+    (tmp_path / "README.md").write_text("a model card may change")
+    assert spec_of(str(tmp_path), template_hash="abc").version == weights_digest(tmp_path)
+    model = load_scalar_model(str(tmp_path), load_tokenizer("tiny"), dtype=torch.float32, device=CPU)
+    with torch.no_grad():
+        model.score.weight.add_(1.0)  # type: ignore[operator, union-attr]
+    model.save_pretrained(tmp_path)
+    with pytest.raises(BadInputError, match="is not the checkpoint"):
+        spec_of(str(tmp_path), template_hash="abc")
 
 
 def test_a_broken_spec_names_its_file(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import NotFoundError
-from assay.runs import start_run
+from assay.runs import locate_model, start_run
 from assay.workspace import Workspace
-from assay_serving.opening import is_url, locate_model, open_scorer
+from assay_serving.opening import is_url, open_scorer
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def with_artifact(workspace: Workspace, tiny_reward_model: Path) -> Workspace:
 
 
 def test_an_artifact_is_found_by_name_and_scores_under_it(with_artifact: Workspace, tiny_reward_model: Path) -> None:
-    assert locate_model("first-rm", with_artifact.root) == str(tiny_reward_model)
+    assert locate_model(with_artifact, "first-rm")[0] == str(tiny_reward_model)
     scorer = open_scorer("first-rm", workspace=with_artifact.root, device="cpu")
     assert scorer.info.name == "first-rm"
 
@@ -29,12 +29,24 @@ def test_folders_hub_ids_and_our_own_models_are_left_as_they_are(
     with_artifact: Workspace, tiny_reward_model: Path
 ) -> None:
     for reference in (str(tiny_reward_model), "owner/name", "smollm2", "tiny"):
-        assert locate_model(reference, with_artifact.root) == reference
+        assert locate_model(with_artifact, reference)[0] == reference
 
 
 def test_an_unknown_name_is_not_found(with_artifact: Workspace) -> None:
     with pytest.raises(NotFoundError, match="other-rm"):
-        locate_model("other-rm", with_artifact.root)
+        open_scorer("other-rm", workspace=with_artifact.root, device="cpu")
+
+
+def test_a_bare_name_is_the_workspaces_whatever_folders_are_around(
+    with_artifact: Workspace, tiny_reward_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "first-rm").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found, artifact = locate_model(with_artifact, "first-rm")
+    assert found == str(tiny_reward_model)
+    assert locate_model(with_artifact, "./first-rm") == ("./first-rm", None)
+    assert locate_model(with_artifact, str(tiny_reward_model)) == (str(tiny_reward_model), artifact)
+    assert artifact is not None
 
 
 def test_urls_are_told_from_models() -> None:

@@ -84,7 +84,7 @@ def consistency(
     Example: `assay curate consistency --model gold-rm --keep-above 0.5 --flip-below 0.1 --dry-run`
     """
     from assay.progress import progress_bar
-    from assay.runs import model_reference, start_run
+    from assay.runs import locate_model, start_run
     from assay.snapshots import Selection
     from assay.workspace import Workspace
     from assay_pipelines.curation.candidates import count_candidates
@@ -93,7 +93,7 @@ def consistency(
     ws = Workspace.find(workspace)
     config = ConsistencyConfig(keep_above, flip_below)
     selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()))
-    judges = [load_judge(model_reference(ws, name), device=device) for name in model]
+    judges = [load_judge(locate_model(ws, name)[0], device=device) for name in model]
     settings = {"selection": asdict(selection), **asdict(config), "models": model, "dry_run": dry_run}
     with (
         start_run(ws, "curate-consistency", settings) as run,

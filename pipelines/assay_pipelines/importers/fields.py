@@ -15,9 +15,9 @@ from assay.json_lines import RowError
 META_CHARACTERS = 1000  #: longer texts in unknown columns are copies of the conversation: left in the file
 
 _LABELS: dict[str, str] = {
-    **dict.fromkeys(("a", "first", "1", "model_a", "response_a", "left", "chosen"), "first"),
-    **dict.fromkeys(("b", "second", "2", "model_b", "response_b", "right", "rejected"), "second"),
-    **dict.fromkeys(("tie", "equal", "same", "0"), "tie"),
+    **dict.fromkeys(("a", "first", "model_a", "response_a", "left", "chosen"), "first"),
+    **dict.fromkeys(("b", "second", "model_b", "response_b", "right", "rejected"), "second"),
+    **dict.fromkeys(("tie", "equal", "same"), "tie"),
     **dict.fromkeys(("both_good", "tie (bothgood)"), "both_good"),
     **dict.fromkeys(("both_bad", "bothbad", "tie (bothbad)"), "both_bad"),
     "skip": "skip",
@@ -39,16 +39,17 @@ def optional_text(record: Mapping[str, Any], name: str) -> str | None:
 def label_of(value: object, field: str) -> str | None:
     """A label in any common spelling, relative to the order of the record; None where there is none.
 
-    Numbers follow the commonest convention: 1 = first, 2 = second, 0 = tie.
+    Numbers are refused: 1 is the first response in some files and the second in others (0/1), and a file read the
+    wrong way round has every label wrong.
     """
     if value is None or value == "":
         return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    label = None if isinstance(value, bool) else _LABELS.get(str(value).strip().lower())
-    if label is None:
-        raise RowError("not a label (A, B, 1, 2, tie, both_good, both_bad, skip)", field=field)
-    return label
+    text = str(value).strip().lower()
+    if isinstance(value, int | float) or text.lstrip("-").isdigit():
+        raise RowError("a number does not say which response it means: write A, B or tie", field=field)
+    if text not in _LABELS:
+        raise RowError("not a label (A, B, tie, both_good, both_bad, skip)", field=field)
+    return _LABELS[text]
 
 
 def strength_of(value: object) -> int | None:

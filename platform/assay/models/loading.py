@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models import embedded, tiny
 from assay.models.quiet import quiet_transformers
-from assay.models.spec import RewardModelSpec, weights_digest
+from assay.models.spec import FILE, RewardModelSpec, weights_digest
 
 if TYPE_CHECKING:
     import torch
@@ -119,12 +119,20 @@ def load_scalar_model(
 
 
 def spec_of(name: str, *, template_hash: str, max_length: int | None = None) -> RewardModelSpec:
-    """The checkpoint's spec; for one from elsewhere, a spec made from its config (uncalibrated, parity unchecked)."""
+    """The checkpoint's spec; for one from elsewhere, a spec made from its config (uncalibrated, parity unchecked).
+
+    Raises BadInputError where the files are not those the spec was written for: its scores would carry a version
+    that did not make them.
+    """
     from transformers import AutoConfig
 
     source = resolve_model(name)
     folder = Path(source)
     if folder.is_dir() and (spec := RewardModelSpec.read(folder)) is not None:
+        if (found := weights_digest(folder)) != spec.version:
+            raise BadInputError(
+                f"{name} is not the checkpoint its {FILE} describes: its files have version {found}, not {spec.version}"
+            )
         return spec
     config = _load(AutoConfig.from_pretrained, source, name)
     limit = int(getattr(config, "max_position_embeddings", 0) or 4096)

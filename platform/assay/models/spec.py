@@ -87,9 +87,10 @@ class RewardModelSpec:
 
 
 def weights_digest(folder: Path) -> str:
-    """Content hash of a checkpoint: every file but the spec, so that calibrating does not change the version."""
+    """Content hash of a checkpoint: every file but the spec and the model card, so that calibrating or describing it
+    does not change the version."""
     hasher = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith(FILE)):
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith((FILE, "README"))):
         hasher.update(path.name.encode() + b"\0")
         with path.open("rb") as stream:
             hasher.update(hashlib.file_digest(stream, "sha256").digest())

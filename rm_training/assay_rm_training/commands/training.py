@@ -71,10 +71,11 @@ def bt(
     """
     from assay.errors import BadInputError
     from assay.pairs import load_pairs_or_file
+    from assay.runs import locate_model
     from assay.workspace import Workspace
     from assay_rm_training.config import BTConfig, LoraConfig
     from assay_rm_training.losses import Objective
-    from assay_rm_training.training_run import Plan, default_name, resolve_reward_model, train_bt
+    from assay_rm_training.training_run import Plan, default_name, train_bt
 
     here = Workspace.find(workspace)
     if resume is not None:
@@ -84,7 +85,7 @@ def bt(
         if data is None:
             raise BadInputError("name the pairs to train on: --data SNAPSHOT or --data FILE")
         config = BTConfig(
-            base=resolve_reward_model(here, base)[0],
+            base=locate_model(here, base)[0],
             lr=lr,
             head_lr=head_lr,
             batch_size=batch_size,

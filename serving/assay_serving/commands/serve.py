@@ -45,7 +45,8 @@ def serve(
     import logging
 
     from assay.errors import BadInputError
-    from assay_serving.opening import locate_model
+    from assay.runs import locate_model
+    from assay_serving.opening import find_workspace
     from assay_serving.process import claim_port, serve_until_stopped, url_of
     from assay_serving.server.settings import ServerSettings
 
@@ -66,9 +67,10 @@ def serve(
     from assay_serving.server import create_app
     from assay_serving.transformers_engine import TransformersScorer, default_name
 
+    found = find_workspace(workspace)
     scorers: dict[str, TransformersScorer] = {}
     for place, reference in enumerate(models):
-        folder = locate_model(reference, workspace)
+        folder = locate_model(found, reference)[0]
         served_as = name[place] if name else (reference if folder != reference else default_name(folder))
         if served_as in scorers:
             raise BadInputError(f"two models would be served as {served_as!r}; name them with --name")
