@@ -1,7 +1,8 @@
 """What is installed, what the machine has, what is missing and how to get it, and whether the workspace is sound.
 
 Covers: a list of checks, each with a state and, where something is missing, the command that helps. Leaves out:
-repairs, except that runs whose process has died are marked. Optional packages are looked up, never imported.
+repairs, except that runs whose process has died are marked and waiting votes are put into the store. Optional
+packages are looked up, never imported.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Literal
 
 from assay import __version__
 from assay.errors import AssayError
+from assay.journal import fold
 from assay.workspace import Workspace
 
 State = Literal["ok", "missing", "problem", "optional"]
@@ -128,7 +130,8 @@ def _workspace(workspace: Workspace) -> Iterator[Check]:
     yield Check("runs", "ok", f"marked as interrupted: {', '.join(dead)}" if dead else "none died unnoticed")
     broken_text = ", ".join(f"{n} in {reference}" for reference, n in broken.items())
     yield Check("references", "problem" if broken else "ok", f"point nowhere: {broken_text}" if broken else "all hold")
-    waiting = sum(1 for _ in workspace.journal.glob("votes-*.jsonl"))
+    votes = fold(workspace)
     damaged = sum(1 for _ in workspace.journal.glob("damaged/votes-*.jsonl"))
-    text = f"{waiting} files wait to be folded" + (f", {damaged} damaged files set aside" if damaged else "")
+    text = f"{votes.new} waiting votes put into the store" if votes.new else "no vote is waiting"
+    text += f", {damaged} damaged files set aside" if damaged else ""
     yield Check("journal", "problem" if damaged else "ok", text)

@@ -27,10 +27,17 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _FETCH = 20_000
 
 
+# Prompts that differ in case or white space only are one group: else one of them could be held out from the other.
+_SAME_PROMPT = r"""(SELECT trim(lower(regexp_replace(
+        array_to_string([m.role || chr(31) || m.content for m in q.messages], chr(30)), '\s+', ' ', 'g')))
+    FROM prompts q WHERE q.prompt_id = p.prompt_id)"""
+
+
 @dataclass(frozen=True)
 class HashSlice:
-    """The groups whose hash, as a fraction in [0, 1), lies in [low, high). Grouping by category keeps prompts whole:
-    a prompt seen under several categories belongs to the first of them by name."""
+    """The groups whose hash, as a fraction in [0, 1), lies in [low, high). Prompts that differ in case or white space
+    only are in one group. Grouping by category keeps prompts whole: a prompt seen under several categories belongs
+    to the first of them by name."""
 
     low: float
     high: float
@@ -68,9 +75,7 @@ class Selection:
                 )
                 values[f"{column}s"] = list(wanted)
         if self.slice is not None:
-            group = "p.prompt_id"
-            if self.slice.by == "category":
-                group = "coalesce(g.category, p.prompt_id)"
+            group = _SAME_PROMPT if self.slice.by == "prompt" else f"coalesce(g.category, {_SAME_PROMPT})"
             digest = f"sha256({int(self.slice.seed)} || chr(31) || {group})"
             parts.append(f"('0x' || left({digest}, 12))::BIGINT / {16**12}.0 >= {self.slice.low!r}")
             parts.append(f"('0x' || left({digest}, 12))::BIGINT / {16**12}.0 < {self.slice.high!r}")

@@ -108,6 +108,25 @@ def test_split_is_deterministic_complete_and_cuts_no_group(workspace: Workspace,
     assert other.content_hash != train.content_hash
 
 
+@pytest.mark.parametrize("by", ["prompt", "category"])
+def test_prompts_that_differ_in_case_and_space_only_are_never_split(workspace: Workspace, by: Any) -> None:
+    rows = []
+    for n in range(60):
+        for text in (f"What is {n}?", f"what  is {n}? ", f"WHAT IS\n{n}?"):
+            turns = [{"role": "user", "content": text}]
+            rows.append({"messages": turns, "first": f"good {n}", "second": f"bad {n}", "label": "first"})
+    table = [{"row": i, "source": "s", "record_id": str(i), **r} for i, r in enumerate(rows)]
+    with workspace.store.unit() as db:
+        store_pairs(db, pa.Table.from_pylist(table, schema=pair_schema()), None)
+    create_split(workspace, "t", Selection(), holdout=0.5, by=by, seed=1, run_id=None)
+    sides = [
+        {" ".join(p.prompt[-1].content.lower().split()) for p in load_pairs(workspace, name)}
+        for name in ("t", "t-holdout")
+    ]
+    assert len(sides[0]) + len(sides[1]) == 60
+    assert not sides[0] & sides[1]
+
+
 def test_selection_by_pool_source_and_category(workspace: Workspace) -> None:
     fill(workspace)
     assert create_snapshot(workspace, "odd", Selection(sources=("odd",)), None).items == 40
