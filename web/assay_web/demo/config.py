@@ -43,8 +43,8 @@ class DemoConfig:
         """SmolLM2-135M-Instruct; sized for under 15 minutes on two CPU cores."""
         return cls(
             base="smollm2",
-            prompts=130,
-            heldout_prompts=60,
+            prompts=115,
+            heldout_prompts=56,
             samples=4,
             pairs_per_prompt=3,
             max_new_tokens=36,
@@ -58,8 +58,8 @@ class DemoConfig:
             rl_steps=6,
             rl_prompts=4,
             rl_group=5,
-            rl_lr=5e-6,
-            rl_eval_prompts=20,
+            rl_lr=3e-5,
+            rl_eval_prompts=16,
             rl_eval_samples=3,
             seed=seed,
         )
