@@ -5,6 +5,7 @@ Covers: choosing and labelling what was measured. Leaves out: measuring (`story`
 
 from __future__ import annotations
 
+import os
 import platform as machine
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -290,7 +291,10 @@ def _told(answer: Answer) -> str:
 def _provenance(findings: Findings, workspace: Workspace) -> Section:
     packages = ("torch", "transformers", "duckdb", "polars")
     rows: list[tuple[str, str]] = [
-        ("machine", f"{machine.machine()}, {machine.system()}, Python {machine.python_version()}"),
+        (
+            "machine",
+            f"{machine.machine()}, {os.cpu_count()} CPU threads, {machine.system()}, Python {machine.python_version()}",
+        ),
         ("assay", code_version()),
         *((name, version(name)) for name in packages),
         ("workspace", str(workspace.root)),
