@@ -43,8 +43,8 @@ class DemoConfig:
         """SmolLM2-135M-Instruct; sized for under 15 minutes on two CPU cores."""
         return cls(
             base="smollm2",
-            prompts=115,
-            heldout_prompts=56,
+            prompts=100,
+            heldout_prompts=50,
             samples=4,
             pairs_per_prompt=3,
             max_new_tokens=36,
@@ -55,11 +55,11 @@ class DemoConfig:
             epochs=2,
             batch_size=8,
             freeze_layers=20,
-            rl_steps=6,
+            rl_steps=5,
             rl_prompts=4,
             rl_group=5,
             rl_lr=3e-5,
-            rl_eval_prompts=16,
+            rl_eval_prompts=12,
             rl_eval_samples=3,
             seed=seed,
         )
