@@ -22,6 +22,7 @@ from assay.workspace import Workspace
 from assay_pipelines.importers.formats import ImportConfig, Source, open_source
 
 T = TypeVar("T")
+FIRST_REJECTS = 5
 
 
 @dataclass
@@ -35,6 +36,7 @@ class ImportReport:
     pairs: int = 0
     new: IntakeCounts = field(default_factory=IntakeCounts)
     rejected: dict[str, int] = field(default_factory=dict)
+    first_rejects: list[str] = field(default_factory=list)  #: where the first bad rows are; all are in `rejects`
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -63,8 +65,11 @@ def run_import(workspace: Workspace, source: Source, *, advance: Advance = silen
                     store_rejects(db, batch.rejects, file=file, run_id=run.id)
             report.rows += batch.rows
             report.pairs += batch.pairs.num_rows
-            for reject in batch.rejects.select(["field", "reason"]).to_pylist():
-                reasons[f"{reject['field']}: {reject['reason']}" if reject["field"] else reject["reason"]] += 1
+            for reject in batch.rejects.select(["row", "field", "reason"]).to_pylist():
+                told = f"{reject['field']}: {reject['reason']}" if reject["field"] else reject["reason"]
+                reasons[told] += 1
+                if len(report.first_rejects) < FIRST_REJECTS:
+                    report.first_rejects.append(f"row {reject['row']}: {told}")
             advance(position - at)
             at = position
         report.rejected = dict(reasons.most_common())

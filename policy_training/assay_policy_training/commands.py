@@ -171,6 +171,7 @@ def _reward_source(
         )
     # One failed request masks its rollouts; the step goes on with the others.
     client = stack.enter_context(RewardClient(reference, model=model, api_key=api_key, failures_in_place=True))
+    typer.echo(f"asking {reference} (waiting up to {wait:g} s until it is ready)", err=True)
     client.wait_until_ready(wait)
     return ModelReward(RemoteScorer(client))
 

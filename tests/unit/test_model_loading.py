@@ -72,6 +72,11 @@ def test_a_head_is_never_silently_new(reward_folder: Path) -> None:
         load_scalar_model(str(reward_folder), tokenizer, dtype=torch.float32, device=CPU, new_head=True)
 
 
+def test_a_reward_model_is_no_policy(reward_folder: Path) -> None:
+    with pytest.raises(BadInputError, match="is a reward model"):
+        load_causal_lm(str(reward_folder), load_tokenizer("tiny"), dtype=torch.float32, device=CPU)
+
+
 def test_a_saved_head_comes_back(reward_folder: Path) -> None:
     tokenizer = load_tokenizer("tiny")
     made = load_scalar_model("tiny", tokenizer, dtype=torch.float32, device=CPU, new_head=True, seed=0)

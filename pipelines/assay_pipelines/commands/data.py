@@ -76,6 +76,7 @@ def import_(
         f"{report.rows} rows, {report.pairs} pairs: {report.new.comparisons} new comparisons, {known} known already; "
         f"{report.new.prompts} new prompts, {report.new.responses} responses, {report.new.judgments} judgments",
         *(f"  rejected {n}: {reason}" for reason, n in report.rejected.items()),
+        *([f"  the first of them: {'; '.join(report.first_rejects)}"] if report.first_rejects else []),
         f"run {report.run_id}",
     ]
     emit(report.to_dict(), "\n".join(lines), as_json=as_json)

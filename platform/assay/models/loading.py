@@ -66,10 +66,14 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 def load_causal_lm(
     name: str, tokenizer: PreTrainedTokenizerBase, *, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
-    """A language model in eval mode."""
-    from transformers import AutoModelForCausalLM
+    """A language model in eval mode. Raises BadInputError for a reward model, whose language head would be random."""
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    model = _load(AutoModelForCausalLM.from_pretrained, resolve_model(name), name, dtype=dtype)
+    source = resolve_model(name)
+    config = _load(AutoConfig.from_pretrained, source, name)
+    if any("SequenceClassification" in kind for kind in (config.architectures or [])):
+        raise BadInputError(f"{name} is a reward model, not a language model that can be a policy")
+    model = _load(AutoModelForCausalLM.from_pretrained, source, name, dtype=dtype)
     return _fit(model, tokenizer, device)
 
 
