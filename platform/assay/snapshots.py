@@ -97,7 +97,7 @@ class Snapshot:
     created: bool = False  #: False when it was there already with the same content
 
 
-_CATEGORIES = """(SELECT c.prompt_id, min(o.category) AS category
+CATEGORIES = """(SELECT c.prompt_id, min(o.category) AS category
     FROM comparisons c JOIN origins o USING (comparison_id) GROUP BY c.prompt_id)"""
 _ITEMS = "SELECT comparison_id, label, margin, weight, pool FROM {table} ORDER BY comparison_id"
 
@@ -173,7 +173,7 @@ def _create(db: duckdb.DuckDBPyConnection, name: str, selection: Selection, run_
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE selected AS
             SELECT p.comparison_id, p.label, p.margin::DOUBLE AS margin, 1.0::DOUBLE AS weight, p.pool
-            FROM pools p LEFT JOIN {_CATEGORIES} g ON g.prompt_id = p.prompt_id WHERE {condition}""",
+            FROM pools p LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id WHERE {condition}""",
         values,
     )
     unlabelled = _number(db, "SELECT count(*) FROM selected WHERE label IS NULL")

@@ -186,8 +186,9 @@ def _slices(kept: Sequence[tuple[PreferencePair, ScoredPair]]) -> tuple[Slice, .
         if len(parts) < 2:
             continue
         for name, members in sorted(parts.items(), key=lambda part: (-len(part[1]), part[0])):
-            right = outcomes([m.chosen or 0.0 for _, m in members], [m.rejected or 0.0 for _, m in members])[0]
-            interval = wilson(float(right.sum()), len(members))
+            margins = [item.margin for _, item in members if item.margin is not None]  # `kept` are scored pairs
+            right = outcomes(margins, [0.0] * len(margins))[0]
+            interval = wilson(float(right.sum()), len(margins))
             length = length_baseline([pair for pair, _ in members])
             slices.append(Slice(by, name, len(members), float(right.mean()), interval, length))
     return tuple(slices)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from assay.domain import Prompt, prompt_of
-from assay.snapshots import Selection
+from assay.snapshots import CATEGORIES, Selection
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ _PAGE_QUERY = """
     JOIN prompts pr USING (prompt_id)
     JOIN responses a ON a.response_id = p.response_a
     JOIN responses b ON b.response_id = p.response_b
-    LEFT JOIN (SELECT c.prompt_id, min(o.category) AS category
-               FROM comparisons c JOIN origins o USING (comparison_id) GROUP BY c.prompt_id) g
+    LEFT JOIN {CATEGORIES} g
         ON g.prompt_id = p.prompt_id
     LEFT JOIN (SELECT comparison_id, min(meta::VARCHAR) AS meta
                FROM origins WHERE meta IS NOT NULL GROUP BY comparison_id) m ON m.comparison_id = p.comparison_id
@@ -58,12 +57,11 @@ class Candidate:
 def iter_candidates(workspace: Workspace, selection: Selection, *, page: int = PAGE) -> Iterator[list[Candidate]]:
     """Pages of candidates in the order of their ids. Decisions made between two pages do not disturb the paging."""
     condition, values = selection.where()
+    query = _PAGE_QUERY.format(CATEGORIES=CATEGORIES, condition=condition, page=int(page))
     after = ""
     while True:
         with workspace.store.unit() as db:
-            rows = db.execute(
-                _PAGE_QUERY.format(condition=condition, page=int(page)), {**values, "after": after}
-            ).fetchall()
+            rows = db.execute(query, {**values, "after": after}).fetchall()
         if not rows:
             return
         after = rows[-1][0]
@@ -100,8 +98,7 @@ def count_candidates(workspace: Workspace, selection: Selection) -> int:
     with workspace.store.unit() as db:
         row = db.execute(
             f"""SELECT count(*) FROM pools p
-                LEFT JOIN (SELECT c.prompt_id, min(o.category) AS category
-                           FROM comparisons c JOIN origins o USING (comparison_id) GROUP BY c.prompt_id) g
+                LEFT JOIN {CATEGORIES} g
                     ON g.prompt_id = p.prompt_id
                 WHERE {condition}""",
             values,
