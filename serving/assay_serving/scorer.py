@@ -6,9 +6,9 @@ engines share. Leaves out: how scores are computed (`transformers_engine`) and m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from assay.domain import Prompt
 from assay.progress import Advance, silent
@@ -64,4 +64,13 @@ class Scorer(Protocol):
 
         Raises AssayError only for what concerns all items alike: the model or the server is gone.
         """
+        ...
+
+
+@runtime_checkable
+class ReadInOtherWays(Protocol):
+    """An engine that can compute the same scores otherwise: padded on the other side, packed, in another order."""
+
+    def other_ways(self) -> Iterable[tuple[str, Scorer]]:
+        """Name of an equality that must hold ("left = right padding") and a scorer that must give equal scores."""
         ...

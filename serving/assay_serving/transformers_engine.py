@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -126,6 +127,12 @@ class TransformersScorer:
     @property
     def info(self) -> ModelInfo:
         return self._info
+
+    def other_ways(self) -> Iterator[tuple[str, TransformersScorer]]:
+        """The same weights read in ways that must not change a score; the parity gate compares them with this one."""
+        mirrored = copy(self)
+        mirrored._left = not self._left
+        yield "left = right padding", mirrored
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: bad_input, too_long, non_finite, backend (memory)."""

@@ -47,6 +47,17 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class ParityCheck:
+    """One equality of scores that was measured: `largest` |difference| of rewards over `compared` responses."""
+
+    name: str  #: e.g. "saved = loaded", "batch 1 = batch N"
+    passed: bool
+    largest: float
+    compared: int
+    detail: str = ""  #: what differs, where it failed
+
+
+@dataclass(frozen=True, slots=True)
 class RewardModelSpec:
     """What a checkpoint is and how its scores are to be read."""
 
@@ -56,10 +67,14 @@ class RewardModelSpec:
     trained_length: int  #: tokens; scoring cuts conversations here
     version: str  #: digest of weights, config and tokenizer (`weights_digest`)
     principles: bool = False
+    question: str | None = None  #: of a principle model: the wording it was trained with, `{principle}` in it
+    yes_token: int | None = None  #: of a principle model: its reward is logit(yes) - logit(no) at the answer
+    no_token: int | None = None
     calibration: Calibration | None = None
     snapshot: str | None = None
     run_id: str | None = None
-    parity: str = "unchecked"  #: "passed" after save -> reload gave the same scores, "failed: ..." otherwise
+    parity: str = "unchecked"  #: "passed" where every check held, "failed: ..." otherwise
+    parity_checks: tuple[ParityCheck, ...] = ()
 
     def write(self, folder: Path) -> None:
         """Write `assay.json` into the checkpoint's folder, atomically."""
@@ -78,7 +93,8 @@ class RewardModelSpec:
             if (found := payload.pop("format", None)) != FORMAT:
                 raise BadInputError(f"spec format {found}, this Assay reads {FORMAT}", file=path)
             calibration = payload.pop("calibration", None)
-            return cls(**payload, calibration=Calibration(**calibration) if calibration else None)
+            checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
+            return cls(**payload, calibration=Calibration(**calibration) if calibration else None, parity_checks=checks)
         except (ValueError, TypeError) as error:
             raise BadInputError(f"not a reward-model spec: {error}", file=path) from error
 
@@ -87,10 +103,10 @@ class RewardModelSpec:
 
 
 def weights_digest(folder: Path) -> str:
-    """Content hash of a checkpoint: every file but the spec and the model card, so that calibrating or describing it
-    does not change the version."""
+    """Content hash of a checkpoint: every file but Assay's own (`assay.*`) and the model card, so that calibrating or
+    describing it does not change the version."""
     hasher = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith((FILE, "README"))):
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith(("assay.", "README"))):
         hasher.update(path.name.encode() + b"\0")
         with path.open("rb") as stream:
             hasher.update(hashlib.file_digest(stream, "sha256").digest())
