@@ -63,6 +63,17 @@ def tiny_reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_principle_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny language model whose tokenizer has Yes and No, with and without a leading space, as one token each."""
+    from assay.models.tiny import make_tiny
+
+    folder = tmp_path_factory.mktemp("models") / "tiny-words"
+    folder.mkdir()
+    make_tiny(folder, words=("Yes", "No", " Yes", " No"))
+    return folder
+
+
 @pytest.fixture
 def fill_comparisons(workspace: Workspace) -> Callable[[int], list[str]]:
     """Fills the workspace with that many comparisons, labelled by their source, and returns their ids."""

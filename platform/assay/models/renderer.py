@@ -110,14 +110,18 @@ class Renderer:
             raise BadInputError(f"the chat template refuses this conversation: {error}", field="prompt") from error
         return str(text)
 
-    def encode(self, prompt: Prompt, response: str | None = None) -> Encoded:
-        """Token ids of the conversation, cut to `max_length`. Raises BadInputError as `render` does."""
+    def encode(self, prompt: Prompt, response: str | None = None, *, after: Sequence[Message] = ()) -> Encoded:
+        """Token ids of the conversation, cut to `max_length`. Raises BadInputError as `render` does.
+
+        `after`: turns that follow the response, ending with the assistant's; like the response they are never cut,
+        and they belong to `ids[response_start:]`.
+        """
         kept, dropped = list(prompt), False
-        ids, start = self._encode_whole(kept, response)
+        ids, start = self._encode_whole(kept, response, after)
         while len(ids) > self.max_length and (oldest := _oldest_droppable(kept)) is not None:
             kept = kept[: oldest[0]] + kept[oldest[1] :]
             dropped = True
-            ids, start = self._encode_whole(kept, response)
+            ids, start = self._encode_whole(kept, response, after)
         excess = len(ids) - self.max_length
         if excess <= 0:
             return Encoded(tuple(ids), start, truncated=dropped)
@@ -128,8 +132,13 @@ class Renderer:
             response_cut=response is not None and excess > start,
         )
 
-    def _encode_whole(self, prompt: Sequence[Message], response: str | None) -> tuple[list[int], int]:
-        text = self.render(prompt, response)
+    def _encode_whole(
+        self, prompt: Sequence[Message], response: str | None, after: Sequence[Message] = ()
+    ) -> tuple[list[int], int]:
+        if after and response is not None:
+            text = self.render((*prompt, Message("assistant", response), *after[:-1]), after[-1].content)
+        else:
+            text = self.render(prompt, response)
         ids, offsets = self._tokenize(text)
         ids = [*self._prepend, *ids]
         if response is None:

@@ -1,49 +1,26 @@
 """The one description of a reward model: `assay.json` in the checkpoint's folder.
 
-Covers: kind, base, template identity, trained length, principle support, calibration, where it came from.
-Leaves out: the weights, which are a stock transformers checkpoint that any engine loads.
+Covers: kind, base, template identity, trained length, principle support, calibration, parity, where it came from.
+Leaves out: the weights, which are a stock transformers checkpoint that any engine loads; what a calibration computes
+(`calibration.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from assay.errors import BadInputError
+from assay.models.calibration import Calibration
+
+__all__ = ["FILE", "FORMAT", "Calibration", "Kind", "ParityCheck", "RewardModelSpec", "weights_digest"]
 
 FILE = "assay.json"
 FORMAT = 1
 Kind = Literal["scalar", "principle", "generative"]
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Turns rewards into probabilities: P(first beats second) = sigmoid((r1 - r2) / temperature).
-
-    `reference`: mean reward of typical responses on the calibration set; a single response's probability is that
-    of beating such a response.
-    """
-
-    temperature: float
-    reference: float
-    fitted_on: str
-    pairs: int
-
-    def __post_init__(self) -> None:
-        if not (self.temperature > 0 and math.isfinite(self.temperature) and math.isfinite(self.reference)):
-            raise BadInputError("calibration needs a finite reference and a positive temperature")
-
-    def probability(self, reward: float) -> float:
-        """P(a response with this reward beats a typical one), 0 to 1."""
-        return _sigmoid((reward - self.reference) / self.temperature)
-
-    def pair_probability(self, first: float, second: float) -> float:
-        """P(first beats second), 0 to 1."""
-        return _sigmoid((first - second) / self.temperature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +71,7 @@ class RewardModelSpec:
                 raise BadInputError(f"spec format {found}, this Assay reads {FORMAT}", file=path)
             calibration = payload.pop("calibration", None)
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
-            return cls(**payload, calibration=Calibration(**calibration) if calibration else None, parity_checks=checks)
+            return cls(**payload, calibration=Calibration.from_dict(calibration) if calibration else None, parity_checks=checks)
         except (ValueError, TypeError) as error:
             raise BadInputError(f"not a reward-model spec: {error}", file=path) from error
 
@@ -112,9 +89,3 @@ def weights_digest(folder: Path) -> str:
             hasher.update(hashlib.file_digest(stream, "sha256").digest())
     return hasher.hexdigest()[:16]
 
-
-def _sigmoid(x: float) -> float:
-    if x >= 0:
-        return 1.0 / (1.0 + math.exp(-x))
-    e = math.exp(x)
-    return e / (1.0 + e)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from assay.models.embedded import cache_folder
@@ -42,8 +43,9 @@ def tiny_model() -> Path:
     return target
 
 
-def make_tiny(folder: Path, *, hidden: int = 64, layers: int = 2, seed: int = SEED) -> None:
-    """Write a tiny model and its tokenizer to `folder` (safetensors, float32)."""
+def make_tiny(folder: Path, *, hidden: int = 64, layers: int = 2, seed: int = SEED, words: Sequence[str] = ()) -> None:
+    """Write a tiny model and its tokenizer to `folder` (safetensors, float32). `words`: texts that are one token each,
+    e.g. Yes and No, which bytes alone are not."""
     import torch
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -53,6 +55,7 @@ def make_tiny(folder: Path, *, hidden: int = 64, layers: int = 2, seed: int = SE
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    backend.add_tokens([AddedToken(word, normalized=False) for word in words])
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend, pad_token=SPECIAL[0], bos_token=SPECIAL[1], eos_token=SPECIAL[2]
     )

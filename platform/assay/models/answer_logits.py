@@ -1,0 +1,54 @@
+"""What a language model's head says at a few positions: for all tokens (training) or for two of them (rewards).
+
+Covers: the head applied to single hidden states in float32 (bfloat16 logits would quantise rewards), whatever the
+model does to its logits afterwards (soft cap, scale), Yes minus No. Leaves out: the backbone's pass
+(`assay.models.packing`), which tokens the answers are (`assay.models.principle_renderer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import BadInputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def answer_logits(model: Any, hidden: torch.Tensor, tokens: Sequence[int] | None = None) -> torch.Tensor:
+    """Float32 logits [N, len(tokens)] of a causal language model at hidden states [N, H]; [N, V] for `tokens` None.
+
+    Only the named rows of the head are multiplied. Gradients flow; autocast does not reach in.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    head = model.get_output_embeddings()
+    if head is None:
+        raise BadInputError(f"{type(model).__name__} has no language head: a principle model answers in words")
+    with torch.autocast(device_type=hidden.device.type, enabled=False):
+        weight, bias = head.weight, getattr(head, "bias", None)
+        if tokens is not None:
+            rows = torch.tensor(list(tokens), device=weight.device)
+            weight, bias = weight[rows], bias[rows] if bias is not None else None
+        logits = F.linear(hidden.float(), weight.float(), bias.float() if bias is not None else None)
+        return _as_the_model_would(logits, model.config)
+
+
+def log_odds(model: Any, hidden: torch.Tensor, *, yes: int, no: int) -> torch.Tensor:
+    """Rewards [N] = log P(yes) - log P(no) = logit(yes) - logit(no), in float32: the normaliser cancels."""
+    logits = answer_logits(model, hidden, (yes, no))
+    return logits[:, 0] - logits[:, 1]
+
+
+def _as_the_model_would(logits: torch.Tensor, config: Any) -> torch.Tensor:
+    """Gemma 2 caps its logits, Granite divides them, Cohere multiplies them: part of the model, so of its reward."""
+    text = getattr(config, "text_config", None) or config
+    if (scale := getattr(text, "logit_scale", None)) is not None:
+        logits = logits * scale
+    if (divisor := getattr(text, "logits_scaling", None)) is not None:
+        logits = logits / divisor
+    if (cap := getattr(text, "final_logit_softcapping", None)) is not None:
+        logits = (logits / cap).tanh() * cap
+    return logits
