@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from typing import Any, Literal
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 
-__all__ = ["FILE", "FORMAT", "Calibration", "Kind", "ParityCheck", "RewardModelSpec", "weights_digest"]
+__all__ = ["FILE", "FORMAT", "Calibration", "Judging", "Kind", "ParityCheck", "RewardModelSpec", "weights_digest"]
 
 FILE = "assay.json"
 FORMAT = 1
@@ -32,6 +33,35 @@ class ParityCheck:
     largest: float
     compared: int
     detail: str = ""  #: what differs, where it failed
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How a generative reward model is asked and read. `format`, `template`: `assay_serving.generative.templates`.
+
+    `vote`: what `samples` come to: mean (of probabilities, or of expected ratings) or majority (of stated verdicts).
+    """
+
+    format: str
+    template: str  #: hash of the question's text
+    samples: int = 1
+    temperature: float = 0.0  #: 0: the most likely token each time
+    top_p: float = 1.0
+    max_new_tokens: int = 512  #: of reasoning and verdict; an answer that is longer has no verdict
+    vote: str = "mean"
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"must be at least 1, not {getattr(self, name)}", field=name)
+        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
+            raise BadInputError(f"must be 0 or more, not {self.temperature}", field="temperature")
+        if not 0 < self.top_p <= 1:
+            raise BadInputError(f"goes from above 0 to 1, not {self.top_p}", field="top_p")
+        if self.samples > 1 and self.temperature == 0:
+            raise BadInputError("several samples at temperature 0 are all the same", field="temperature")
+        if self.vote not in ("mean", "majority"):
+            raise BadInputError(f"{self.vote!r} is not one of mean, majority", field="vote")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +82,7 @@ class RewardModelSpec:
     run_id: str | None = None
     parity: str = "unchecked"  #: "passed" where every check held, "failed: ..." otherwise
     parity_checks: tuple[ParityCheck, ...] = ()
+    judging: Judging | None = None  #: of generative models
 
     def write(self, folder: Path) -> None:
         """Write `assay.json` into the checkpoint's folder, atomically."""
@@ -71,7 +102,13 @@ class RewardModelSpec:
                 raise BadInputError(f"spec format {found}, this Assay reads {FORMAT}", file=path)
             calibration = payload.pop("calibration", None)
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
-            return cls(**payload, calibration=Calibration.from_dict(calibration) if calibration else None, parity_checks=checks)
+            judging = payload.pop("judging", None)
+            return cls(
+                **payload,
+                calibration=Calibration.from_dict(calibration) if calibration else None,
+                parity_checks=checks,
+                judging=Judging(**judging) if judging else None,
+            )
         except (ValueError, TypeError) as error:
             raise BadInputError(f"not a reward-model spec: {error}", file=path) from error
 
@@ -88,4 +125,3 @@ def weights_digest(folder: Path) -> str:
         with path.open("rb") as stream:
             hasher.update(hashlib.file_digest(stream, "sha256").digest())
     return hasher.hexdigest()[:16]
-

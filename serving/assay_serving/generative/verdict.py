@@ -1,0 +1,73 @@
+"""Reading a judge's answer: the verdict is found by its position, and what cannot be read is a typed failure.
+
+Covers: the rule (the last line, whole, and no other verdict beside it), the kinds of failure, the card's tail rule for
+training. Leaves out: probabilities of verdicts (`engine`), what a failure is worth to whom (the caller says).
+
+A verdict is never searched for in the reasoning: "I would say Verdict: A, but ..." decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from assay_serving.generative.templates import DELIMITER
+
+Fault: TypeAlias = Literal["truncated", "empty", "no_verdict", "unknown_label", "trailing_text", "several"]
+FAULTS: tuple[str, ...] = get_args(Fault)
+#: Characters at the end of an answer in which no other verdict may stand, wherever in a line (arXiv 2505.02387).
+TAIL = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`line_start`: where the final line begins in the text, in characters."""
+
+    label: str
+    line_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFailure:
+    """Why an answer has no verdict.
+
+    truncated: cut by the length limit. empty. no_verdict: the last line is none and no other line is.
+    unknown_label: the final line says what is no label (a look-alike letter, a number out of range, another case).
+    trailing_text: something follows the verdict. several: another verdict line, or another label's verdict in the tail.
+    """
+
+    fault: Fault
+
+
+def read_verdict(text: str, labels: Sequence[str], *, ended: bool = True) -> Verdict | ParseFailure:
+    """The verdict of a judge's whole answer. `ended`: the judge ended its turn itself.
+
+    Only spaces and line ends may follow the final line, and lines end at a line feed alone, as the template says.
+    """
+    if not ended:
+        return ParseFailure("truncated")
+    body = text.rstrip(" \t\r\n")
+    if not body:
+        return ParseFailure("empty")
+    *before, last = body.split("\n")
+    earlier = any(line.startswith(DELIMITER) for line in before)
+    if not last.startswith(DELIMITER):
+        return ParseFailure("trailing_text" if earlier else "no_verdict")
+    said = last[len(DELIMITER) :]
+    label = next((label for label in labels if said == f" {label}"), None)
+    if label is None:
+        followed = any(re.match(rf" {re.escape(label)}(?!\w)", said) for label in labels)
+        return ParseFailure("trailing_text" if followed else "unknown_label")
+    others = "|".join(re.escape(other) for other in labels if other != label)
+    if earlier or re.search(rf"{re.escape(DELIMITER)} (?:{others})(?!\w)", body[-TAIL:]):
+        return ParseFailure("several")
+    return Verdict(label, len(body) - len(last))
+
+
+def tail_reward(text: str, right: str, wrong: str, *, tail: int = TAIL) -> int:
+    """RM-R1's rule (arXiv 2505.02387, its code): +1 if the last `tail` characters hold the tag `right` and not the tag
+    `wrong`, else -1. Tags are whole, e.g. `<answer>[[A]]</answer>`."""
+    end = text[-tail:]
+    return 1 if right in end and wrong not in end else -1

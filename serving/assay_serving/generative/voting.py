@@ -1,0 +1,139 @@
+"""Several verdicts into one: majority, mean of probabilities, sum of ratings, both orders of a pair, voting at k.
+
+Covers: plain functions on labels and numbers, each stating its tie rule. Leaves out: asking for verdicts.
+
+Sources: position swap and its three rules, reward-model cards B0/B6 (JudgeBench's and RewardBench's scripts); mean of
+probabilities, arXiv 2408.15240; sum of ratings and meta filter, arXiv 2504.02495.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+L = TypeVar("L", bound=Hashable)
+#: One order's decision on a pair, in the pair's own labels; None: no verdict could be read.
+Decision: TypeAlias = Literal["A", "B", "tie"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Majority(Generic[L]):
+    """`label` None: a tie at the top. `agreement`: share of the votes for the most common label."""
+
+    label: L | None
+    agreement: float
+    counts: Mapping[L, int]
+
+
+def majority(labels: Sequence[L]) -> Majority[L]:
+    """Raises ValueError for no votes."""
+    if not labels:
+        raise ValueError("no votes")
+    counts = Counter(labels)
+    top = max(counts.values())
+    first = [label for label, count in counts.items() if count == top]
+    return Majority(first[0] if len(first) == 1 else None, top / len(labels), dict(counts))
+
+
+def mean_log_odds(log_odds: Sequence[float]) -> float:
+    """Log-odds of the mean probability of votes given by their log-odds, finite for finite votes.
+
+    The mean is of probabilities, not of log-odds: one very sure vote does not outweigh the others (arXiv 2408.15240).
+    One vote comes back as it is.
+    """
+    if len(log_odds) == 1:
+        return log_odds[0]
+    return _log_sum([_log_sigmoid(r) for r in log_odds]) - _log_sum([_log_sigmoid(-r) for r in log_odds])
+
+
+def expected_rating(logp: Mapping[str, float]) -> float:
+    """sum of v * P(v) over the ratings, P renormalised over them."""
+    top = max(logp.values())
+    weights = {int(label): math.exp(value - top) for label, value in logp.items()}
+    return sum(value * weight for value, weight in weights.items()) / sum(weights.values())
+
+
+def unpermute(shown: Sequence[float], order: Sequence[int]) -> list[float]:
+    """Values by place back to values by response: place j showed response `order[j]`. Raises ValueError if `order` is
+    no permutation of the places."""
+    if sorted(order) != list(range(len(shown))):
+        raise ValueError(f"{list(order)} is no order of {len(shown)} responses")
+    values = [math.nan] * len(shown)
+    for place, response in enumerate(order):
+        values[response] = shown[place]
+    return values
+
+
+def sum_ratings(samples: Sequence[Sequence[float]], orders: Sequence[Sequence[int]] | None = None) -> list[float]:
+    """S*_i = sum over the samples of response i's rating (arXiv 2504.02495). `orders`: of each sample, as `unpermute`
+    takes it; None: all were shown in the responses' own order. Raises ValueError for no samples, unequal lengths."""
+    if not samples:
+        raise ValueError("no samples")
+    rows = (
+        [list(row) for row in samples]
+        if orders is None
+        else [unpermute(row, order) for row, order in zip(samples, orders, strict=True)]
+    )
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+def meta_filter(samples: Sequence[L], meta: Sequence[float], keep: int) -> list[L]:
+    """The `keep` samples with the highest meta scores, in their own order; of equal scores the earlier ones."""
+    best = sorted(range(len(samples)), key=lambda i: (-meta[i], i))[:keep]
+    return [samples[i] for i in sorted(best)]
+
+
+def winner(sums: Sequence[float], *, seed: int | str = 0) -> int:
+    """Index of the largest; ties by a draw from the seed (shuffle, then argmax)."""
+    top = max(sums)
+    return random.Random(seed).choice([i for i, value in enumerate(sums) if value == top])
+
+
+def both_orders(first_shown_wins: float, first_shown_wins_swapped: float) -> float:
+    """Rule PROB: P(A) from P(the first shown wins) when A was shown first and when B was."""
+    return (first_shown_wins + 1.0 - first_shown_wins_swapped) / 2.0
+
+
+def right_by_and(first: Decision, second: Decision, label: str) -> bool:
+    """Rule AND: both orders right. `second` is un-swapped: in the same labels as `first`."""
+    return first == label and second == label
+
+
+def right_by_sum(first: Decision, second: Decision, label: str) -> bool:
+    """Rule SUM (JudgeBench): +1 right, -1 the opposite, 0 tie or none, by order; right if the sum is above 0."""
+    return sum(0 if d not in ("A", "B") else 1 if d == label else -1 for d in (first, second)) > 0
+
+
+def majority_accuracy(p: float, k: int) -> float:
+    """Accuracy of the majority of k independent votes that are right with probability p; k odd. Real judges' errors
+    are correlated, so this is an upper bound on what voting brings. Raises ValueError for an even k."""
+    if k % 2 == 0:
+        raise ValueError("an even number of votes can tie")
+    return sum(math.comb(k, i) * p**i * (1 - p) ** (k - i) for i in range(k // 2 + 1, k + 1))
+
+
+def majority_at(right: int, wrong: int, none: int, k: int) -> float:
+    """Expected credit of the majority of k votes drawn without replacement from n = right + wrong + none votes, of
+    which `none` could not be read and count for nobody; a tie is worth 0.5. Exact. Raises ValueError for k > n."""
+    total = right + wrong + none
+    if not 1 <= k <= total:
+        raise ValueError(f"cannot draw {k} of {total} votes")
+    credit = 0.0
+    for i in range(min(right, k) + 1):
+        for j in range(min(wrong, k - i) + 1):
+            worth = 1.0 if i > j else 0.5 if i == j else 0.0
+            credit += worth * math.comb(right, i) * math.comb(wrong, j) * math.comb(none, k - i - j)
+    return credit / math.comb(total, k)
+
+
+def _log_sigmoid(x: float) -> float:
+    return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
+
+
+def _log_sum(values: Sequence[float]) -> float:
+    top = max(values)
+    return top + math.log(sum(math.exp(value - top) for value in values))
