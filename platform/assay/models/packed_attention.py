@@ -1,0 +1,259 @@
+"""Attention over many sequences laid end to end in one row, where sequences of a group share their beginning.
+
+Covers: `Layout`, which says where each group's prefix and branches lie, and an attention function that transformers
+calls in every layer: exact, a group at a time on the CPU, by variable-length kernels or a block mask on CUDA; no
+position attends outside its own sequence and no padding is computed. Leaves out: the model's pass (`packing`),
+sliding windows, soft caps.
+
+The function is registered under `NAME` and, where a pass carries no layout, is transformers' own `sdpa`, so a model
+that was set to it generates, scores and trains in padded rows as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = "assay_packed"
+
+
+class Span(NamedTuple):
+    """A group in the row: `prefix` tokens from `start` on, then its branches one after the other."""
+
+    start: int
+    prefix: int
+    branches: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        return self.prefix + sum(self.branches)
+
+    @property
+    def is_plain(self) -> bool:
+        """One sequence that shares nothing: plain causal attention."""
+        return len(self.branches) == 1
+
+
+class Segments(NamedTuple):
+    """The row as sequences for variable-length kernels: queries are `q_lengths` consecutive stretches of it (each
+    prefix, then each branch), the keys of a stretch are the `k_lengths` positions listed in `keys`, its own last."""
+
+    q_lengths: list[int]
+    k_lengths: list[int]
+    keys: torch.Tensor  #: [sum of k_lengths], int64
+
+
+class Layout:
+    """Where the groups of one packed row lie; masks are made once and serve all layers."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = tuple(spans)
+        self.lengths = [span.length for span in self.spans]
+        self._masks: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        self._device: dict[str, Any] = {}
+
+    @cached_property
+    def segments(self) -> Segments:
+        import torch
+
+        q_lengths, k_lengths, keys = [], [], []
+        for span in self.spans:
+            start = span.start
+            prefix = torch.arange(start, start + span.prefix)
+            if span.prefix:
+                q_lengths.append(span.prefix)
+                k_lengths.append(span.prefix)
+                keys.append(prefix)
+            start += span.prefix
+            for length in span.branches:
+                q_lengths.append(length)
+                k_lengths.append(span.prefix + length)
+                keys.extend((prefix, torch.arange(start, start + length)))
+                start += length
+        return Segments(q_lengths, k_lengths, torch.cat(keys))
+
+    def mask(self, number: int, dtype: torch.dtype) -> torch.Tensor:
+        """Group `number`'s additive mask [G, G]: causal, and a branch does not see its sisters."""
+        import torch
+
+        key = (number, dtype)
+        if (made := self._masks.get(key)) is None:
+            span = self.spans[number]
+            branch = torch.repeat_interleave(
+                torch.arange(len(span.branches) + 1), torch.tensor([span.prefix, *span.branches])
+            )
+            sees = (branch[None, :] == 0) | (branch[None, :] == branch[:, None])
+            sees = sees.tril()
+            made = self._masks[key] = torch.zeros(sees.shape, dtype=dtype).masked_fill_(~sees, float("-inf"))
+        return made
+
+    def block_mask(self, device: torch.device) -> Any:
+        """FlexAttention's mask of the whole row."""
+        if "block" not in self._device:
+            import torch
+            from torch.nn.attention.flex_attention import create_block_mask
+
+            group, branch = [], []
+            for number, span in enumerate(self.spans):
+                group += [number] * span.length
+                for index, length in enumerate((span.prefix, *span.branches)):
+                    branch += [index] * length
+            groups, branches = (torch.tensor(values, device=device) for values in (group, branch))
+
+            def sees(b: Any, h: Any, q: Any, k: Any) -> Any:
+                same = (branches[k] == 0) | (branches[k] == branches[q])
+                return (k <= q) & (groups[k] == groups[q]) & same
+
+            self._device["block"] = create_block_mask(
+                sees, None, None, len(group), len(group), device=device, _compile=device.type == "cuda"
+            )
+        return self._device["block"]
+
+    def on_device(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Cumulative query lengths, cumulative key lengths (int32, from 0) and key positions, on `device`."""
+        if "segments" not in self._device:
+            import torch
+
+            q_lengths, k_lengths, keys = self.segments
+            ends = (torch.tensor([0, *n]).cumsum(0).to(device, torch.int32) for n in (q_lengths, k_lengths))
+            self._device["segments"] = (*ends, keys.to(device))
+        return self._device["segments"]  # type: ignore[no-any-return]
+
+
+def register() -> None:
+    """Make the attention known to transformers, with the masks that `sdpa` gets where a pass carries no layout."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    AttentionInterface.register(NAME, packed_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def packed_attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    packed_layout: Layout | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """query [1, H, N, D], key and value [1, H_kv, N, D] of a packed row -> [1, N, H, D]; else `sdpa`."""
+    if packed_layout is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
+        )
+    import torch
+
+    if query.device.type != "cuda":
+        out = by_groups(query, key, value, packed_layout, dropout=dropout, scaling=scaling)
+    else:
+        if torch.is_autocast_enabled("cuda"):
+            dtype = torch.get_autocast_dtype("cuda")
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+        if query.dtype in (torch.bfloat16, torch.float16) and has_varlen():
+            out = by_segments(query, key, value, packed_layout, scaling=scaling)
+        else:
+            out = by_block_mask(query, key, value, packed_layout, scaling=scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def by_groups(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: Layout,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+) -> torch.Tensor:
+    """One call of `scaled_dot_product_attention` a group; [1, H, N, D]."""
+    import torch
+    import torch.nn.functional as F
+
+    if torch.is_autocast_enabled(query.device.type):
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    # `split` and not slices: the gradient of a slice is a row of zeros as long as the whole
+    parts = zip(*(torch.split(tensor, layout.lengths, 2) for tensor in (query, key, value)), strict=True)
+    outs = []
+    for number, (span, (q, k, v)) in enumerate(zip(layout.spans, parts, strict=True)):
+        mask = None if span.is_plain else layout.mask(number, q.dtype).to(q.device)
+        outs.append(
+            F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scaling
+            )
+        )
+    return torch.cat(outs, 2)
+
+
+def has_varlen() -> bool:
+    """Whether torch has its variable-length attention (2.10 on)."""
+    from importlib.util import find_spec
+
+    return find_spec("torch.nn.attention.varlen") is not None
+
+
+def by_segments(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layout: Layout, *, scaling: float | None = None
+) -> torch.Tensor:
+    """Torch's variable-length flash kernel (CUDA, half precision): a branch's keys are its group's prefix and its own.
+
+    Causal masks of that kernel are aligned to the last key, which is what a branch after its prefix needs.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    q_ends, k_ends, keys = layout.on_device(query.device)
+    lengths = layout.segments
+    out = varlen_attn(
+        query[0].transpose(0, 1).contiguous(),
+        key[0].transpose(0, 1)[keys],
+        value[0].transpose(0, 1)[keys],
+        q_ends,
+        k_ends,
+        max(lengths.q_lengths),
+        max(lengths.k_lengths),
+        scale=scaling,
+        window_size=(-1, 0),
+        enable_gqa=key.shape[1] != query.shape[1],
+    )
+    return out.transpose(0, 1)[None]  # type: ignore[union-attr]
+
+
+def by_block_mask(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layout: Layout, *, scaling: float | None = None
+) -> torch.Tensor:
+    """FlexAttention under the row's block mask, compiled on CUDA."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    attend = _compiled(flex_attention) if query.device.type == "cuda" else flex_attention
+    return attend(  # type: ignore[no-any-return]
+        query,
+        key,
+        value,
+        block_mask=layout.block_mask(query.device),
+        scale=scaling,
+        enable_gqa=key.shape[1] != query.shape[1],
+    )
+
+
+_COMPILED: dict[str, Any] = {}
+
+
+def _compiled(function: Any) -> Any:
+    import torch
+
+    if function.__name__ not in _COMPILED:
+        _COMPILED[function.__name__] = torch.compile(function, dynamic=True)
+    return _COMPILED[function.__name__]
