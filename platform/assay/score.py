@@ -24,6 +24,7 @@ class Score:
     probability: float | None = None  #: calibrated P(this beats a typical response), None = not calibrated
     uncertainty: float | None = None  #: standard deviation of the reward where the model gives one
     principle: str | None = None
+    calibration: str | None = None  #: id of the calibration that gave `probability`
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):

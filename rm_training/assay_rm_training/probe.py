@@ -196,6 +196,7 @@ class ProbeScorer:
             parity="unchecked",
             dtype="float32",
             device=str(model.device),
+            calibration=calibration.id if calibration is not None else None,
         )
 
     @property
@@ -224,6 +225,7 @@ class ProbeScorer:
                     tokens=features.tokens,
                     truncated=features.truncated,
                     probability=probability,
+                    calibration=info.calibration,
                 )
             )
         return results

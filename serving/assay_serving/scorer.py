@@ -43,6 +43,7 @@ class ModelInfo:
     dtype: str
     device: str
     attention: str = ""  #: attention implementation; scores of soft-capped models depend on it
+    calibration: str | None = None  #: id of the calibration behind the probabilities
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -80,6 +80,7 @@ class TransformersScorer:
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
             attention=str(getattr(model.config, "_attn_implementation", "") or ""),
+            calibration=spec.calibration.id if spec.calibration is not None else None,
         )
 
     @classmethod
@@ -190,6 +191,7 @@ class TransformersScorer:
             tokens=len(row),
             truncated=row.truncated,
             probability=calibration.probability(reward) if calibration else None,
+            calibration=self._info.calibration,
         )
 
     def _failure(self, code: str, message: str) -> ScoreFailure:

@@ -153,6 +153,7 @@ def insert_scores(
     run_id: str | None,
 ) -> int:
     """Scores by response id. A failure is stored as its reason; a later success takes its place, never the reverse.
+    A score that is there keeps its reward, and takes the probability of another calibration.
 
     `model`, `version` and `template_hash` are of the model that was asked: a failure does not carry them.
     """
@@ -168,27 +169,33 @@ def insert_scores(
         "tokens",
         "truncated",
         "error",
+        "calibration",
     )
-    types = ("text", "text", "text", "text", "text", "real", "real", "real", "big", "flag", "text")
+    types = ("text", "text", "text", "text", "text", "real", "real", "real", "big", "flag", "text", "text")
     rows: dict[tuple[str, str], tuple[Any, ...]] = {}
     for response_id, result in scores:
         values: tuple[Any, ...]
         if isinstance(result, Score):
             s = result
-            values = (s.reward, s.probability, s.uncertainty, s.tokens, s.truncated, None)
+            values = (s.reward, s.probability, s.uncertainty, s.tokens, s.truncated, None, s.calibration)
             principle = s.principle or ""
         else:
-            values = (None, None, None, None, None, f"{result.code}: {result.message}")
+            values = (None, None, None, None, None, f"{result.code}: {result.message}", None)
             principle = ""
         rows[response_id, principle] = (response_id, version, template_hash, principle, model, *values)
     columns = ", ".join(names)
-    update = ", ".join(f"{n} = i.{n}" for n in ("reward", "probability", "uncertainty", "tokens", "truncated", "error"))
+    update = ", ".join(f"{n} = i.{n}" for n in names[5:])
     same = " AND ".join(f"scores.{key} = i.{key}" for key in KEYS["scores"])
     late = f"""
         UPDATE scores SET {update}, run_id = $run FROM incoming i
         WHERE {same} AND scores.reward IS NULL AND i.reward IS NOT NULL"""
+    recalibrated = f"""
+        UPDATE scores SET probability = i.probability, calibration = i.calibration FROM incoming i
+        WHERE {same} AND scores.reward IS NOT NULL AND i.calibration IS DISTINCT FROM scores.calibration
+          AND i.calibration IS NOT NULL"""
     new = f"INSERT INTO scores ({columns}, run_id) SELECT {columns}, $run FROM ({unknown('scores', 'incoming')})"
     incoming = list(rows.values())
+    _insert(db, incoming, names, types, recalibrated, run_id)
     return _insert(db, incoming, names, types, late, run_id) + _insert(db, incoming, names, types, new, run_id)
 
 
@@ -218,5 +225,5 @@ def _insert(
         [pa.array(column, type=kinds[kind]) for column, kind in zip(columns, types, strict=True)], names=list(names)
     )
     with registered(db, "incoming", table):
-        row = db.execute(statement, {"run": run_id}).fetchone()
+        row = db.execute(statement, {"run": run_id} if "$run" in statement else {}).fetchone()
     return int(row[0]) if row else 0

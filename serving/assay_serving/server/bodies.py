@@ -96,6 +96,7 @@ class ResultBody(BaseModel):
     tokens: int | None = None
     truncated: bool | None = None
     principle: str | None = None
+    calibration: str | None = Field(None, description="Identity of the calibration that gave the probability.")
     error: FailureBody | None = None
 
 
