@@ -40,7 +40,7 @@ def contents(db: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[Any, ...]]]:
     # `calibration` of scores came with migration 12
     views = ("pools", "current_decisions", "source_labels")
     return {
-        table: db.execute(f"SELECT COLUMNS(c -> c <> 'calibration')::VARCHAR FROM {table} ORDER BY ALL").fetchall()
+        table: db.execute(f"SELECT COLUMNS(lambda c: c <> 'calibration')::VARCHAR FROM {table} ORDER BY ALL").fetchall()
         for table in (*KEYS, *views)
     }
 
