@@ -28,7 +28,8 @@ OLD_ROWS = """
     INSERT INTO judgments VALUES ('j-1', 'c-1', 'a-1', 'A', 3, 0.5, 'so', 'BA', 1.5, 'x', 'run-1', '2026-01-02 03:04Z');
     INSERT INTO decisions (comparison_id, pool, label, margin, rule, reason) VALUES
         ('c-1', 'pending', NULL, NULL, 'queue', 'first'), ('c-1', 'gold', 'A', 2.0, 'majority', 'second');
-    INSERT INTO scores VALUES
+    INSERT INTO scores (response_id, model_version, template_hash, principle, model, reward, probability, uncertainty,
+                        tokens, truncated, error, run_id, created_at) VALUES
         ('r-1', 'v', 't', '', 'rm', 1.5, 0.8, 0.1, 7, false, NULL, 'run-1', '2026-01-02 03:04Z'),
         ('r-2', 'v', 't', 'p', 'rm', NULL, NULL, NULL, NULL, NULL, 'gone', NULL, '2026-01-02 03:04Z');
     INSERT INTO snapshots VALUES ('s-1', 'train', 'h', 1, '{}', NULL, '2026-01-02 03:04Z');
