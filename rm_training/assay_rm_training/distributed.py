@@ -1,0 +1,179 @@
+"""Several processes that train one model: which one this is, what they tell each other, how one's error ends them all.
+
+Covers: the processes that torchrun starts (RANK, WORLD_SIZE, LOCAL_RANK), joining and leaving, objects from the first
+process to all and from all to all, errors. The first process, rank 0, is the one that owns the workspace: it alone
+opens the store and writes files. Leaves out: what the processes do to gradients and weights (`parallel.py`), what the
+other processes run (`following.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from assay.errors import AssayError, BackendError
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+#: The first process may encode data for hours while the others wait for it.
+PATIENCE = timedelta(hours=12)
+_FAILED = "assay/failed"
+_GRACE = 5.0  #: seconds in which another process's error is expected to be known
+
+
+class PeerFailedError(BackendError):
+    """Another process of the training failed, and this one has to end with it."""
+
+    def __init__(self, rank: int, message: str) -> None:
+        self.rank = rank
+        super().__init__(f"process {rank} of the training failed: {message}")
+
+
+class _TerminatedError(BaseException):
+    """SIGTERM: what torchrun sends to the other processes when one ends with an error."""
+
+
+def world_size() -> int:
+    """Processes of this training, as torchrun says; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
+
+
+def rank() -> int:
+    """This process's number, from 0."""
+    return int(os.environ.get("RANK") or 0) if world_size() > 1 else 0
+
+
+def is_follower() -> bool:
+    """Whether this process trains for another one, which owns the run."""
+    return rank() > 0
+
+
+def local_device(name: str) -> torch.device:
+    """`pick_device`, with a GPU of its own for each process of a machine."""
+    import torch
+
+    from assay.models.devices import pick_device
+
+    device = pick_device(name)
+    if world_size() > 1 and device.type == "cuda" and ":" not in name:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK") or 0))
+    return device
+
+
+class Group:
+    """The processes, joined. Every method is for all of them to call together, in the same order."""
+
+    def __init__(self, store: Any, rank: int, world: int) -> None:
+        self.rank, self.world = rank, world
+        self._store = store
+
+    def share(self, value: T | None) -> T:
+        """The first process's value, in all processes."""
+        import torch.distributed as dist
+
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]  # type: ignore[return-value]
+
+    def gather(self, value: T) -> list[T]:
+        """Every process's value, in all processes, by rank."""
+        import torch.distributed as dist
+
+        values: list[T] = [value] * self.world
+        dist.all_gather_object(values, value)
+        return values
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        import torch.distributed as dist
+
+        dist.barrier()
+
+    def explained(self, error: BaseException) -> BaseException:
+        """What to raise for `error`: another process's failure where that is its cause. Our own is told to the rest."""
+        from torch.distributed import DistError
+
+        broken = isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower())
+        if broken or isinstance(error, _TerminatedError):
+            if (told := self._told()) is not None:
+                return PeerFailedError(*told)
+            if broken:
+                cause = str(error).strip().splitlines()[0]
+                return BackendError(f"a process of the training ended without a word (killed, out of memory?): {cause}")
+            return SystemExit(128 + signal.SIGTERM)
+        text = str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
+        with suppress(Exception):  # the store is gone with the process that kept it: nobody is left to be told
+            self._store.compare_set(_FAILED, "", json.dumps([self.rank, text]))
+        return error
+
+    def _told(self) -> tuple[int, str] | None:
+        """Rank and message of the process that failed first, waiting a moment for it to say so."""
+        deadline = time.monotonic() + _GRACE
+        with suppress(Exception):
+            while time.monotonic() < deadline:
+                if self._store.check([_FAILED]):
+                    failed, message = json.loads(self._store.get(_FAILED))
+                    return int(failed), str(message)
+                time.sleep(0.05)
+        return None
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Group]:
+    """The group of all processes, for the time of the block.
+
+    What goes wrong in one process ends all: the others raise PeerFailedError with its message where it could still be
+    told (a process that is killed tells nothing), and torchrun ends those that do not notice.
+    """
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    try:
+        store, number, world = next(rendezvous("env://", timeout=PATIENCE))
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=number, world_size=world, timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise BackendError(f"the processes of the training cannot find each other: {error}") from error
+    group = Group(store, number, world)
+    try:
+        with _terminated_as_exception():
+            try:
+                yield group
+                group.wait()
+            except BaseException as error:
+                if (told := group.explained(error)) is not error:
+                    raise told from error
+                raise
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _terminated_as_exception() -> Iterator[None]:
+    """SIGTERM raises, so that the run record says how the run ended. Signals belong to the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _TerminatedError
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,47 @@
+"""Where the time of an optimiser step goes, on the host's clock, and how much memory the process came to hold.
+
+On a GPU the host only starts the work and waits where it reads a result, so a part's time there includes what earlier
+parts left running; the sum is right, the division is of waiting. Leaves out: profiling of kernels.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class StepClock:
+    """Seconds by part, summed until `take`."""
+
+    def __init__(self) -> None:
+        self._parts: Counter[str] = Counter()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time of the block goes to `name`."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._parts[name] += time.perf_counter() - began  # type: ignore[assignment]  # a Counter of floats
+
+    def take(self) -> dict[str, float]:
+        """Seconds of each part since the last call."""
+        taken: dict[str, float] = dict(self._parts)
+        self._parts.clear()
+        return taken
+
+
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Bytes: the most that this process held so far, resident and (on CUDA) allocated on `device`."""
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = {"peak_memory": resident}
+    if device.type == "cuda":
+        peak["peak_device_memory"] = torch.cuda.max_memory_allocated(device)
+    return peak
