@@ -1,0 +1,68 @@
+"""What a judge's answer is to its readers, and what any model that writes answers must do.
+
+Covers: one sampled answer with its verdict and the labels' log-probs, the protocol that the local model and the remote
+endpoint share. Leaves out: both of them (`local`, `remote`), votes (`voting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from assay.domain import Prompt
+from assay.models.spec import Judging
+from assay.progress import Advance
+from assay.score import ScoreFailure
+from assay_serving.generative.templates import JudgeFormat
+from assay_serving.generative.verdict import ParseFailure, Verdict
+from assay_serving.scorer import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of a judge. `logp`: log-prob of each label at the judgement token, where the verdict could be read and
+    the model gives them; None else. `bounded`: labels that the endpoint did not list, whose `logp` is a bound."""
+
+    text: str
+    ended: bool
+    tokens_in: int
+    tokens_out: int
+    verdict: Verdict | ParseFailure
+    logp: Mapping[str, float] | None = None
+    bounded: frozenset[str] = field(default=frozenset())
+
+    @property
+    def label(self) -> str | None:
+        return self.verdict.label if isinstance(self.verdict, Verdict) else None
+
+    @property
+    def fault(self) -> str | None:
+        return self.verdict.fault if isinstance(self.verdict, ParseFailure) else None
+
+    @property
+    def reasoning(self) -> str:
+        """The text before the verdict; all of it where there is none."""
+        return self.text[: self.verdict.line_start].rstrip() if isinstance(self.verdict, Verdict) else self.text
+
+    def log_odds(self, first: str, second: str) -> float | None:
+        """logp(first) - logp(second) at the judgement token; None without a verdict."""
+        return None if self.logp is None else self.logp[first] - self.logp[second]
+
+
+class Writer(Protocol):
+    """A model that answers judge questions. A question that it cannot answer gives one ScoreFailure for its samples."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def fits(self, prompt: Prompt, judging: Judging) -> bool:
+        """Whether the question and the longest answer fit the model."""
+        ...
+
+    def answer(
+        self, asked: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance
+    ) -> list[list[Answer] | ScoreFailure]:
+        """`judging.samples` answers of each question, in order. An answer depends on its question, the seed and its
+        number alone, not on its neighbours. `on_progress` counts questions."""
+        ...

@@ -1,0 +1,185 @@
+"""Pointwise generative models as scorers: the reward is the log-odds (or the expected rating) after the reasoning.
+
+Covers: the `Scorer` protocol over any writer, votes over several samples, failures typed and counted. Leaves out: how
+answers come about (`local`, `remote`), models that compare two responses (`pairwise`).
+
+Yes/No: reward = logp(Yes) - logp(No) at the judgement token (reward-model card A3); over k samples the log-odds of the
+mean probability (card B1), or the share of Yes. Rating: the expected value over 1..10 (card B0); over k samples
+their mean, or the mean of the stated numbers. Samples without a verdict are left out of the vote and counted (card
+B1); where none is left the score is a failure, never a number.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.domain import Prompt
+from assay.errors import BadInputError
+from assay.models.spec import Judging, RewardModelSpec
+from assay.progress import Advance, silent
+from assay.score import Score, ScoreFailure, ScoreResult
+from assay_serving.generative.answers import Answer, Writer
+from assay_serving.generative.templates import JudgeFormat, format_named
+from assay_serving.generative.voting import expected_rating, majority, mean_log_odds
+from assay_serving.scorer import ModelInfo, ScoreItem
+
+YES, NO = "Yes", "No"
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """All that a judge said of one response. `reward`: None where no answer had a verdict.
+
+    `agreement`: share of the readable answers with the commonest label. `spread`: standard deviation of the reward
+    over the readable answers, None for fewer than two.
+    """
+
+    answers: tuple[Answer, ...]
+    reward: float | None
+    agreement: float | None
+    spread: float | None
+    truncated: bool
+
+    @property
+    def faults(self) -> Counter[str]:
+        return Counter(answer.fault for answer in self.answers if answer.fault is not None)
+
+
+class GenerativeScorer:
+    """Scores single responses by generating a judgement of each. `counts`: answers read and faults, since it began."""
+
+    def __init__(self, writer: Writer, spec: RewardModelSpec, *, seed: int = 0) -> None:
+        if spec.judging is None or spec.kind != "generative":
+            raise BadInputError(f"{writer.info.name} is a {spec.kind} reward model; this engine asks generative ones")
+        self.form: JudgeFormat = format_named(spec.judging.format)
+        if self.form.responses != 1:
+            raise BadInputError(
+                f"{writer.info.name} compares two responses and scores none by itself; "
+                "it can judge pairs (assay eval-judge), not score"
+            )
+        self.spec, self.writer, self.seed = spec, writer, seed
+        self.judging: Judging = spec.judging
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(cls, name: str, *, judging: Judging | None = None, seed: int = 0, **options: Any) -> GenerativeScorer:
+        """A local model; options and errors as of `LocalWriter.load`."""
+        from assay_serving.generative.local import LocalWriter
+
+        writer, spec = LocalWriter.load(name, judging=judging, **options)
+        return cls(writer, spec, seed=seed)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.writer.info
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        """See `Scorer.score`. Failure codes: unparsable, and those of the writer."""
+        return [self._result(item, found) for item, found in zip(items, self.examine(items, on_progress), strict=True)]
+
+    def examine(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[Examination | ScoreFailure]:
+        """The judge's answers of every item, with what they come to."""
+        asked = [self._ask(item) for item in items]
+        found = self.writer.answer(
+            [prompt for prompt, _ in asked], self.form, self.judging, seed=self.seed, on_progress=on_progress
+        )
+        results: list[Examination | ScoreFailure] = []
+        with self._lock:
+            for answers, (_, truncated) in zip(found, asked, strict=True):
+                if isinstance(answers, ScoreFailure):
+                    results.append(answers)
+                    continue
+                self.counts["answers"] += len(answers)
+                self.counts.update(answer.fault for answer in answers if answer.fault is not None)
+                results.append(examine(answers, self.form, self.judging, truncated=truncated))
+        return results
+
+    def _ask(self, item: ScoreItem) -> tuple[Prompt, bool]:
+        return fit_question(self.writer, self.form, self.judging, item.prompt, (item.response,), item.principle)
+
+    def _result(self, item: ScoreItem, found: Examination | ScoreFailure) -> ScoreResult:
+        if isinstance(found, ScoreFailure):
+            return found
+        if found.reward is None:
+            return unparsable(found.answers, self.info.name)
+        calibration = self.spec.calibration
+        return Score(
+            reward=found.reward,
+            model=self.info.name,
+            version=self.info.version,
+            template_hash=self.info.template_hash,
+            tokens=found.answers[0].tokens_in + sum(answer.tokens_out for answer in found.answers),
+            truncated=found.truncated,
+            probability=calibration.probability(found.reward) if calibration else None,
+            uncertainty=found.spread,
+            principle=item.principle,
+        )
+
+
+def examine(answers: Sequence[Answer], form: JudgeFormat, judging: Judging, *, truncated: bool = False) -> Examination:
+    """What the answers come to. Raises BadInputError where the vote needs log-probs and a readable answer has none."""
+    readable = [answer for answer in answers if answer.label is not None]
+    if not readable:
+        return Examination(tuple(answers), None, None, None, truncated)
+    by_majority = judging.vote == "majority"
+    rewards = [_reward(answer, form, stated=by_majority) for answer in readable]
+    if form.labels == (YES, NO) and by_majority:
+        reward = math.fsum(answer.label == YES for answer in readable) / len(readable)
+    elif form.labels == (YES, NO):
+        reward = mean_log_odds(rewards)
+    else:
+        reward = statistics.fmean(rewards)
+    agreement = majority([answer.label for answer in readable]).agreement
+    spread = statistics.stdev(rewards) if len(rewards) > 1 else None
+    return Examination(tuple(answers), reward, agreement, spread, truncated)
+
+
+def _reward(answer: Answer, form: JudgeFormat, *, stated: bool) -> float:
+    """One readable answer's: of the stated verdict alone, or by the labels' log-probs."""
+    label = answer.label
+    assert label is not None
+    yes_no = form.labels == (YES, NO)
+    if stated:
+        return float(label == YES) if yes_no else float(label)
+    if answer.logp is None:
+        raise BadInputError("the judge gives no log-probs; use the vote 'majority'", field="vote")
+    return answer.logp[YES] - answer.logp[NO] if yes_no else expected_rating(answer.logp)
+
+
+def fit_question(
+    writer: Writer,
+    form: JudgeFormat,
+    judging: Judging,
+    prompt: Prompt,
+    responses: Sequence[str],
+    principle: str | None,
+) -> tuple[Prompt, bool]:
+    """The question about these responses, with the judged conversation's oldest turns dropped while it does not fit,
+    and whether any were. One that still does not fit is returned as it is: the writer says too_long."""
+    kept, dropped = list(prompt), False
+    while True:
+        asked = form.ask(tuple(kept), responses, principle)
+        first = 1 if kept and kept[0].role == "system" else 0
+        later = next((i for i in range(first + 1, len(kept)) if kept[i].role == "user"), None)
+        if later is None or writer.fits(asked, judging):
+            return asked, dropped
+        kept, dropped = kept[:first] + kept[later:], True
+
+
+def unparsable(answers: Sequence[Answer], model: str) -> ScoreFailure:
+    """The failure of answers none of which has a verdict, saying why."""
+    faults = Counter(answer.fault for answer in answers)
+    said = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
+    return ScoreFailure("unparsable", f"no verdict in {len(answers)} answers: {said}", model)
+
+
+def with_settings(judging: Judging, **changes: Any) -> Judging:
+    """A copy with those of `changes` that are not None. Raises BadInputError as `Judging` does."""
+    return replace(judging, **{name: value for name, value in changes.items() if value is not None})

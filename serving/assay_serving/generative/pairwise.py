@@ -1,0 +1,214 @@
+"""A pairwise generative judge: two responses, both ways round, several samples, and what they come to.
+
+Covers: `compare`, the un-swapped decisions of each order, the combined probability, agreement and failures. Leaves
+out: accuracy over many pairs (`assay_rm_training.judge_evaluation`), the rules themselves (`voting`).
+
+A and B are always the pair's own first and second response; an order tells which of the two was shown as A.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.domain import Prompt
+from assay.errors import BadInputError
+from assay.models.spec import Judging, RewardModelSpec
+from assay.progress import Advance, silent
+from assay.score import ScoreFailure
+from assay_serving.generative.answers import Answer, Writer
+from assay_serving.generative.engine import fit_question
+from assay_serving.generative.templates import PAIRWISE
+from assay_serving.generative.voting import Decision, both_orders, majority, unpermute
+from assay_serving.scorer import ModelInfo
+
+#: Which response is shown at each place: the pair as it is, and swapped.
+ORDERS = ((0, 1), (1, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class PairQuestion:
+    """Two responses to one prompt."""
+
+    prompt: Prompt
+    first: str
+    second: str
+    principle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderOutcome:
+    """What one order of showing came to, in the pair's own labels.
+
+    `order`: which response stood at each place. `answers`: as the judge gave them, A meaning the first shown.
+    `decision`: majority of the stated verdicts, "tie" where they are even, None where none could be read.
+    `probability`: of A, mean over the readable samples; None where none is, or the judge gives no log-probs.
+    """
+
+    order: tuple[int, int]
+    answers: tuple[Answer, ...]
+    decision: Decision
+    probability: float | None
+    agreement: float | None
+
+    @property
+    def votes(self) -> list[Decision]:
+        """Each sample's verdict in the pair's own labels, None for one that could not be read."""
+        return [unswap(answer.label, self.order) for answer in self.answers]
+
+    @property
+    def first_shown(self) -> str:
+        return "AB"[self.order[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class PairOutcome:
+    """What a judge makes of a pair. `probability` of A: rule PROB over both orders (reward-model card B6); of one order
+    where the other gave none (then `consistent` is None); None where neither did.
+
+    `uncertainty`: standard deviation of P(A) over all readable samples. `truncated`: older turns were dropped.
+    """
+
+    orders: tuple[OrderOutcome, ...]
+    probability: float | None
+    uncertainty: float | None
+    truncated: bool
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """By order: what rules AND and SUM (`voting.right_by_and`, `right_by_sum`) take."""
+        return tuple(outcome.decision for outcome in self.orders)
+
+    @property
+    def decision(self) -> Decision:
+        """By `probability`; without log-probs by the sum of the orders' decisions. "tie" where even, None unread."""
+        if self.probability is not None:
+            return "A" if self.probability > 0.5 else "B" if self.probability < 0.5 else "tie"
+        decided = [d for d in self.decisions if d is not None]
+        if not decided:
+            return None
+        balance = sum((d == "A") - (d == "B") for d in decided)
+        return "A" if balance > 0 else "B" if balance < 0 else "tie"
+
+    @property
+    def consistent(self) -> bool | None:
+        """Whether both orders decide for the same response; None where one has no decision or was not asked."""
+        if len(self.orders) < 2 or any(d is None for d in self.decisions):
+            return None
+        return self.decisions[0] == self.decisions[1] and self.decisions[0] != "tie"
+
+    @property
+    def faults(self) -> Counter[str]:
+        return Counter(a.fault for o in self.orders for a in o.answers if a.fault is not None)
+
+
+class PairwiseJudge:
+    """Compares pairs with a writer. `counts`: answers read and faults, since it began."""
+
+    def __init__(self, writer: Writer, spec: RewardModelSpec, *, seed: int = 0) -> None:
+        if spec.judging is None or spec.judging.format != PAIRWISE.name:
+            raise BadInputError(f"{writer.info.name} does not compare pairs: it is no pairwise generative model")
+        self.spec, self.writer, self.seed = spec, writer, seed
+        self.judging: Judging = spec.judging
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(cls, name: str, *, judging: Judging | None = None, seed: int = 0, **options: Any) -> PairwiseJudge:
+        """A local model; options and errors as of `LocalWriter.load`."""
+        from assay_serving.generative.local import LocalWriter
+
+        writer, spec = LocalWriter.load(name, judging=judging, **options)
+        return cls(writer, spec, seed=seed)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.writer.info
+
+    def compare(
+        self, pairs: Sequence[PairQuestion], *, swapped_too: bool = True, on_progress: Advance = silent
+    ) -> list[PairOutcome | ScoreFailure]:
+        """One outcome per pair, in order. `swapped_too`: ask both orders (twice the calls), else the given one.
+
+        A pair whose question fails in any order (too long, memory, network) is a ScoreFailure; answers without a
+        verdict are not: they are in the outcome. `on_progress` counts questions, `len(orders)` a pair.
+        """
+        orders = ORDERS if swapped_too else ORDERS[:1]
+        asked = [self._ask(pair, order) for pair in pairs for order in orders]
+        found = self.writer.answer(
+            [prompt for prompt, _ in asked], PAIRWISE, self.judging, seed=self.seed, on_progress=on_progress
+        )
+        results: list[PairOutcome | ScoreFailure] = []
+        for start in range(0, len(found), len(orders)):
+            parts = found[start : start + len(orders)]
+            truncated = any(cut for _, cut in asked[start : start + len(orders)])
+            failed = next((part for part in parts if isinstance(part, ScoreFailure)), None)
+            if failed is not None:
+                results.append(failed)
+                continue
+            answers = [part for part in parts if not isinstance(part, ScoreFailure)]
+            self._count(answers)
+            results.append(pair_outcome(answers, orders, truncated=truncated))
+        return results
+
+    def _ask(self, pair: PairQuestion, order: Sequence[int]) -> tuple[Prompt, bool]:
+        sides = (pair.first, pair.second)
+        shown = tuple(sides[side] for side in order)
+        return fit_question(self.writer, PAIRWISE, self.judging, pair.prompt, shown, pair.principle)
+
+    def _count(self, answers: Sequence[Sequence[Answer]]) -> None:
+        with self._lock:
+            for answer in (a for part in answers for a in part):
+                self.counts["answers"] += 1
+                if answer.fault is not None:
+                    self.counts[answer.fault] += 1
+
+
+def pair_outcome(
+    answers: Sequence[Sequence[Answer]], orders: Sequence[Sequence[int]] = ORDERS, *, truncated: bool = False
+) -> PairOutcome:
+    """What the answers of each order come to."""
+    outcomes = tuple(_outcome(part, (order[0], order[1])) for part, order in zip(answers, orders, strict=True))
+    samples = [p for outcome in outcomes for p in _probabilities(outcome.answers, outcome.order)]
+    known = [outcome.probability for outcome in outcomes if outcome.probability is not None]
+    if len(known) == 2:
+        # In terms of the first shown: P(A) when A was shown first, 1 - P(A) when B was.
+        combined: float | None = both_orders(known[0], 1.0 - known[1])
+    else:
+        combined = known[0] if known else None
+    return PairOutcome(outcomes, combined, statistics.stdev(samples) if len(samples) > 1 else None, truncated)
+
+
+def unswap(label: str | None, order: Sequence[int]) -> Decision:
+    """The pair's own label of what a judge said of the order it saw."""
+    if label is None:
+        return None
+    return "A" if order["AB".index(label)] == 0 else "B"
+
+
+def _outcome(answers: Sequence[Answer], order: tuple[int, int]) -> OrderOutcome:
+    votes = [unswap(answer.label, order) for answer in answers]
+    read = [vote for vote in votes if vote is not None]
+    probabilities = _probabilities(answers, order)
+    decision: Decision = None
+    agreement = None
+    if read:
+        vote = majority(read)
+        decision, agreement = vote.label or "tie", vote.agreement
+    probability = statistics.fmean(probabilities) if probabilities else None
+    return OrderOutcome(order, tuple(answers), decision, probability, agreement)
+
+
+def _probabilities(answers: Sequence[Answer], order: Sequence[int]) -> list[float]:
+    """P(A) by each readable sample, in the pair's own labels."""
+    found = []
+    for answer in answers:
+        if (odds := answer.log_odds("A", "B")) is not None:
+            shown_first = 1.0 / (1.0 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1.0 + math.exp(odds))
+            found.append(unpermute((shown_first, 1.0 - shown_first), order)[0])
+    return found
