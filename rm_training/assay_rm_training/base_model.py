@@ -11,14 +11,14 @@ the chosen and the rejected sides' features. The alternative `normal` draws it w
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
 from assay.models.loading import load_scalar_model, load_tokenizer, resolve_model
 from assay.models.pooling import HEAD
 from assay.models.quiet import quiet_transformers
-from assay_rm_training.config import BTConfig, LoraConfig
+from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_serving.transformers_engine import is_soft_capped
 
 if TYPE_CHECKING:
@@ -28,18 +28,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class Trainee:
-    """`model` is the stock classifier whose forward pass is trained (with LoRA its layers hold the adapters)."""
+    """`model` is the stock model whose forward pass is trained (with LoRA its layers hold the adapters).
+
+    `new_head`: the modules named `heads` start anew and are trained with `head_lr`.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     new_head: bool
     adapter: Any = None  #: the peft model around `model`, None without LoRA
+    heads: tuple[str, ...] = (HEAD,)
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def merge(self) -> PreTrainedModel:
-        """The stock classifier with the adapters folded into its weights; changes the model in place."""
+        """The stock model with the adapters folded into its weights; changes the model in place."""
         if self.adapter is not None:
             self.model = self.adapter.merge_and_unload()
             self.adapter = None
@@ -61,7 +65,7 @@ def has_reward_head(base: str) -> bool:
     return any("SequenceClassification" in kind for kind in (config.architectures or []))
 
 
-def load_trainee(config: BTConfig, device: torch.device) -> Trainee:
+def load_trainee(config: TrainingConfig, device: torch.device) -> Trainee:
     """Float32 weights on `device`, in train mode, with `requires_grad` set as the configuration says."""
     import torch
 
@@ -74,15 +78,19 @@ def load_trainee(config: BTConfig, device: torch.device) -> Trainee:
         model.set_attn_implementation("eager")  # fused kernels leave the cap out
     if new_head:
         _start_head(getattr(model, HEAD), config)
-    trainee = Trainee(model, tokenizer, new_head)
+    return prepare(Trainee(model, tokenizer, new_head), config)
+
+
+def prepare(trainee: Trainee, config: TrainingConfig, *, language_model: bool = False) -> Trainee:
+    """Adapters, frozen layers and train mode, as the configuration says. Heads are always trained in full."""
     if config.lora is not None:
-        trainee = _with_adapters(trainee, config.lora, config.seed)
+        trainee = _with_adapters(trainee, config.lora, config.seed, language_model=language_model)
     _freeze(trainee.model, config.freeze_layers)
     trainee.model.train()
     return trainee
 
 
-def _start_head(head: torch.nn.Linear, config: BTConfig) -> None:
+def _start_head(head: torch.nn.Linear, config: TrainingConfig) -> None:
     import torch
 
     with torch.no_grad():
@@ -108,7 +116,7 @@ def _freeze(model: Any, layers: int) -> None:
         part.requires_grad_(False)
 
 
-def _with_adapters(trainee: Trainee, lora: LoraConfig, seed: int) -> Trainee:
+def _with_adapters(trainee: Trainee, lora: LoraConfig, seed: int, *, language_model: bool) -> Trainee:
     import torch
     from peft import LoraConfig as PeftLoraConfig
     from peft import TaskType, get_peft_model
@@ -119,12 +127,13 @@ def _with_adapters(trainee: Trainee, lora: LoraConfig, seed: int) -> Trainee:
         adapter: Any = get_peft_model(
             trainee.model,
             PeftLoraConfig(
-                task_type=TaskType.SEQ_CLS,  # a wrong task type is a silent defect: never the user's to set
+                # A wrong task type is a silent defect: never the user's to set.
+                task_type=TaskType.CAUSAL_LM if language_model else TaskType.SEQ_CLS,
                 r=lora.rank,
                 lora_alpha=lora.alpha,
                 lora_dropout=lora.dropout,
                 target_modules="all-linear",
-                modules_to_save=[HEAD],
+                modules_to_save=None if language_model else list(trainee.heads),
             ),
         )
-    return Trainee(adapter.get_base_model(), trainee.tokenizer, trainee.new_head, adapter)
+    return replace(trainee, model=adapter.get_base_model(), adapter=adapter)

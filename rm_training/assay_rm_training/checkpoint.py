@@ -19,7 +19,8 @@ from assay.models.renderer import Renderer
 from assay.models.spec import RewardModelSpec, weights_digest
 from assay.score import Score, ScoreResult
 from assay_rm_training.base_model import Trainee
-from assay_serving.scorer import ScoreItem
+from assay_rm_training.methods import Engine
+from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.transformers_engine import TransformersScorer
 
 #: Largest allowed |difference| of two rewards: this + this * |reward|. Float32 sums in another order differ by about
@@ -56,16 +57,21 @@ def compare(before: Sequence[ScoreResult], after: Sequence[ScoreResult]) -> Pari
 
 
 def merged_scorer(
-    trainee: Trainee, spec: RewardModelSpec, renderer: Renderer, sample: Sequence[ScoreItem]
-) -> TransformersScorer:
+    trainee: Trainee,
+    spec: RewardModelSpec,
+    renderer: Renderer,
+    sample: Sequence[ScoreItem],
+    *,
+    engine: Engine = TransformersScorer,
+) -> Scorer:
     """The serving engine around the trained model, its adapters folded in and checked to have changed nothing.
 
     Raises BackendError where merging changes scores.
     """
     if trainee.adapter is None:
-        return TransformersScorer(trainee.model, renderer, spec, name="trained")
-    before = TransformersScorer(trainee.model, renderer, spec, name="adapters").score(sample)
-    scorer = TransformersScorer(trainee.merge(), renderer, spec, name="trained")
+        return engine(trainee.model, renderer, spec, name="trained")
+    before = engine(trainee.model, renderer, spec, name="adapters").score(sample)
+    scorer = engine(trainee.merge(), renderer, spec, name="trained")
     parity = compare(before, scorer.score(sample))
     if not parity.passed:
         raise BackendError(f"merging the adapters changed the scores ({parity.detail}); nothing was saved")
@@ -81,6 +87,7 @@ def save_checkpoint(
     sample: Sequence[ScoreItem],
     card: str,
     save_dtype: str = "float32",
+    engine: Engine = TransformersScorer,
 ) -> tuple[RewardModelSpec, Parity]:
     """Write the model (merged before), tokenizer, card and spec to `folder`, which must not exist; returns what was
     written.
@@ -95,7 +102,7 @@ def save_checkpoint(
     model = trainee.model
     if save_dtype == "bfloat16":
         model.bfloat16().float()  # type: ignore[no-untyped-call]  # compare what is loaded again: rounded too
-    before = TransformersScorer(model, renderer, spec, name="trained").score(sample)
+    before = engine(model, renderer, spec, name="trained").score(sample)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         with quiet_transformers():
@@ -107,7 +114,7 @@ def save_checkpoint(
         spec = replace(spec, version=weights_digest(scratch), parity="unchecked")
         spec.write(scratch)
         try:
-            reloaded = TransformersScorer.load(str(scratch), device=str(model.device), dtype="float32")
+            reloaded = engine.load(str(scratch), device=str(model.device), dtype="float32")
             parity = compare(before, reloaded.score(sample))
         except (BackendError, BadInputError) as error:
             parity = Parity(False, 0.0, 0, f"does not load again: {error}")

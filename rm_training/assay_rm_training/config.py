@@ -1,16 +1,15 @@
-"""The description of one Bradley-Terry training, from which the command line, the run record and the model card derive.
+"""How a training runs, whatever is trained: the command line, the run record and the model card derive from it.
 
-Leaves out: the workspace's side (run, artifact), which is `training_run.py`.
+Leaves out: what is trained (`methods.py`), the workspace's side (`training_run.py`).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from assay.errors import BadInputError
-from assay_rm_training.losses import Objective
 
 Schedule = Literal["constant", "linear", "cosine"]
 HeadInit = Literal["zero", "normal"]
@@ -33,17 +32,17 @@ class LoraConfig:
 
 
 @dataclass(frozen=True)
-class BTConfig:
-    """All that decides a training run's weights, beside the data.
+class TrainingConfig:
+    """All that decides a training run's weights, beside the method and the data.
 
     `lr`: None takes DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR. `head_lr`: of a new head, which starts at zero and has
-    far to go; a head that was there is trained with `lr`. `batch_size`: pairs an optimiser step.
-    `micro_batch_tokens`: padded tokens of one forward pass, both sides of its pairs included; changes time and memory,
+    far to go; a head that was there is trained with `lr`. `batch_size`: items (pairs, lists, rows) an optimiser step.
+    `micro_batch_tokens`: positions of one forward pass, all sides of its items included; changes time and memory,
     not the gradient (0: 1024 on a CPU, where little padding counts most, else 16384). `max_length`: tokens of one
     conversation. `dtype`: of the autocast matrix products (auto: bfloat16 where it is fast); weights and optimiser
     are always float32.
     `freeze_layers`: the embeddings and that many blocks from below stay as they are, which saves their backward
-    pass. `share_prefix`: compute what both sides begin with once, where the model allows (`pair_forward.py`).
+    pass. `share_prefix`: compute what an item's sequences begin with once, where the model allows.
     `head_init`: see `base_model.py`. `eval_every`, `save_every`: optimiser steps; 0 = at the end only.
     """
 
@@ -62,7 +61,6 @@ class BTConfig:
     dtype: str = "auto"
     device: str = "auto"
     lora: LoraConfig | None = None
-    loss: Objective = field(default_factory=Objective)
     head_init: HeadInit = "zero"
     freeze_layers: int = 0
     seed: int = 0
@@ -105,12 +103,12 @@ class BTConfig:
         return {**asdict(self), "lr": self.learning_rate}
 
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> BTConfig:
+    def from_dict(cls, payload: dict[str, Any]) -> TrainingConfig:
         """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
         values = dict(payload)
-        lora, loss = values.pop("lora", None), values.pop("loss", {})
+        lora = values.pop("lora", None)
         try:
-            return cls(**values, lora=LoraConfig(**lora) if lora else None, loss=Objective(**loss))
+            return cls(**values, lora=LoraConfig(**lora) if lora else None)
         except TypeError as error:
             raise BadInputError(f"not a training configuration of this version: {error}") from error
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,28 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Everything but the items."""
         return {name: value for name, value in asdict(self).items() if name != "items"}
+
+    def write(self, folder: Path) -> None:
+        """`evaluation.json` and `items.jsonl` in `folder`."""
+        with replacing(folder / "evaluation.json") as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        write_items(folder / "items.jsonl", self.items)
+
+    def of(self, model: ModelInfo) -> Evaluation:
+        """The same figures under another name and version of the model."""
+        return replace(self, model=model)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        """Rows of a model card's table."""
+        accuracy = self.accuracy
+        return [
+            ("accuracy", f"{accuracy.value:.4f} (95 %: {accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f})"),
+            ("pairs", f"{self.scored} scored of {self.pairs}, {accuracy.ties} ties"),
+            ("choosing the longer response", f"{self.length_baseline:.4f}"),
+            ("mean margin", f"{self.margin_mean:.4f}"),
+            ("expected calibration error", f"{self.calibration.ece:.4f} (uncalibrated)"),
+            ("truncated", f"{self.truncated_share:.4f} of pairs"),
+        ]
 
     def rewards(self) -> tuple[list[float], list[float]]:
         """Rewards of the chosen and of the rejected sides of the scored pairs."""

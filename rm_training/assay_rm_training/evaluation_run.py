@@ -20,7 +20,7 @@ from assay.runs import locate_model, start_run
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibration_report, fit_calibration
 from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.training_run import snapshot_id, write_evaluation
+from assay_rm_training.training_run import snapshot_id
 from assay_serving.transformers_engine import TransformersScorer
 
 
@@ -92,7 +92,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
         folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-            write_evaluation(folder, evaluation)
+            evaluation.write(folder)
         contamination: list[tuple[BenchmarkState, int]] = []
         if workspace is not None:
             spec = scorer.spec

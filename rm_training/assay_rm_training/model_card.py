@@ -3,59 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from assay.models.spec import RewardModelSpec
-from assay_rm_training.config import BTConfig
-from assay_rm_training.evaluate import Evaluation
-from assay_rm_training.pairs_dataset import PairSet
+from assay.models.spec import Kind, RewardModelSpec
+from assay_rm_training.config import TrainingConfig
+from assay_rm_training.item_set import ItemSet
+from assay_rm_training.methods import Findings, Method
 from assay_rm_training.trainer import TrainingSummary
+
+#: kind -> pipeline of model hubs, and how the reward is read.
+_READING: dict[Kind, tuple[str, str]] = {
+    "scalar": (
+        "text-classification",
+        "A stock sequence classifier with one label: the reward is the raw logit (no sigmoid) at the last token of the "
+        "rendered conversation.",
+    ),
+    "principle": (
+        "text-generation",
+        "A stock language model: the reward of a response under a principle is logit(Yes) - logit(No) after the "
+        "question.",
+    ),
+    "generative": (
+        "text-generation",
+        "A stock language model that reasons and then judges: the reward is read at the verdict, after the reasoning.",
+    ),
+}
 
 
 def model_card(
     name: str,
     spec: RewardModelSpec,
-    config: BTConfig,
-    data: PairSet,
+    method: Method,
+    config: TrainingConfig,
+    data: ItemSet[Any],
     summary: TrainingSummary,
     *,
     data_name: str,
-    evaluation: Evaluation | None,
+    evaluation: Findings | None,
     eval_name: str | None,
     contamination: Sequence[str] = (),
 ) -> str:
     """Markdown with the metadata header that model hubs read. `contamination`: a line a registered benchmark."""
     left_out = ", ".join(f"{n} ({reason})" for reason, n in sorted(data.left_out.items())) or "none"
-    loss = config.loss
     tuning = f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha}, merged" if config.lora else "all weights"
     if config.freeze_layers:
         tuning += f", the lowest {config.freeze_layers} layers frozen"
+    pipeline, reading = _READING[spec.kind]
+    rows = [
+        ("data", f"{data_name} ({spec.snapshot or 'a file'})"),
+        (method.unit, f"{len(data)} used, left out: {left_out}; {data.truncated} truncated"),
+        ("run", spec.run_id or "outside a workspace"),
+        ("trained", tuning),
+        *method.card_rows(),
+        (
+            "optimiser",
+            f"AdamW, lr {config.learning_rate:g} ({config.schedule}, warm-up {config.warmup_ratio:g}), "
+            f"{config.batch_size} {method.unit} a step, {config.epochs} epochs, weight decay {config.weight_decay:g}, "
+            f"clipping {config.max_grad_norm:g}, seed {config.seed}",
+        ),
+        ("steps", f"{summary.steps}, {summary.tokens} tokens, {summary.seconds:.0f} s"),
+        ("trained length", f"{spec.trained_length} tokens; longer conversations lose their oldest turns"),
+        ("template hash", f"`{spec.template_hash}`"),
+        ("calibration", "none at training; `assay eval --calibrate` writes one to `assay.json`"),
+        ("contamination", "; ".join(contamination) or "not checked: no benchmark was registered"),
+    ]
     lines = [
         "---",
         "library_name: transformers",
-        "pipeline_tag: text-classification",
-        "tags: [reward-model, bradley-terry, assay]",
+        f"pipeline_tag: {pipeline}",
+        f"tags: [{', '.join((*method.tags, 'assay'))}]",
         "---",
         f"# {name}",
         "",
-        f"A scalar reward model on `{spec.base}`, trained by Assay on preference pairs. A stock sequence classifier",
-        "with one label: the reward is the raw logit (no sigmoid) at the last token of the rendered conversation.",
+        f"A {spec.kind} reward model on `{spec.base}`, trained by Assay. {reading}",
         "",
-        "| | |",
-        "|---|---|",
-        f"| data | {data_name} ({spec.snapshot or 'a file'}) |",
-        f"| pairs | {len(data)} used, left out: {left_out}; {data.truncated} truncated |",
-        f"| run | {spec.run_id or 'outside a workspace'} |",
-        f"| trained | {tuning} |",
-        f"| loss | {loss.name}, centring {loss.centring:g}, label smoothing {loss.label_smoothing:g}, "
-        f"temperature {loss.temperature:g}, margins {'used' if loss.use_margin else 'not used'} |",
-        f"| optimiser | AdamW, lr {config.learning_rate:g} ({config.schedule}, warm-up {config.warmup_ratio:g}), "
-        f"{config.batch_size} pairs a step, {config.epochs} epochs, weight decay {config.weight_decay:g}, "
-        f"clipping {config.max_grad_norm:g}, seed {config.seed} |",
-        f"| steps | {summary.steps}, {summary.tokens} tokens, {summary.seconds:.0f} s |",
-        f"| trained length | {spec.trained_length} tokens; longer conversations lose their oldest turns |",
-        f"| template hash | `{spec.template_hash}` |",
-        "| calibration | none at training; `assay eval --calibrate` writes one to `assay.json` |",
-        f"| contamination | {'; '.join(contamination) or 'not checked: no benchmark was registered'} |",
+        *_table(rows),
         "",
         "## Evaluation",
         "",
@@ -63,17 +85,13 @@ def model_card(
     if evaluation is None:
         lines.append("None was made with the training.")
     else:
-        accuracy = evaluation.accuracy
         lines += [
             f"On {eval_name}, float32, through the serving engine; a tie is wrong.",
             "",
-            "| | |",
-            "|---|---|",
-            f"| accuracy | {accuracy.value:.4f} (95 %: {accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f}) |",
-            f"| pairs | {evaluation.scored} scored of {evaluation.pairs}, {accuracy.ties} ties |",
-            f"| choosing the longer response | {evaluation.length_baseline:.4f} |",
-            f"| mean margin | {evaluation.margin_mean:.4f} |",
-            f"| expected calibration error | {evaluation.calibration.ece:.4f} (uncalibrated) |",
-            f"| truncated | {evaluation.truncated_share:.4f} of pairs |",
+            *_table(evaluation.card_rows()),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
+    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]

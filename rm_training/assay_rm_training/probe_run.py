@@ -20,7 +20,7 @@ from assay_rm_training.checkpoint import save_checkpoint
 from assay_rm_training.evaluate import Evaluation, evaluate
 from assay_rm_training.features import FeatureCache, FrozenBackbone
 from assay_rm_training.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
-from assay_rm_training.training_run import model_folder, snapshot_id, write_evaluation
+from assay_rm_training.training_run import model_folder, snapshot_id
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import TransformersScorer
 
@@ -84,7 +84,7 @@ def train_probe_model(
                 evaluation = evaluate(
                     TransformersScorer.load(str(path), device=plan.device), eval_pairs, advance=advance
                 )
-            write_evaluation(run.folder, evaluation)
+            evaluation.write(run.folder)
             run.metrics["evaluation"] = evaluation.to_dict()
         run.metrics.update(
             {

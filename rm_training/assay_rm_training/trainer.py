@@ -1,10 +1,10 @@
-"""The Bradley-Terry loop: pairs in, a scalar reward model out, resumable bit for bit on a CPU.
+"""The training loop: items in, a trained model out, resumable bit for bit on a CPU.
 
 Covers: batches, micro-batches, loss, accumulation, clipping, schedule, measuring, saving, resuming; it reads from top
-to bottom. Leaves out, on purpose: several devices (one process trains here), loading (`base_model.py`), saving the
-finished model (`checkpoint.py`), lineage (`training_run.py`).
+to bottom and knows nothing of what is trained, which is a `Task`. Leaves out, on purpose: loading (`base_model.py`),
+saving the finished model (`checkpoint.py`), lineage (`training_run.py`).
 
-The gradient of a step is that of sum_i w_i loss_i / sum_i w_i over all its pairs: the denominator is fixed before the
+The gradient of a step is that of sum_i w_i loss_i / sum_i w_i over all its items: the denominator is fixed before the
 first backward pass, so it does not depend on how the batch is cut into forward passes.
 """
 
@@ -12,38 +12,40 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from assay.errors import BackendError
-from assay.models.devices import pick_dtype
-from assay.models.pooling import HEAD
 from assay.progress import Advance, silent
 from assay_rm_training.base_model import Trainee
-from assay_rm_training.config import BTConfig
+from assay_rm_training.config import TrainingConfig
+from assay_rm_training.item_set import ItemSet, epoch_batches, micro_batches, steps_per_epoch
 from assay_rm_training.metrics_file import MetricsFile
-from assay_rm_training.pair_forward import PairBatch, can_share, collate, pair_length, pair_rewards
-from assay_rm_training.pairs_dataset import PairSet, epoch_batches, micro_batches, steps_per_epoch
 from assay_rm_training.schedules import lr_factor
+from assay_rm_training.task import Measured, Task
 from assay_rm_training.training_state import Position, load_state, save_state
+
+Item = TypeVar("Item")
 
 CPU_TOKENS, DEVICE_TOKENS = 1024, 16384  #: of one forward pass, where the configuration leaves it open
 
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """What the loop did. `tokens` counts both sides of every pair in full; `computed_tokens`, what went through the
-    model: padding added, common beginnings once. Rates, `computed_tokens`, `padded_share`: of this process's steps."""
+    """What the loop did. `items`: seen, over all epochs. `tokens` counts every sequence in full; `computed_tokens`,
+    what went through the model: padding added, common beginnings once. Rates, `computed_tokens`, `padded_share`: of
+    this process's steps."""
 
     steps: int
-    pairs: int
+    items: int
     tokens: int
     seconds: float
-    pairs_per_s: float
+    items_per_s: float
     tokens_per_s: float
     computed_tokens: int
     padded_share: float
@@ -56,11 +58,12 @@ class TrainingSummary:
 
 def train(
     trainee: Trainee,
-    data: PairSet,
-    config: BTConfig,
+    task: Task[Item],
+    data: ItemSet[Item],
+    config: TrainingConfig,
     folder: Path,
     *,
-    eval_data: PairSet | None = None,
+    eval_data: ItemSet[Item] | None = None,
     resume: bool = False,
     advance: Advance = silent,
 ) -> TrainingSummary:
@@ -93,7 +96,7 @@ def train(
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["factor"]
                 began = time.monotonic()
-                measured = train_step(trainee, data, batch, config, optimizer)
+                measured = train_step(trainee, task, [data.items[i] for i in batch], config, optimizer)
                 if not (math.isfinite(measured.loss) and math.isfinite(measured.grad_norm)):
                     raise BackendError(
                         f"step {step}: loss {measured.loss}, gradient norm {measured.grad_norm}: not finite; "
@@ -111,11 +114,10 @@ def train(
                         "step": step,
                         "epoch": step / per_epoch,
                         "loss": measured.loss,
-                        "accuracy": measured.accuracy,
-                        "margin": measured.margin,
+                        **measured.figures,
                         "lr": rate,
                         "grad_norm": measured.grad_norm,
-                        "pairs": len(batch),
+                        "items": len(batch),
                         "tokens": measured.tokens,
                         "computed_tokens": measured.computed,
                         "padded_share": measured.padding / measured.computed,
@@ -124,17 +126,17 @@ def train(
                     }
                 )
                 if eval_data is not None and due(step, config.eval_every, total):
-                    metrics.add({"kind": "eval", "step": step, **measure(trainee, eval_data, config)})
+                    metrics.add({"kind": "eval", "step": step, **measure(trainee, task, eval_data.items, config)})
                 if due(step, config.save_every, total):
                     save_state(folder, position, weights, optimizer, belongs_to=belongs_to)
                 advance(1)
     seconds, tokens = position.seconds - begun_at.seconds, position.tokens - begun_at.tokens
     return TrainingSummary(
         steps=position.step,
-        pairs=len(data) * config.epochs,
+        items=len(data) * config.epochs,
         tokens=position.tokens,
         seconds=position.seconds,
-        pairs_per_s=seen / max(seconds, 1e-9),
+        items_per_s=seen / max(seconds, 1e-9),
         tokens_per_s=tokens / max(seconds, 1e-9),
         computed_tokens=computed,
         padded_share=padding / max(computed, 1),
@@ -145,12 +147,11 @@ def train(
 
 @dataclass(frozen=True)
 class StepMeasurement:
-    """One step: weighted mean loss, share ranked right, mean margin, gradient norm before clipping, tokens as in
-    `PairBatch`."""
+    """One step: weighted mean loss, the task's figures as means, gradient norm before clipping, tokens as in
+    `Measured`."""
 
     loss: float
-    accuracy: float
-    margin: float
+    figures: dict[str, float]
     grad_norm: float
     tokens: int
     computed: int
@@ -158,51 +159,52 @@ class StepMeasurement:
 
 
 def train_step(
-    trainee: Trainee, data: PairSet, batch: Sequence[int], config: BTConfig, optimizer: torch.optim.Optimizer
+    trainee: Trainee,
+    task: Task[Item],
+    items: Sequence[Item],
+    config: TrainingConfig,
+    optimizer: torch.optim.Optimizer,
 ) -> StepMeasurement:
-    """Accumulate and clip the gradient of one batch of pair indices; the caller steps the optimiser."""
+    """Accumulate and clip the gradient of one batch of items; the caller steps the optimiser."""
     optimizer.zero_grad(set_to_none=True)
-    denominator = sum(data.pairs[i].weight for i in batch)
-    totals = torch.zeros(3, dtype=torch.float64)  # loss, right, margin
+    denominator = sum(task.weight(item) for item in items)
+    loss_sum, figures = 0.0, Counter[str]()
     tokens = computed = padding = 0
-    for pairs in _forward_batches(trainee, data, batch, config):
-        chosen, rejected = _rewards(trainee, pairs, config)
-        losses = config.loss(chosen, rejected, pairs.margin).per_pair
-        loss = (losses * pairs.weight).sum() / denominator
+    for weights, part in _forward_passes(trainee, task, items, config):
+        loss = (part.losses * weights).sum() / denominator
         loss.backward()  # type: ignore[no-untyped-call]
-        d = (chosen - rejected).detach()
-        totals += torch.stack([loss.detach(), (d > 0).sum() / len(batch), d.sum() / len(batch)]).double().cpu()
-        tokens, computed, padding = tokens + pairs.tokens, computed + pairs.computed, padding + pairs.padding
+        loss_sum += float(loss.detach())
+        figures.update({name: float(value) for name, value in part.figures.items()})
+        tokens, computed, padding = tokens + part.tokens, computed + part.computed, padding + part.padding
     norm = torch.nn.utils.clip_grad_norm_(trainee.trainable().values(), config.max_grad_norm)
-    loss_sum, right, margin = totals.tolist()
-    return StepMeasurement(loss_sum, right, margin, float(norm), tokens, computed, padding)
+    means = {name: value / len(items) for name, value in figures.items()}
+    return StepMeasurement(loss_sum, means, float(norm), tokens, computed, padding)
 
 
 @torch.no_grad()
-def measure(trainee: Trainee, data: PairSet, config: BTConfig) -> dict[str, float]:
-    """Loss, accuracy and margin on held-out pairs in the training's number format, for the curve.
+def measure(trainee: Trainee, task: Task[Item], items: Sequence[Item], config: TrainingConfig) -> dict[str, float]:
+    """Mean loss and figures of held-out items in the training's number format, for the curve.
 
-    The figures a model is judged by come from `evaluate.py`, in float32 through the serving engine.
+    The figures a model is judged by come from the method's evaluation, in float32 through the serving engine.
     """
     trainee.model.train(False)
-    losses, right, margin = 0.0, 0.0, 0.0
-    for pairs in _forward_batches(trainee, data, range(len(data)), config):
-        chosen, rejected = _rewards(trainee, pairs, config)
-        losses += float(config.loss(chosen, rejected, pairs.margin).per_pair.sum())
-        right += float((chosen > rejected).sum())
-        margin += float((chosen - rejected).sum())
+    losses, figures = 0.0, Counter[str]()
+    for _, part in _forward_passes(trainee, task, items, config):
+        losses += float(part.losses.sum())
+        figures.update({name: float(value) for name, value in part.figures.items()})
     trainee.model.train()
-    return {"loss": losses / len(data), "accuracy": right / len(data), "margin": margin / len(data)}
+    return {"loss": losses / len(items), **{name: value / len(items) for name, value in figures.items()}}
 
 
-def make_optimizer(trainee: Trainee, config: BTConfig) -> torch.optim.AdamW:
+def make_optimizer(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
     """AdamW; weight decay on matrices only, as is usual.
 
     eps is far below the usual 1e-8: under a head that starts at zero the backbone's first gradients are tiny.
     """
+    heads = tuple(f"{head}." for head in trainee.heads)
     groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
     for name, parameter in trainee.trainable().items():
-        groups.setdefault((name.startswith(f"{HEAD}."), parameter.ndim >= 2), []).append(parameter)
+        groups.setdefault((name.startswith(heads), parameter.ndim >= 2), []).append(parameter)
     return torch.optim.AdamW(
         [
             {
@@ -223,18 +225,14 @@ def due(step: int, every: int, total: int) -> bool:
     return step == total or (every > 0 and step % every == 0)
 
 
-def _forward_batches(trainee: Trainee, data: PairSet, batch: Sequence[int], config: BTConfig) -> Iterator[PairBatch]:
-    share = config.share_prefix and can_share(trainee.model)
-    costs = {i: pair_length(data.pairs[i], share=share) for i in batch}
-    pad = int(trainee.tokenizer.pad_token_id or 0)
-    budget = config.micro_batch_tokens or (CPU_TOKENS if trainee.model.device.type == "cpu" else DEVICE_TOKENS)
-    for part in micro_batches(batch, costs, budget):
-        yield collate([data.pairs[i] for i in part], pad=pad, share=share, device=trainee.model.device)
-
-
-def _rewards(trainee: Trainee, pairs: PairBatch, config: BTConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rewards of the chosen and the rejected sides, [n] each, float32, from one forward pass."""
+def _forward_passes(
+    trainee: Trainee, task: Task[Item], items: Sequence[Item], config: TrainingConfig
+) -> Iterator[tuple[torch.Tensor, Measured]]:
+    """The items' weights [n] and one forward pass over them, a micro-batch at a time."""
     device = trainee.model.device
-    dtype = pick_dtype(device, config.dtype)
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-        return pair_rewards(trainee.model, pairs)
+    costs = {number: task.cost(item) for number, item in enumerate(items)}
+    budget = config.micro_batch_tokens or (CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS)
+    for part in micro_batches(range(len(items)), costs, budget):
+        chosen = [items[number] for number in part]
+        weights = torch.tensor([task.weight(item) for item in chosen], dtype=torch.float32, device=device)
+        yield weights, task.measure(trainee, chosen)

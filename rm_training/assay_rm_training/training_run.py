@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from assay.contamination import BenchmarkState, contamination_of, record_waivers, require_clean
-from assay.domain import PreferencePair
 from assay.durable import replacing
 from assay.errors import BadInputError, NotFoundError
 from assay.models.devices import pick_device, pick_dtype
@@ -29,12 +28,12 @@ from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_r
 from assay.snapshots import get_snapshot
 from assay.workspace import Workspace
 from assay_rm_training import metrics_file, training_state
-from assay_rm_training.base_model import load_trainee
 from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
-from assay_rm_training.config import BTConfig
-from assay_rm_training.evaluate import Evaluation, evaluate, write_items
+from assay_rm_training.config import TrainingConfig
+from assay_rm_training.item_set import ItemSet, steps_per_epoch
+from assay_rm_training.methods import Findings, Method, method_of, method_payload
 from assay_rm_training.model_card import model_card
-from assay_rm_training.pairs_dataset import PairSet, encode_pairs, steps_per_epoch
+from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.trainer import TrainingSummary, train
 from assay_serving.scorer import ScoreItem
 
@@ -54,8 +53,9 @@ class TrainedModel:
     spec: RewardModelSpec
     metrics: dict[str, Any]
     summary: TrainingSummary
-    evaluation: Evaluation | None
+    evaluation: Findings | None
     contamination: Sequence[BenchmarkState] = ()
+    unit: str = "pairs"
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,16 @@ class Plan:
     `waivers`: registered benchmark -> why training goes on though `data` is not checked against it, or overlaps.
     """
 
-    config: BTConfig
+    config: TrainingConfig
     data: str
     eval_data: str | None
     name: str
     force: bool = False
     waivers: dict[str, str] = field(default_factory=dict)
+    method: Method = field(default_factory=Pairwise)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "config": self.config.to_dict()}
+        return {**self.__dict__, "config": self.config.to_dict(), "method": method_payload(self.method)}
 
     def write(self, folder: Path) -> None:
         with replacing(folder / PLAN) as temporary:
@@ -86,60 +87,70 @@ class Plan:
         if not path.is_file():
             raise NotFoundError(f"{run_id} is not a training run of {workspace.root}")
         payload = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**payload, "config": BTConfig.from_dict(payload["config"])})
+        config, method = TrainingConfig.from_dict(payload["config"]), method_of(payload["method"])
+        return cls(**{**payload, "config": config, "method": method})
 
 
-def train_bt(
+def train_model(
     workspace: Workspace,
     plan: Plan,
-    pairs: Sequence[PreferencePair],
-    eval_pairs: Sequence[PreferencePair] | None = None,
+    rows: Sequence[Any],
+    eval_rows: Sequence[Any] | None = None,
     *,
     resume: str | None = None,
 ) -> TrainedModel:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
-    `resume`: an interrupted run's id, whose plan and data these are. Raises BadInputError for a name that is
-    taken (unless `plan.force`, which writes `NAME-v2`, `-v3`, ...), for data that is neither checked against a
-    registered benchmark nor waived, and all that the parts raise.
+    `rows`, `eval_rows`: what the method's `read` gives of the plan's data. `resume`: an interrupted run's id, whose
+    plan and data these are. Raises BadInputError for a name that is taken (unless `plan.force`, which writes
+    `NAME-v2`, `-v3`, ...), for data that is neither checked against a registered benchmark nor waived, and all that
+    the parts raise.
     """
     folder = model_folder(workspace, plan.name, force=plan.force)
     contamination = _contamination(workspace, plan)
     mark_dead_runs(workspace)
     inputs = _inputs(workspace, plan, resume)
-    with start_run(workspace, "train", {"method": "bt", **plan.to_dict()}, inputs=inputs) as run:
+    settings = plan.to_dict() | {"method": plan.method.name, "objective": plan.method.to_dict()}
+    with start_run(workspace, "train", settings, inputs=inputs) as run:
         plan.write(run.folder)
         record_waivers(workspace, run.id, snapshot_id(workspace, plan.data) or plan.data, contamination)
         if resume is not None:
             _take_over(workspace.runs / resume, run.folder)
-        return _train(run, plan, pairs, eval_pairs, folder, contamination, resume=resume)
+        return _train(run, plan, rows, eval_rows, folder, contamination, resume=resume)
 
 
 def _train(
     run: Run,
     plan: Plan,
-    pairs: Sequence[PreferencePair],
-    eval_pairs: Sequence[PreferencePair] | None,
+    rows: Sequence[Any],
+    eval_rows: Sequence[Any] | None,
     folder: Path,
     contamination: Sequence[BenchmarkState],
     *,
     resume: str | None,
 ) -> TrainedModel:
-    config = plan.config
+    config, method = plan.config, plan.method
     device = pick_device(config.device)
-    trainee = load_trainee(config, device)
+    trainee = method.load(config, device)
     length = min(config.max_length, int(getattr(trainee.model.config, "max_position_embeddings", config.max_length)))
     renderer = Renderer(trainee.tokenizer, max_length=length)
-    data, eval_data = _encode(pairs, renderer, "encoding pairs"), None
-    if eval_pairs is not None and config.eval_every:
-        eval_data = _encode(eval_pairs, renderer, "encoding evaluation pairs")
+    data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
+    if eval_rows is not None and config.eval_every:
+        eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
     total = steps_per_epoch(len(data), config.batch_size) * config.epochs
     with progress_bar("training", total, unit="steps") as advance:
         summary = train(
-            trainee, data, config, run.folder, eval_data=eval_data, resume=resume is not None, advance=advance
+            trainee,
+            method.task(trainee, config),
+            data,
+            config,
+            run.folder,
+            eval_data=eval_data,
+            resume=resume is not None,
+            advance=advance,
         )
     spec = RewardModelSpec(
-        kind="scalar",
+        kind=method.kind,
         base=config.base,
         template_hash=renderer.template_hash,
         trained_length=length,
@@ -147,15 +158,17 @@ def _train(
         snapshot=snapshot_id(run.workspace, plan.data),
         run_id=run.id,
     )
-    sample = _sample(eval_pairs or pairs)
-    scorer = merged_scorer(trainee, spec, renderer, sample)
+    spec = replace(spec, **method.spec_fields(trainee))
+    sample = _sample(method, eval_rows or rows)
+    scorer = merged_scorer(trainee, spec, renderer, sample, engine=method.engine)
     evaluation = None
-    if eval_pairs is not None:
-        with progress_bar("evaluating", 2 * len(eval_pairs), unit="responses") as advance:
-            evaluation = evaluate(scorer, eval_pairs, seed=config.seed, advance=advance)
+    if eval_rows is not None:
+        with progress_bar("evaluating", len(method.responses(eval_rows)), unit="responses") as advance:
+            evaluation = method.evaluate(scorer, eval_rows, seed=config.seed, advance=advance)
     card = model_card(
         folder.name,
         spec,
+        method,
         config,
         data,
         summary,
@@ -165,11 +178,12 @@ def _train(
         contamination=[str(state) for state in contamination],
     )
     spec, parity = save_checkpoint(
-        trainee, spec, renderer, folder, sample=sample, card=card, save_dtype=config.save_dtype
+        trainee, spec, renderer, folder, sample=sample, card=card, save_dtype=config.save_dtype, engine=method.engine
     )
     metrics = {
         "training": summary.to_dict(),
-        "pairs": len(data),
+        "method": method.name,
+        method.unit: len(data),
         "left_out": data.left_out,
         "truncated": data.truncated,
         "new_head": trainee.new_head,
@@ -181,8 +195,8 @@ def _train(
     }
     if evaluation is not None:
         info = replace(evaluation.model, name=folder.name, version=spec.version, parity=spec.parity)
-        evaluation = replace(evaluation, model=info)
-        write_evaluation(run.folder, evaluation)
+        evaluation = evaluation.of(info)
+        evaluation.write(run.folder)
         metrics["evaluation"] = evaluation.to_dict()
     run.metrics.update(metrics)
     artifact = run.add_artifact(
@@ -191,15 +205,18 @@ def _train(
     for state in {run.folder, run.workspace.runs / (resume or run.id)}:
         (state / training_state.FILE).unlink(missing_ok=True)  # the checkpoint takes its place
     return TrainedModel(
-        artifact, folder.name, folder, run.id, run.folder, spec, metrics, summary, evaluation, contamination
+        artifact,
+        folder.name,
+        folder,
+        run.id,
+        run.folder,
+        spec,
+        metrics,
+        summary,
+        evaluation,
+        contamination,
+        method.unit,
     )
-
-
-def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
-    """`evaluation.json` and `items.jsonl` in `folder`."""
-    with replacing(folder / "evaluation.json") as temporary:
-        temporary.write_text(json.dumps(evaluation.to_dict(), indent=2) + "\n", encoding="utf-8")
-    write_items(folder / "items.jsonl", evaluation.items)
 
 
 def default_name(base: str, data: str) -> str:
@@ -259,12 +276,12 @@ def _take_over(old: Path, new: Path) -> None:
         shutil.copyfile(old / metrics_file.FILE, new / metrics_file.FILE)
 
 
-def _encode(pairs: Sequence[PreferencePair], renderer: Renderer, description: str) -> PairSet:
-    with progress_bar(description, len(pairs), unit="pairs") as advance:
-        return encode_pairs(pairs, renderer, advance=advance)
+def _encode(method: Method, rows: Sequence[Any], renderer: Renderer, description: str) -> ItemSet[Any]:
+    with progress_bar(description, len(rows), unit=method.unit) as advance:
+        return method.encode(rows, renderer, advance=advance)
 
 
-def _sample(pairs: Sequence[PreferencePair]) -> list[ScoreItem]:
+def _sample(method: Method, rows: Sequence[Any]) -> list[ScoreItem]:
     """Responses for the parity check, spread over the data."""
-    some = pairs[:: max(1, 2 * len(pairs) // SAMPLE)][: SAMPLE // 2]
-    return [ScoreItem(pair.prompt, text) for pair in some for text in (pair.chosen, pair.rejected)]
+    some = rows[:: max(1, 2 * len(rows) // SAMPLE)][: SAMPLE // 2]
+    return method.responses(some)[:SAMPLE]

@@ -16,8 +16,10 @@ from assay.models.spec import RewardModelSpec
 from assay.score import Score
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.checkpoint import TOLERANCE, compare, merged_scorer, save_checkpoint
-from assay_rm_training.config import BTConfig, LoraConfig
+from assay_rm_training.config import LoraConfig, TrainingConfig
+from assay_rm_training.losses import Objective
 from assay_rm_training.pairs_dataset import encode_pairs
+from assay_rm_training.pairwise import PairTask
 from assay_rm_training.trainer import train
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import TransformersScorer
@@ -31,10 +33,11 @@ SAMPLE = [ScoreItem(pair.prompt, text) for pair in PAIRS[:6] for text in (pair.c
 
 
 def trained(folder: Path, lora: LoraConfig | None) -> tuple[Trainee, Renderer, RewardModelSpec]:
-    config = BTConfig("tiny", lr=5e-3, head_lr=5e-3, batch_size=8, lora=lora, device="cpu")
+    config = TrainingConfig("tiny", lr=5e-3, head_lr=5e-3, batch_size=8, lora=lora, device="cpu")
     trainee = load_trainee(config, CPU)
     renderer = Renderer(trainee.tokenizer, max_length=200)
-    train(trainee, encode_pairs(PAIRS, renderer), config, folder)
+    task = PairTask(trainee, config, Objective())
+    train(trainee, task, encode_pairs(PAIRS, renderer), config, folder)
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, renderer.max_length, version="unsaved")
     return trainee, renderer, spec
 

@@ -19,31 +19,38 @@ from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError, NotFoundError
 from assay.models.loading import load_tokenizer
 from assay.models.renderer import Renderer
-from assay_rm_training.base_model import load_trainee
-from assay_rm_training.config import BTConfig, LoraConfig
+from assay_rm_training.base_model import Trainee, load_trainee
+from assay_rm_training.config import LoraConfig, TrainingConfig
+from assay_rm_training.item_set import ItemSet
+from assay_rm_training.losses import Objective
 from assay_rm_training.metrics_file import read_metrics
-from assay_rm_training.pairs_dataset import PairSet, encode_pairs
+from assay_rm_training.pairs_dataset import EncodedPair, encode_pairs
+from assay_rm_training.pairwise import PairTask
 from assay_rm_training.trainer import train
 from assay_rm_training.training_state import FILE
 
 CPU = torch.device("cpu")
 CLOCKS = ("seconds", "tokens_per_s")
 KINDS = {
-    "full": BTConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=1, eval_every=2, device="cpu"),
-    "lora": BTConfig("tiny", lr=1e-2, batch_size=8, epochs=2, save_every=1, lora=LoraConfig(4, 8, dropout=0.3)),
+    "full": TrainingConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=1, eval_every=2, device="cpu"),
+    "lora": TrainingConfig("tiny", lr=1e-2, batch_size=8, epochs=2, save_every=1, lora=LoraConfig(4, 8, dropout=0.3)),
 }
 #: A process that trains slowly enough to be killed in the middle.
 VICTIM = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from test_bt_resume import KINDS, CPU, some_pairs, load_trainee, train
-train(load_trainee(KINDS["full"], CPU), some_pairs(), KINDS["full"], Path(sys.argv[1]), eval_data=some_pairs(),
+from test_bt_resume import KINDS, CPU, some_pairs, load_trainee, fit
+fit(load_trainee(KINDS["full"], CPU), some_pairs(), KINDS["full"], Path(sys.argv[1]), eval_data=some_pairs(),
       advance=lambda _: time.sleep(0.2))
 """
 
 
-def some_pairs() -> PairSet:
+def fit(trainee: Trainee, data: ItemSet[EncodedPair], chosen: TrainingConfig, folder: Path, **options: Any) -> Any:
+    return train(trainee, PairTask(trainee, chosen, Objective()), data, chosen, folder, **options)
+
+
+def some_pairs() -> ItemSet[EncodedPair]:
     pairs = [
         PreferencePair((Message("user", f"number {i}"),), f"{'so ' * (i % 5)}{i} it is", f"{i * 7} {'no ' * (i % 3)}")
         for i in range(24)
@@ -67,9 +74,11 @@ def interrupt_after(steps: int) -> Any:
     return advance
 
 
-def outcome(config: BTConfig, folder: Path, *, resume: bool) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+def outcome(
+    config: TrainingConfig, folder: Path, *, resume: bool
+) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     trainee = load_trainee(config, CPU)
-    train(trainee, some_pairs(), config, folder, eval_data=some_pairs(), resume=resume)
+    fit(trainee, some_pairs(), config, folder, eval_data=some_pairs(), resume=resume)
     rows = [{k: v for k, v in row.items() if k not in CLOCKS} for row in read_metrics(folder)]
     return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}, rows
 
@@ -91,18 +100,18 @@ def test_resumed_equals_uninterrupted(kind: str, stop: int, tmp_path: Path) -> N
     assert [row["step"] for row in expected[1] if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
     trainee = load_trainee(config, CPU)
     with pytest.raises(StoppedError):
-        train(trainee, some_pairs(), config, broken, eval_data=some_pairs(), advance=interrupt_after(stop))
+        fit(trainee, some_pairs(), config, broken, eval_data=some_pairs(), advance=interrupt_after(stop))
     torch.manual_seed(99)  # the process that goes on has another random state
     assert_same(outcome(config, broken, resume=True), expected)
 
 
 def test_resumed_after_steps_that_were_never_saved(tmp_path: Path) -> None:
     """Killed between two saves: the lines past the saved state are measured again, not doubled."""
-    config = BTConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=2, device="cpu")
+    config = TrainingConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=2, device="cpu")
     (tmp_path / "whole").mkdir()
     expected = outcome(config, tmp_path / "whole", resume=False)
     with pytest.raises(StoppedError):
-        train(load_trainee(config, CPU), some_pairs(), config, tmp_path, advance=interrupt_after(3))
+        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, advance=interrupt_after(3))
     assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2, 3]
     found = outcome(config, tmp_path, resume=True)
     assert_same((found[0], found[1]), expected)
@@ -132,19 +141,19 @@ def test_a_state_of_other_data_or_another_configuration_is_refused(tmp_path: Pat
     config = KINDS["full"]
     outcome(config, tmp_path, resume=False)
     other = some_pairs()
-    other = PairSet(other.pairs[:-1], other.left_out, other.truncated, "another digest")
+    other = ItemSet(other.items[:-1], other.left_out, other.truncated, "another digest")
     with pytest.raises(BadInputError, match="another data"):
-        train(load_trainee(config, CPU), other, config, tmp_path, resume=True)
-    changed = BTConfig.from_dict({**config.to_dict(), "lr": 5e-4})
+        fit(load_trainee(config, CPU), other, config, tmp_path, resume=True)
+    changed = TrainingConfig.from_dict({**config.to_dict(), "lr": 5e-4})
     with pytest.raises(BadInputError, match="another configuration"):
-        train(load_trainee(changed, CPU), some_pairs(), changed, tmp_path, resume=True)
+        fit(load_trainee(changed, CPU), some_pairs(), changed, tmp_path, resume=True)
     (tmp_path / FILE).write_bytes(b"broken")
     with pytest.raises(BadInputError, match="not a training state"):
-        train(load_trainee(config, CPU), some_pairs(), config, tmp_path, resume=True)
+        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, resume=True)
     shutil.rmtree(tmp_path)
     tmp_path.mkdir()
     with pytest.raises(NotFoundError, match="before its first save"):
-        train(load_trainee(config, CPU), some_pairs(), config, tmp_path, resume=True)
+        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, resume=True)
 
 
 def test_a_finished_state_gives_the_finished_model(tmp_path: Path) -> None:

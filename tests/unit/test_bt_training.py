@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,12 +19,15 @@ from assay.models.loading import load_tokenizer
 from assay.models.pooling import last_positions, pooled_rewards
 from assay.models.renderer import Renderer
 from assay_rm_training.base_model import Trainee, load_trainee
-from assay_rm_training.config import BTConfig, LoraConfig
+from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_rm_training.curves import sparkline
+from assay_rm_training.item_set import ItemSet, epoch_batches, micro_batches
 from assay_rm_training.losses import Objective
+from assay_rm_training.methods import method_of, method_payload
 from assay_rm_training.metrics_file import MetricsFile, read_metrics
 from assay_rm_training.pair_forward import can_share, collate, pair_rewards
-from assay_rm_training.pairs_dataset import PairSet, encode_pairs, epoch_batches, micro_batches
+from assay_rm_training.pairs_dataset import EncodedPair, encode_pairs
+from assay_rm_training.pairwise import PairTask, Pairwise
 from assay_rm_training.schedules import lr_factor
 from assay_rm_training.trainer import make_optimizer, train, train_step
 
@@ -48,11 +52,11 @@ def renderer() -> Renderer:
 
 
 @pytest.fixture(scope="module")
-def data(renderer: Renderer) -> PairSet:
+def data(renderer: Renderer) -> ItemSet[EncodedPair]:
     return encode_pairs(learnable(48), renderer)
 
 
-def config(**changes: object) -> BTConfig:
+def config(**changes: object) -> TrainingConfig:
     settings = {
         "base": "tiny",
         "lr": 3e-3,
@@ -62,13 +66,17 @@ def config(**changes: object) -> BTConfig:
         "device": "cpu",
         **changes,
     }
-    return BTConfig(**settings)  # type: ignore[arg-type]
+    return TrainingConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_it_learns_what_can_be_learnt(data: PairSet, renderer: Renderer, tmp_path: Path) -> None:
+def fit(trainee: Trainee, data: ItemSet[EncodedPair], chosen: TrainingConfig, folder: Path, **options: Any) -> Any:
+    return train(trainee, PairTask(trainee, chosen, Objective()), data, chosen, folder, **options)
+
+
+def test_it_learns_what_can_be_learnt(data: ItemSet[EncodedPair], renderer: Renderer, tmp_path: Path) -> None:
     held = encode_pairs(learnable(40, seed=9), renderer)
     chosen = config(epochs=4, eval_every=6)
-    summary = train(load_trainee(chosen, CPU), data, chosen, tmp_path, eval_data=held)
+    summary = fit(load_trainee(chosen, CPU), data, chosen, tmp_path, eval_data=held)
     rows = read_metrics(tmp_path)
     curve = [row for row in rows if row["kind"] == "train"]
     held_out = [row for row in rows if row["kind"] == "eval"]
@@ -82,12 +90,14 @@ def test_it_learns_what_can_be_learnt(data: PairSet, renderer: Renderer, tmp_pat
 
 
 @pytest.mark.parametrize("lora", [None, LoraConfig(4, 8)])
-def test_the_gradient_does_not_depend_on_the_micro_batches(data: PairSet, lora: LoraConfig | None) -> None:
+def test_the_gradient_does_not_depend_on_the_micro_batches(data: ItemSet[EncodedPair], lora: LoraConfig | None) -> None:
     gradients = []
     for budget in (1, 400, 100_000):  # one pair a pass, a few, all at once
         chosen = config(micro_batch_tokens=budget, lora=lora, head_init="normal")
         trainee = load_trainee(chosen, CPU)
-        measured = train_step(trainee, data, list(range(8)), chosen, make_optimizer(trainee, chosen))
+        measured = train_step(
+            trainee, PairTask(trainee, chosen, Objective()), data.items[:8], chosen, make_optimizer(trainee, chosen)
+        )
         gradients.append((measured, {name: p.grad for name, p in trainee.trainable().items()}))
     (first, reference), *others = gradients
     assert first.grad_norm > 0
@@ -106,17 +116,18 @@ def test_weights_count_as_repeated_pairs(renderer: Renderer) -> None:
         chosen = config(head_init="normal")
         trainee = load_trainee(chosen, CPU)
         encoded = encode_pairs(pairs, renderer)
-        train_step(trainee, encoded, range(len(pairs)), chosen, make_optimizer(trainee, chosen))
+        task = PairTask(trainee, chosen, Objective())
+        train_step(trainee, task, encoded.items, chosen, make_optimizer(trainee, chosen))
         norms.append(trainee.trainable()["score.weight"].grad)
     assert norms[0] is not None
     assert norms[1] is not None
     assert torch.allclose(norms[0], norms[1], atol=1e-7)
 
 
-def test_pooling_ignores_padding_on_either_side(data: PairSet) -> None:
+def test_pooling_ignores_padding_on_either_side(data: ItemSet[EncodedPair]) -> None:
     trainee = load_trainee(config(head_init="normal"), CPU)
     trainee.model.train(False)
-    batch = collate(data.pairs[:4], pad=0, share=False, device=CPU).inputs
+    batch = collate(data.items[:4], pad=0, share=False, device=CPU).inputs
     ids, mask = batch["input_ids"], batch["attention_mask"]
     left_ids, left_mask = torch.zeros_like(ids), torch.zeros_like(mask)
     for row, length in enumerate(mask.sum(1).tolist()):
@@ -138,15 +149,15 @@ def test_a_shared_prefix_changes_neither_rewards_nor_gradients(attention: str, r
     prompt = (Message("user", "a question"),)
     odd = [PreferencePair(prompt, "yes", "yes, and more"), PreferencePair(prompt, "", "no"), *learnable(5)]
     encoded = encode_pairs(odd, renderer)
-    assert all(0 < pair.common < min(len(pair.chosen), len(pair.rejected)) for pair in encoded.pairs)
-    encoded.pairs.append(encoded.pairs[0]._replace(rejected=encoded.pairs[0].chosen[::-1].copy(), common=0))
+    assert all(0 < pair.common < min(len(pair.chosen), len(pair.rejected)) for pair in encoded.items)
+    encoded.items.append(encoded.items[0]._replace(rejected=encoded.items[0].chosen[::-1].copy(), common=0))
     trainee = load_trainee(config(head_init="normal"), CPU)
     trainee.model.set_attn_implementation(attention)
     assert can_share(trainee.model)
     outcomes = []
     for share in (False, True):
         trainee.model.zero_grad()
-        batch = collate(encoded.pairs, pad=0, share=share, device=CPU)
+        batch = collate(encoded.items, pad=0, share=share, device=CPU)
         chosen, rejected = pair_rewards(trainee.model, batch)
         Objective()(1000 * chosen, 1000 * rejected).loss.backward()  # type: ignore[no-untyped-call]
         gradients = {name: p.grad.clone() for name, p in trainee.trainable().items() if p.grad is not None}
@@ -224,12 +235,12 @@ def test_micro_batches_keep_to_their_budget(lengths: list[int], budget: int) -> 
         assert len(part) == 1 or len(part) * max(lengths[i] for i in part) <= budget
 
 
-def test_frozen_layers_stay_as_they_are(data: PairSet, tmp_path: Path) -> None:
+def test_frozen_layers_stay_as_they_are(data: ItemSet[EncodedPair], tmp_path: Path) -> None:
     for lora in (None, LoraConfig(2, 4)):
         chosen = config(freeze_layers=1, lora=lora)
         trainee = load_trainee(chosen, CPU)
         before = {name: p.detach().clone() for name, p in trainee.model.named_parameters()}
-        train(trainee, data, chosen, tmp_path)
+        fit(trainee, data, chosen, tmp_path)
         moved = {name for name, p in trainee.model.named_parameters() if not torch.equal(p, before[name])}
         assert any("layers.1." in name for name in moved)
         assert not any("layers.0." in name or "embed" in name for name in moved)
@@ -257,13 +268,16 @@ def test_schedules() -> None:
 
 
 def test_a_configuration_survives_its_json_form() -> None:
-    chosen = config(lora=LoraConfig(4, 8, 0.1), loss=Objective(label_smoothing=0.1), lr=None)
-    again = BTConfig.from_dict(chosen.to_dict())
+    chosen = config(lora=LoraConfig(4, 8, 0.1), lr=None)
+    again = TrainingConfig.from_dict(chosen.to_dict())
     assert again.to_dict() == chosen.to_dict()
     assert again.lora == chosen.lora
-    assert again.loss == chosen.loss
+    method = Pairwise(Objective(label_smoothing=0.1))
+    assert method_of(method_payload(method)) == method
+    with pytest.raises(BadInputError, match="unknown way to train 'magic'"):
+        method_of({"name": "magic"})
     with pytest.raises(BadInputError, match="not a training configuration"):
-        BTConfig.from_dict({"base": "tiny", "novelty": 1})
+        TrainingConfig.from_dict({"base": "tiny", "novelty": 1})
 
 
 @pytest.mark.parametrize(
@@ -303,10 +317,10 @@ def test_sparklines() -> None:
     assert len(sparkline([1.0] * 100)) == 40
 
 
-def test_a_head_is_kept_when_training_goes_on(data: PairSet, tmp_path: Path) -> None:
+def test_a_head_is_kept_when_training_goes_on(data: ItemSet[EncodedPair], tmp_path: Path) -> None:
     chosen = config()
     trainee: Trainee = load_trainee(chosen, CPU)
-    train(trainee, data, chosen, tmp_path)
+    fit(trainee, data, chosen, tmp_path)
     trainee.model.save_pretrained(tmp_path / "model")
     trainee.tokenizer.save_pretrained(tmp_path / "model")
     again = load_trainee(config(base=str(tmp_path / "model")), CPU)

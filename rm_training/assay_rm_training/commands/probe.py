@@ -40,7 +40,7 @@ def probe(
     from assay.runs import locate_model
     from assay.workspace import Workspace
     from assay_rm_training.commands.evaluation import print_evaluation
-    from assay_rm_training.commands.training import waivers_of
+    from assay_rm_training.commands.training_options import waivers_of
     from assay_rm_training.probe import ProbeConfig
     from assay_rm_training.probe_run import ProbePlan, train_probe_model
     from assay_rm_training.training_run import default_name

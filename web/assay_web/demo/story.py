@@ -29,9 +29,9 @@ from assay_policy_training.policy import Policy
 from assay_policy_training.prompts.constrained import ConstrainedPrompt, generate_prompts
 from assay_policy_training.sampler import Sampling, TransformersSampler
 from assay_rm_training.calibration import fit_calibration
-from assay_rm_training.config import BTConfig
+from assay_rm_training.config import TrainingConfig
 from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.training_run import Plan, TrainedModel, train_bt
+from assay_rm_training.training_run import Plan, TrainedModel, train_model
 from assay_serving.transformers_engine import TransformersScorer
 from assay_web.demo.config import DemoConfig
 from assay_web.demo.curating import (
@@ -220,7 +220,7 @@ def _train(
 ) -> RewardModel:
     """Train on snapshot `label`, calibrate on the dev pairs, evaluate on the test pairs."""
     plan = Plan(
-        BTConfig(
+        TrainingConfig(
             base=config.base,
             lr=config.lr,
             epochs=config.epochs,
@@ -233,7 +233,7 @@ def _train(
         eval_data=None,
         name=f"rm-{label}",
     )
-    trained = train_bt(workspace, plan, load_pairs(workspace, label))
+    trained = train_model(workspace, plan, load_pairs(workspace, label))
     scorer = TransformersScorer.load(str(trained.path), served_as=plan.name)
     calibration = None
     try:
@@ -254,7 +254,7 @@ def _train(
 
 def _write_calibration(folder: Path, calibration: Calibration) -> None:
     spec = RewardModelSpec.read(Path(resolve_model(str(folder))))
-    assert spec is not None  # train_bt wrote it
+    assert spec is not None  # train_model wrote it
     spec.calibrated(calibration).write(folder)
 
 

@@ -164,14 +164,16 @@ class BTModels:
     def train(
         self, run: Run, name: str, snapshot: str, pairs: Sequence[PreferencePair], gold: Sequence[PreferencePair]
     ) -> dict[str, Any]:
-        from assay_rm_training.config import BTConfig
-        from assay_rm_training.training_run import Plan, train_bt
+        from assay_rm_training.config import TrainingConfig
+        from assay_rm_training.methods import method_of
+        from assay_rm_training.training_run import Plan, train_model
 
         plain = {"base": self.config.base, "max_length": self.config.max_length, "device": self.config.device}
-        config = BTConfig.from_dict({**plain, **self.config.options})
-        made = train_bt(
-            self.workspace, Plan(config, snapshot, None, name, force=True, waivers=dict(self.waivers)), pairs
-        )
+        options = dict(self.config.options)
+        method = method_of({"name": "bt", "loss": options.pop("loss", {})})
+        config = TrainingConfig.from_dict({**plain, **options})
+        plan = Plan(config, snapshot, None, name, force=True, waivers=dict(self.waivers), method=method)
+        made = train_model(self.workspace, plan, pairs)
         run.link("output", "run", made.run_id)
         return {
             "backend": "bt",

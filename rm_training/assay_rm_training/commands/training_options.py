@@ -1,0 +1,265 @@
+"""What every `assay train ...` command shares: its options, the plan they make, the run, what is shown at the end.
+
+Covers: `training_command`, which joins a command's own options with the shared ones. A command is a function from its
+own options to a `Method`. Leaves out: the methods and their own options.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
+if TYPE_CHECKING:
+    from assay.workspace import Workspace
+    from assay_rm_training.config import TrainingConfig
+    from assay_rm_training.methods import Findings, Method
+    from assay_rm_training.training_run import Plan, TrainedModel
+
+
+def shared_options(
+    data: Annotated[str | None, typer.Option(help="Snapshot of the workspace, or a file.")] = None,
+    base: Annotated[
+        str, typer.Option(help="smollm2, tiny, a folder, a hub id, or a reward model of the workspace to go on from.")
+    ] = "smollm2",
+    eval_data: Annotated[str | None, typer.Option(help="Held-out data: snapshot or file.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-DATA.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate. Default: 3e-5; with --lora 3e-4.")] = None,
+    head_lr: Annotated[float, typer.Option(help="Peak rate of a new head; one that was there takes --lr.")] = 1e-3,
+    batch_size: Annotated[int, typer.Option(help="Pairs (lists, rows) of one optimiser step.")] = 16,
+    micro_batch_tokens: Annotated[
+        int, typer.Option(help="Positions of one forward pass: time and memory only; 0 = by device.")
+    ] = 0,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 1,
+    schedule: Annotated[str, typer.Option(help="constant, linear or cosine.")] = "cosine",
+    warmup_ratio: Annotated[float, typer.Option(help="Share of the steps with a rising rate.")] = 0.1,
+    weight_decay: Annotated[float, typer.Option(help="AdamW's, on matrices.")] = 0.0,
+    max_length: Annotated[int, typer.Option(help="Tokens of a conversation; older turns are dropped.")] = 1024,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16, of the matrix products.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    lora: Annotated[int, typer.Option(help="Rank of low-rank adapters; 0 = train all weights.")] = 0,
+    lora_alpha: Annotated[int | None, typer.Option(help="Default: twice the rank.")] = None,
+    lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = 0.0,
+    freeze_layers: Annotated[int, typer.Option(help="Keep the embeddings and this many lowest layers.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of data order, head, adapters and dropout.")] = 0,
+    eval_every: Annotated[int, typer.Option(help="Steps between points of the held-out curve; 0 = none.")] = 0,
+    save_every: Annotated[int, typer.Option(help="Steps between saved states, for --resume; 0 = at the end.")] = 50,
+    save_dtype: Annotated[str, typer.Option(help="float32 or bfloat16, of the saved weights.")] = "float32",
+) -> tuple[Asked, TrainingConfig | None]:
+    """What was asked for; no configuration where there is no data (then a run is resumed, or it is an error)."""
+    from assay_rm_training.config import LoraConfig, TrainingConfig
+
+    asked = Asked(data, base, eval_data, name, force)
+    if data is None:
+        return asked, None
+    config = TrainingConfig(
+        base=base,
+        lr=lr,
+        head_lr=head_lr,
+        batch_size=batch_size,
+        micro_batch_tokens=micro_batch_tokens,
+        epochs=epochs,
+        schedule=schedule,  # type: ignore[arg-type]  # checked by the configuration
+        warmup_ratio=warmup_ratio,
+        weight_decay=weight_decay,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        lora=LoraConfig(lora, lora_alpha or 2 * lora, lora_dropout) if lora else None,
+        freeze_layers=freeze_layers,
+        seed=seed,
+        eval_every=eval_every,
+        save_every=save_every,
+        save_dtype=save_dtype,  # type: ignore[arg-type]  # checked by the configuration
+    )
+    return asked, config
+
+
+class Asked:
+    """Names given on the command line; `base` as a person writes it."""
+
+    def __init__(self, data: str | None, base: str, eval_data: str | None, name: str | None, force: bool) -> None:
+        self.data, self.base, self.eval_data, self.name, self.force = data, base, eval_data, name, force
+
+
+def last_options(
+    waive_contamination: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BENCHMARK=REASON",
+            help="Train though the data is not checked against this registered benchmark, or overlaps; repeatable.",
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN_ID", help="Go on with an interrupted run; all but --name, --force and waivers is its own."
+        ),
+    ] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Options that end every command's list; only their signature is used."""
+
+
+def training_command(command: Callable[..., Method]) -> Callable[..., None]:
+    """A typer command with the shared options, then `command`'s own, which make the method."""
+    parameters = {f: _parameters(f) for f in (shared_options, command, last_options)}
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        own = {p.name: given[p.name] for p in parameters[command]}
+        asked, config = shared_options(**{p.name: given[p.name] for p in parameters[shared_options]})
+        last = {p.name: given[p.name] for p in parameters[last_options]}
+        _run(asked, config, command, own, **last)
+
+    every = [p for group in parameters.values() for p in group]
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in every}
+    return run
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Its parameters with their annotations evaluated, as typer needs them; what it returns is left alone."""
+    annotations = {name: value for name, value in function.__annotations__.items() if name != "return"}
+    hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
+    return [p.replace(annotation=hints[p.name]) for p in inspect.signature(function).parameters.values()]
+
+
+def _run(
+    asked: Asked,
+    config: TrainingConfig | None,
+    command: Callable[..., Method],
+    own: dict[str, Any],
+    *,
+    waive_contamination: list[str] | None,
+    resume: str | None,
+    workspace: Path | None,
+    as_json: bool,
+) -> None:
+    from assay.errors import BadInputError
+    from assay.runs import locate_model
+    from assay.workspace import Workspace
+    from assay_rm_training.training_run import Plan, default_name, train_model
+
+    here = Workspace.find(workspace)
+    waivers = waivers_of(waive_contamination or [])
+    if resume is not None:
+        plan = Plan.read(here, resume)
+        name, force = asked.name or plan.name, asked.force or plan.force
+        plan = replace(plan, name=name, force=force, waivers={**plan.waivers, **waivers})
+    else:
+        if asked.data is None or config is None:
+            raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
+        plan = Plan(
+            replace(config, base=locate_model(here, asked.base)[0]),
+            _absolute(asked.data),
+            _absolute(asked.eval_data) if asked.eval_data else None,
+            asked.name or default_name(asked.base, asked.data),
+            asked.force,
+            waivers,
+            command(**own),
+        )
+    rows = plan.method.read(here, plan.data)
+    eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
+    try:
+        trained = train_model(here, plan, rows, eval_rows, resume=resume)
+    except KeyboardInterrupt:
+        typer.echo(_how_to_go_on(here, plan), err=True)
+        raise
+    if as_json:
+        emit(_payload(trained), "", as_json=True)
+    else:
+        _show(trained)
+
+
+def waivers_of(given: list[str]) -> dict[str, str]:
+    from assay.errors import BadInputError
+
+    waivers = {}
+    for entry in given:
+        benchmark, equals, reason = entry.partition("=")
+        if not (benchmark.strip() and equals and reason.strip()):
+            raise BadInputError(f"--waive-contamination takes BENCHMARK=REASON, not {entry!r}")
+        waivers[benchmark.strip()] = reason.strip()
+    return waivers
+
+
+def _absolute(data: str) -> str:
+    """A file by its absolute path, so that --resume finds it from any folder; a snapshot as it is."""
+    path = Path(data).expanduser()
+    return str(path.resolve()) if path.is_file() else data
+
+
+def _how_to_go_on(workspace: Workspace, plan: Plan) -> str:
+    from assay_rm_training.training_state import FILE
+
+    states = sorted(workspace.runs.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
+    if not states:
+        return f"stopped before the first saved state (--save-every {plan.config.save_every})"
+    return f"go on with: assay train {plan.method.name} --resume {states[-1].parent.name}"
+
+
+def _payload(trained: TrainedModel) -> dict[str, Any]:
+    return {
+        "model": trained.name,
+        "path": str(trained.path),
+        "artifact_id": trained.artifact_id,
+        "run_id": trained.run_id,
+        "metrics_file": str(trained.folder / "metrics.jsonl"),
+        "parity": trained.spec.parity,
+        **trained.metrics,
+    }
+
+
+def _show(trained: TrainedModel) -> None:
+    from assay_rm_training.curves import sparkline
+    from assay_rm_training.metrics_file import read_metrics
+
+    summary = trained.summary
+    losses = [row["loss"] for row in read_metrics(trained.folder) if row["kind"] == "train"]
+    unit = trained.unit
+    speed = f"{summary.items_per_s:.2f} {unit}/s, {summary.tokens_per_s:.0f} tokens/s"
+    typer.echo(
+        f"{trained.name}: {trained.metrics[unit]} {unit}, {summary.steps} steps in {summary.seconds:.0f} s ({speed}, "
+        f"{100 * summary.padded_share:.0f} % padding, {trained.metrics['autocast']} on {trained.metrics['device']})"
+    )
+    for reason, count in trained.metrics["left_out"].items():
+        typer.echo(f"  left out {count}: {reason}")
+    if losses:
+        typer.echo(f"loss {sparkline(losses)} {losses[0]:.3f} to {losses[-1]:.3f}")
+    parity = trained.metrics["parity_check"]
+    typer.echo(
+        f"saved and reloaded: scores equal within {parity['largest_difference']:.1e} ({parity['responses']} responses)"
+    )
+    if trained.evaluation is not None:
+        show_findings(trained.evaluation)
+    for state in trained.contamination:
+        typer.echo(f"contamination: {state}")
+    typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")
+
+
+def show_findings(findings: Findings) -> None:
+    """As tables on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from assay_rm_training.commands.evaluation import print_evaluation
+    from assay_rm_training.evaluate import Evaluation
+
+    if isinstance(findings, Evaluation):
+        print_evaluation(findings)
+        return
+    table = Table(title=findings.model.name, title_justify="left", show_header=False)
+    for name, value in findings.card_rows():
+        table.add_row(name, value)
+    Console().print(table)

@@ -1,0 +1,130 @@
+"""The ways to train a reward model, by the name that run records and commands use.
+
+Covers: the protocol that `training_run.py` runs, and the registry from which an interrupted run finds its method
+again. A method is a frozen dataclass of JSON-ready fields: what it is trained by and nothing of how the run goes
+(`config.py`). Leaves out: the loop (`trainer.py`), which sees only the method's task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from assay.errors import BadInputError
+from assay.progress import Advance, silent
+
+if TYPE_CHECKING:
+    import torch
+
+    from assay.models.renderer import Renderer
+    from assay.models.spec import Kind, RewardModelSpec
+    from assay.workspace import Workspace
+    from assay_rm_training.base_model import Trainee
+    from assay_rm_training.config import TrainingConfig
+    from assay_rm_training.item_set import ItemSet
+    from assay_rm_training.task import Task
+    from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+
+#: name -> where its class is; imported only when it is used.
+METHODS = {
+    "bt": "assay_rm_training.pairwise:Pairwise",
+}
+
+
+class Engine(Protocol):
+    """The serving engine's class for what a method trains: around a model in memory, or loaded from its folder."""
+
+    def __call__(self, model: Any, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> Scorer: ...
+
+    def load(self, name: str, *, device: str = "auto", dtype: str = "float32") -> Scorer: ...
+
+
+class Findings(Protocol):
+    """What an evaluation found."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready figures, without the items."""
+        ...
+
+    def write(self, folder: Path) -> None:
+        """`evaluation.json` and one record an item in `folder`."""
+        ...
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        """Rows of the model card's table."""
+        ...
+
+    def of(self, model: ModelInfo) -> Findings:
+        """The same figures under the saved model's name and version."""
+        ...
+
+    @property
+    def model(self) -> ModelInfo: ...
+
+
+class Method(Protocol):
+    """One way to train. Rows are what `read` gives, items what `encode` makes of them; both are the method's own."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def engine(self) -> Any:
+        """An `Engine`."""
+        ...
+
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def unit(self) -> str:
+        """What a row is called: pairs, lists, rows."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        """The model to train: float32 weights on `device`, in train mode, `requires_grad` set."""
+        ...
+
+    def read(self, workspace: Workspace | None, data: str) -> Sequence[Any]:
+        """Rows of a snapshot or a file. Raises BadInputError naming file, row and field."""
+        ...
+
+    def encode(self, rows: Sequence[Any], renderer: Renderer, *, advance: Advance = silent) -> ItemSet[Any]: ...
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> Task[Any]: ...
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        """Fields of the spec beyond those every reward model has."""
+        ...
+
+    def responses(self, rows: Sequence[Any]) -> list[ScoreItem]:
+        """What the saved model scores for these rows: the parity check's sample."""
+        ...
+
+    def evaluate(self, scorer: Scorer, rows: Sequence[Any], *, seed: int, advance: Advance = silent) -> Findings | None:
+        """Figures on held-out rows; `advance` counts `responses(rows)`."""
+        ...
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        """Rows of the model card's table that say what was trained by."""
+        ...
+
+
+def method_of(payload: dict[str, Any]) -> Method:
+    """From {"name": ..., fields of the method}. Raises BadInputError for an unknown name or field."""
+    values = dict(payload)
+    name = values.pop("name", "bt")
+    if name not in METHODS:
+        raise BadInputError(f"unknown way to train {name!r}; one of {', '.join(METHODS)}", field="method")
+    module, _, made = METHODS[name].partition(":")
+    method: Method = getattr(import_module(module), made).from_dict(values)
+    return method
+
+
+def method_payload(method: Method) -> dict[str, Any]:
+    """Inverse of `method_of`."""
+    return {"name": method.name, **method.to_dict()}
