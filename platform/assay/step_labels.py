@@ -1,0 +1,70 @@
+"""Responses in steps with a label for each: what process reward models are trained on.
+
+Covers: JSON Lines rows {prompt, steps, labels} (TRL's stepwise form says `completions` for the steps). Leaves out:
+other formats, making labels (`assay_rm_training.objectives.steps`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.conversation import prompt_turns, text_of
+from assay.domain import Prompt, prompt_of
+from assay.errors import NotFoundError
+from assay.json_lines import RowError
+from assay.row_files import number_of, read_rows
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedResponse:
+    """`labels`: P(step is right), 0 to 1, None where it was not labelled; one for each step."""
+
+    prompt: Prompt
+    steps: tuple[str, ...]
+    labels: tuple[float | None, ...]
+    weight: float = 1.0
+    source: str = ""
+    category: str = ""
+
+
+def load_steps(data: str | Path) -> list[SteppedResponse]:
+    """Rows of a file. Raises NotFoundError for no file, BadInputError naming file, row and field."""
+    path = Path(data).expanduser()
+    if not path.is_file():
+        raise NotFoundError(f"no such file: {data} (step labels are read from files; a snapshot holds comparisons)")
+    return read_rows(path, _parse, what="labelled steps")
+
+
+def _parse(record: dict[str, Any]) -> list[SteppedResponse]:
+    field = "steps" if "steps" in record else "completions"
+    steps, labels = record.get(field), record.get("labels")
+    if not isinstance(steps, list) or not steps:
+        raise RowError("not a list of at least one step", field=field)
+    if not isinstance(labels, list) or len(labels) != len(steps):
+        raise RowError("not one label for each step", field="labels")
+    values = tuple(_label(label) for label in labels)
+    if all(value is None for value in values):
+        return []
+    texts = tuple(text_of(step, field) for step in steps)
+    if any(not text.strip() for text in texts):
+        raise RowError("a step of white space only", field=field)
+    return [
+        SteppedResponse(
+            prompt_of(prompt_turns(record.get("prompt"))),
+            texts,
+            values,
+            source=str(record.get("source") or ""),
+            category=str(record.get("category") or ""),
+        )
+    ]
+
+
+def _label(value: object) -> float | None:
+    if value is None:
+        return None
+    number = float(value) if isinstance(value, bool) else number_of(value, "labels")
+    if not 0 <= number <= 1:
+        raise RowError("a label is true, false, null or a number from 0 to 1", field="labels")
+    return number
