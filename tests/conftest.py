@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,23 @@ def tiny_principle_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny-words"
     folder.mkdir()
     make_tiny(folder, words=("Yes", "No", " Yes", " No"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_principle_model(tiny_principle_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint folder of a principle model: the base's own weights, with the spec of one."""
+    import shutil
+
+    from assay.models.loading import load_tokenizer
+    from assay.models.renderer import Renderer
+    from assay.models.spec import weights_digest
+    from assay_serving.principle_engine import principle_spec
+
+    folder = tmp_path_factory.mktemp("models") / "tiny-principle"
+    shutil.copytree(tiny_principle_base, folder)
+    spec = principle_spec(str(folder), Renderer(load_tokenizer(str(folder)), max_length=1024))
+    replace(spec, trained_length=1024, version=weights_digest(folder), parity="passed").write(folder)
     return folder
 
 

@@ -6,9 +6,9 @@ Leaves out: scoring. Commands of several parts share it, so that `--reward` and 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from assay.errors import NotFoundError
+from assay.errors import BadInputError, NotFoundError
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
@@ -28,12 +28,14 @@ def open_scorer(
     dtype: str = "float32",
     token_budget: int | None = None,
     max_length: int | None = None,
+    kind: str | None = None,
+    question: str | None = None,
     workspace: Path | None = None,
     wait: float = 10.0,
 ) -> Scorer:
     """A scorer for a URL of a reward server (`model` and `api_key` are its), or for a model to load here.
 
-    `wait`: seconds to give a server that is still loading; then BackendError.
+    `kind`, `question`: see `load_engine`. `wait`: seconds to give a server that is still loading; then BackendError.
     """
     if is_url(reference):
         from assay_serving.client import RemoteScorer, RewardClient
@@ -42,17 +44,66 @@ def open_scorer(
         client.wait_until_ready(wait)
         return RemoteScorer(client)
     from assay.runs import locate_model
-    from assay_serving.transformers_engine import TOKEN_BUDGET, TransformersScorer
 
     folder = locate_model(find_workspace(workspace), reference)[0]
-    return TransformersScorer.load(
+    return load_engine(
         folder,
         served_as=model or (reference if folder != reference else None),
         device=device,
         dtype=dtype,
-        token_budget=token_budget or TOKEN_BUDGET,
+        token_budget=token_budget,
         max_length=max_length,
+        kind=kind,
+        question=question,
     )
+
+
+def load_engine(
+    name: str,
+    *,
+    served_as: str | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    token_budget: int | None = None,
+    max_length: int | None = None,
+    kind: str | None = None,
+    question: str | None = None,
+) -> Scorer:
+    """The engine for the kind of reward model that `name` (a folder, a hub id) is.
+
+    `kind`: of a model from elsewhere, which brings no spec of ours; scalar unless it is given. `question`: the wording
+    that such a principle model was trained with. Raises BadInputError for an unknown kind, and what the engine raises
+    for a model of another kind.
+    """
+    from assay_serving.transformers_engine import TOKEN_BUDGET, TransformersScorer
+
+    options: dict[str, Any] = {
+        "served_as": served_as,
+        "device": device,
+        "dtype": dtype,
+        "token_budget": token_budget or TOKEN_BUDGET,
+        "max_length": max_length,
+    }
+    chosen = kind or kind_of(name)
+    if question is not None and chosen != "principle":
+        raise BadInputError(f"a question is for principle models, and {name} is {chosen}", field="question")
+    if chosen == "principle":
+        from assay_serving.principle_engine import PrincipleScorer
+
+        return PrincipleScorer.load(name, question=question, **options)
+    if chosen == "scalar":
+        return TransformersScorer.load(name, **options)
+    raise BadInputError(f"there is no engine here for {chosen!r} models; one of scalar, principle", field="kind")
+
+
+def kind_of(name: str) -> str:
+    """What its spec says; scalar for a model from elsewhere."""
+    from assay.models.loading import resolve_model
+    from assay.models.spec import RewardModelSpec
+
+    folder = Path(resolve_model(name))
+    spec = RewardModelSpec.read(folder) if folder.is_dir() else None
+    return spec.kind if spec is not None else "scalar"
 
 
 def find_workspace(named: Path | None) -> Workspace | None:

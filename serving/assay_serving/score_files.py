@@ -64,13 +64,14 @@ class ScoreReport:
         return f"{self.rows} rows: {self.scored} responses scored{cut}, {self.failed} failed{why}"
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The file's lines. Raises BadInputError when the file cannot be read; wrong lines are rows with an error."""
+def read_rows(path: Path, principle: str | None = None) -> Iterator[Row]:
+    """The file's lines; `principle` is for those that name none. Raises BadInputError when the file cannot be read;
+    wrong lines are rows with an error."""
     for number, line in Lines(path):
         fields: dict[str, Any] = {}
         try:
             fields = parse_object(line)
-            yield _row(number, fields)
+            yield _row(number, fields, principle)
         except RowError as error:
             yield Row(number, id=fields.get("id"), error=error)
 
@@ -105,7 +106,7 @@ def score_rows(
     return report
 
 
-def _row(number: int, fields: dict[str, Any]) -> Row:
+def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> Row:
     if ("response" in fields) == ("responses" in fields):
         raise RowError("give either response or responses", field="response")
     grouped = "responses" in fields
@@ -116,6 +117,8 @@ def _row(number: int, fields: dict[str, Any]) -> Row:
     principle = fields.get("principle")
     if principle is not None and not isinstance(principle, str):
         raise RowError("not a text", field="principle")
+    if principle is None:
+        principle = default_principle
     if "prompt" not in fields:
         raise RowError("missing", field="prompt")
     prompt = prompt_of(prompt_turns(fields["prompt"]))

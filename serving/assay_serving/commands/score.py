@@ -22,7 +22,8 @@ def score(
         Path | None,
         typer.Argument(
             metavar="[FILE.jsonl]",
-            help="Lines with `prompt` (text or messages) and `response` or `responses`; .gz and .zst too.",
+            help="Lines with `prompt` (text or messages), `response` or `responses` and, for models that take one, "
+            "`principle`; .gz and .zst too.",
             show_default=False,
         ),
     ] = None,
@@ -37,6 +38,10 @@ def score(
     response: Annotated[
         list[str] | None, typer.Option("--response", help="To the --prompt; repeatable.", show_default=False)
     ] = None,
+    principle: Annotated[
+        str | None,
+        typer.Option("--principle", help="To judge by, where a line names none itself.", show_default=False),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write. Default: standard output.", show_default=False)
     ] = None,
@@ -46,6 +51,17 @@ def score(
     wait: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the server to be ready.")] = 10.0,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Of a model from elsewhere: scalar (default) or principle.", show_default=False),
+    ] = None,
+    question: Annotated[
+        str | None,
+        typer.Option(
+            help="Wording that a principle model from elsewhere was trained with, {principle} in it.",
+            show_default=False,
+        ),
+    ] = None,
     save: Annotated[bool, typer.Option("--save", help="Also store the scores in the workspace.")] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -79,7 +95,7 @@ def score(
     if reward is not None:
         scorer = open_scorer(reward, model=model, api_key=api_key, wait=wait)
     else:
-        scorer = open_scorer(source, device=device, dtype=dtype, workspace=workspace)
+        scorer = open_scorer(source, device=device, dtype=dtype, kind=kind, question=question, workspace=workspace)
 
     complaints = 0
 
@@ -93,9 +109,9 @@ def score(
     with ExitStack() as stack:
         if file is None:
             turn = (Message("user", str(prompt)),)
-            rows = iter([Row(1, tuple(ScoreItem(turn, answer) for answer in response or ()), grouped=True)])
+            rows = iter([Row(1, tuple(ScoreItem(turn, answer, principle) for answer in response or ()), grouped=True)])
         else:
-            rows = read_rows(file)
+            rows = read_rows(file, principle)
         write = stack.enter_context(_writer(out, quiet=file is None))
         run = None
         if save:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption
+
+if TYPE_CHECKING:
+    from assay_serving.scorer import ModelInfo, Scorer
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -32,6 +35,17 @@ def serve(
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Cut conversations shorter than the model would.", show_default=False)
     ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Of models from elsewhere: scalar (default) or principle.", show_default=False),
+    ] = None,
+    question: Annotated[
+        str | None,
+        typer.Option(
+            help="Wording that principle models from elsewhere were trained with, {principle} in it.",
+            show_default=False,
+        ),
+    ] = None,
     max_queue: Annotated[int, typer.Option(min=1, help="Waiting items per model; past it 503.")] = 8192,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is answered 504.")] = 120.0,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="One line a request, without its text.")] = False,
@@ -46,7 +60,7 @@ def serve(
 
     from assay.errors import BadInputError
     from assay.runs import locate_model
-    from assay_serving.opening import find_workspace
+    from assay_serving.opening import find_workspace, kind_of, load_engine
     from assay_serving.process import claim_port, serve_until_stopped, url_of
     from assay_serving.server.settings import ServerSettings
 
@@ -65,23 +79,26 @@ def serve(
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
     from assay_serving.server import create_app
-    from assay_serving.transformers_engine import TransformersScorer, default_name
+    from assay_serving.transformers_engine import default_name
 
     found = find_workspace(workspace)
-    scorers: dict[str, TransformersScorer] = {}
+    scorers: dict[str, Scorer] = {}
     for place, reference in enumerate(models):
         folder = locate_model(found, reference)[0]
         served_as = name[place] if name else (reference if folder != reference else default_name(folder))
         if served_as in scorers:
             raise BadInputError(f"two models would be served as {served_as!r}; name them with --name")
         typer.echo(f"loading {reference} as {served_as}", err=True)
-        scorers[served_as] = TransformersScorer.load(
+        of_kind = kind if kind_of(folder) == "scalar" else None  # what its own spec says counts first
+        scorers[served_as] = load_engine(
             folder,
             served_as=served_as,
             device=device,
             dtype=dtype,
             token_budget=token_budget,
             max_length=max_length,
+            kind=of_kind,
+            question=question if of_kind == "principle" else None,
         )
     url = url_of(listening)
 
@@ -91,14 +108,16 @@ def serve(
             typer.echo(json.dumps({"url": url, "models": [info.to_dict() for info in infos]}))
             return
         typer.echo(f"serving {', '.join(scorers)} at {url}  (Ctrl-C stops)")
-        typer.echo(_example(url, infos[0].name if len(infos) > 1 else None, bool(settings.api_keys)))
+        typer.echo(_example(url, infos[0], named=len(infos) > 1, with_key=bool(settings.api_keys)))
 
     app = create_app(scorers, settings=settings)
     serve_until_stopped(app, listening, announce)
 
 
-def _example(url: str, model: str | None, with_key: bool) -> str:
-    body = {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]}
+def _example(url: str, info: ModelInfo, *, named: bool, with_key: bool) -> str:
+    body: dict[str, object] = {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]}
+    if info.kind == "principle":
+        body["principle"] = "correctness"
     key = ' -H "Authorization: Bearer $ASSAY_API_KEY"' if with_key else ""
-    sent = json.dumps({"model": model, **body} if model else body)
+    sent = json.dumps({"model": info.name, **body} if named else body)
     return f"try: curl {url}/v1/score{key} -H 'Content-Type: application/json' -d '{sent}'"
