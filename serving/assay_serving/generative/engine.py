@@ -11,7 +11,6 @@ B1); where none is left the score is a failure, never a number.
 
 from __future__ import annotations
 
-import math
 import statistics
 import threading
 from collections import Counter
@@ -124,33 +123,26 @@ class GenerativeScorer:
 
 
 def examine(answers: Sequence[Answer], form: JudgeFormat, judging: Judging, *, truncated: bool = False) -> Examination:
-    """What the answers come to. Raises BadInputError where the vote needs log-probs and a readable answer has none."""
-    readable = [answer for answer in answers if answer.label is not None]
+    """What the answers come to. An answer without log-probs (an endpoint may give none) has no part in a Yes/No vote
+    by probability; a rating then counts as it was stated."""
+    stated = judging.vote == "majority"
+    yes_no = form.labels == (YES, NO)
+    readable = [a for a in answers if a.label is not None and (stated or not yes_no or a.logp is not None)]
     if not readable:
         return Examination(tuple(answers), None, None, None, truncated)
-    by_majority = judging.vote == "majority"
-    rewards = [_reward(answer, form, stated=by_majority) for answer in readable]
-    if form.labels == (YES, NO) and by_majority:
-        reward = math.fsum(answer.label == YES for answer in readable) / len(readable)
-    elif form.labels == (YES, NO):
-        reward = mean_log_odds(rewards)
-    else:
-        reward = statistics.fmean(rewards)
+    rewards = [_reward(answer, yes_no=yes_no, stated=stated) for answer in readable]
+    reward = mean_log_odds(rewards) if yes_no and not stated else statistics.fmean(rewards)
     agreement = majority([answer.label for answer in readable]).agreement
     spread = statistics.stdev(rewards) if len(rewards) > 1 else None
     return Examination(tuple(answers), reward, agreement, spread, truncated)
 
 
-def _reward(answer: Answer, form: JudgeFormat, *, stated: bool) -> float:
+def _reward(answer: Answer, *, yes_no: bool, stated: bool) -> float:
     """One readable answer's: of the stated verdict alone, or by the labels' log-probs."""
-    label = answer.label
-    assert label is not None
-    yes_no = form.labels == (YES, NO)
-    if stated:
-        return float(label == YES) if yes_no else float(label)
-    if answer.logp is None:
-        raise BadInputError("the judge gives no log-probs; use the vote 'majority'", field="vote")
-    return answer.logp[YES] - answer.logp[NO] if yes_no else expected_rating(answer.logp)
+    if yes_no:
+        odds = answer.log_odds(YES, NO)
+        return float(answer.label == YES) if stated or odds is None else odds
+    return float(answer.label or "nan") if stated or answer.logp is None else expected_rating(answer.logp)
 
 
 def fit_question(
@@ -175,9 +167,9 @@ def fit_question(
 
 def unparsable(answers: Sequence[Answer], model: str) -> ScoreFailure:
     """The failure of answers none of which has a verdict, saying why."""
-    faults = Counter(answer.fault for answer in answers)
+    faults = Counter(answer.fault or "without log-probs (vote by majority instead)" for answer in answers)
     said = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
-    return ScoreFailure("unparsable", f"no verdict in {len(answers)} answers: {said}", model)
+    return ScoreFailure("unparsable", f"no verdict to read in {len(answers)} answers: {said}", model)
 
 
 def with_settings(judging: Judging, **changes: Any) -> Judging:
