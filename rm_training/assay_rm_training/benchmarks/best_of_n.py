@@ -1,0 +1,88 @@
+"""What choosing the best of n samples by a proxy score brings in gold, without bias, from one list of N samples.
+
+Covers: the estimator over all subsets of size n (Gao et al., arXiv 2210.10760; as in the code of Coste et al.), the KL
+of best-of-n, pass@k. Leaves out: fitted over-optimisation curves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from assay.errors import BadInputError
+from assay_rm_training.benchmarks.protocol import CurvePoint
+from assay_rm_training.benchmarks.strata import Floats, Stratum, means, percentile_interval, resampled_means
+
+
+def expected_best(proxy: Sequence[float], gold: Sequence[float]) -> Floats:
+    """Expected gold of the sample with the highest proxy score among n of the N, for n = 1..N; shape [N].
+
+    E[gold@n] = sum_{i >= n} C(i-1, n-1) / C(N, n) g_(i), i the rank by proxy, ascending. Samples with equal proxy
+    scores share their mean gold: the expectation over a random choice among them.
+    """
+    scores, values = np.asarray(proxy, dtype=float), np.asarray(gold, dtype=float)
+    if not len(scores) or scores.shape != values.shape:
+        raise BadInputError("best of n needs samples, each with a proxy and a gold score")
+    _, level = np.unique(scores, return_inverse=True)
+    shared = np.bincount(level, weights=values) / np.bincount(level)
+    ranked = shared[np.sort(level)]
+    return _weights(len(scores)) @ ranked
+
+
+def kl_best_of(n: int) -> float:
+    """KL of best-of-n from one sample, ln n - (n - 1)/n nats: exact without ties, an upper bound in general."""
+    if n < 1:
+        raise BadInputError("best of n needs n >= 1")
+    return math.log(n) - (n - 1) / n
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Chance that k of n samples hold at least one of the correct ones: 1 - C(n - c, k) / C(n, k)."""
+    if not 0 <= correct <= n or not 1 <= k <= n:
+        raise BadInputError("pass@k needs 0 <= correct <= n and 1 <= k <= n")
+    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+
+
+def curve(lists: Sequence[tuple[str, Sequence[float], Sequence[float]]], *, seed: int = 0) -> list[CurvePoint]:
+    """Mean over lists of `expected_best`, for n up to the longest; (prompt, proxy, gold) of each list.
+
+    A point at n is of the lists that have n samples: where lists differ in length the later points are of fewer.
+    """
+    if not lists:
+        return []
+    found = [(cluster, expected_best(proxy, gold)) for cluster, proxy, gold in lists]
+    longest = max(len(values) for _, values in found)
+    columns = [str(n) for n in range(1, longest + 1)]
+    rows = [(cluster, np.pad(values, (0, longest - len(values)), constant_values=np.nan)) for cluster, values in found]
+    stratum = Stratum.of("best_of_n", columns, rows)  # type: ignore[arg-type]
+    assert stratum is not None
+    plain, draws = means([stratum]), resampled_means([stratum], seed=seed)
+    return [
+        CurvePoint(
+            n,
+            float(plain[key][0]),
+            kl_best_of(n),
+            int((~np.isnan(stratum.values[:, n - 1])).sum()),
+            percentile_interval(draws[key]),
+        )
+        for n, key in enumerate(stratum.keys(), start=1)
+    ]
+
+
+def _weights(total: int) -> Floats:
+    """[N, N]: in row n - 1, the weight of each ascending rank in E[gold@n]."""
+    ranks = np.arange(1, total + 1)
+    log_factorial = np.array([math.lgamma(k + 1) for k in range(total + 1)])
+    out = np.zeros((total, total))
+    for n in range(1, total + 1):
+        i = ranks[n - 1 :]
+        log_weight = (
+            log_factorial[i - 1]
+            - log_factorial[n - 1]
+            - log_factorial[i - n]
+            - (log_factorial[total] - log_factorial[n] - log_factorial[total - n])
+        )
+        out[n - 1, n - 1 :] = np.exp(log_weight)
+    return out

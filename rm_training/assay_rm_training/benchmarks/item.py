@@ -1,0 +1,139 @@
+"""One benchmark item and what a model made of it; the rows that items are read from.
+
+Leaves out: reading files (`records.py`), matching recorded scores to items (`recorded.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assay.domain import Message, Prompt, prompt_of
+from assay.errors import BadInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row of a publisher's file: `file` as given, `row` 1-based."""
+
+    file: str
+    row: int
+    values: Mapping[str, Any]
+
+    def error(self, message: str, field: str | None = None) -> BadInputError:
+        """What to raise about this row."""
+        return BadInputError(message, file=self.file, row=self.row, field=field)
+
+    def get(self, name: str) -> Any:
+        if self.values.get(name) is None:
+            there = ", ".join(self.values) or "none"
+            raise self.error(f"missing; the row's fields are {there}", name)
+        return self.values[name]
+
+    def text(self, name: str) -> str:
+        value = self.get(name)
+        if not isinstance(value, str):
+            raise self.error(f"not a text: {value!r:.60}", name)
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts; one text counts as a list of one."""
+        value = self.get(name)
+        if isinstance(value, str):
+            return (value,)
+        if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+            raise self.error(f"not a list of texts: {value!r:.60}", name)
+        return tuple(value)
+
+    def identity(self, *names: str) -> str:
+        """The row's own id, as text, from the first of these fields that it has."""
+        for name in names:
+            if (own := own_id(self.values.get(name))) is not None:
+                return own
+        raise self.error("missing, or neither a text nor a whole number", names[0])
+
+    def prompt(self, name: str) -> Prompt:
+        """A text (one user turn) or a list of role/content messages."""
+        value = self.get(name)
+        if isinstance(value, str):
+            return (Message("user", value),)
+        if not isinstance(value, list | tuple) or not value:
+            raise self.error("neither a text nor a list of messages", name)
+        try:
+            return prompt_of([{"role": turn["role"], "content": turn["content"]} for turn in value])
+        except (BadInputError, KeyError, TypeError):
+            raise self.error("a message without a known role and content", name) from None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkItem:
+    """One thing to be scored: a prompt, its responses in the order that scores are given in, and what is right.
+
+    `gold`: one number a response, 1 right and 0 wrong unless the benchmark grades finer. `subset` is the benchmark's
+    own name of the part; `part` the key that its protocol aggregates by. `models`: who wrote each response, where the
+    protocol needs it. `pairs`: (better, worse) response numbers, where the benchmark names the pairs that count.
+    """
+
+    id: str
+    prompt: Prompt
+    responses: tuple[str, ...]
+    gold: tuple[float, ...]
+    subset: str = ""
+    part: str = ""
+    principle: str | None = None
+    models: tuple[str, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+    key: str = ""  #: `id` where that is unique in what was read, else a longer name that is
+    file: str = field(default="", compare=False)
+    row: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a model made of one item: a score for each response, or decisions of pairwise games, or a failure.
+
+    `decisions`: "A>B", "B>A", another text (a tie) or None (unreadable), one a game, in the item's own A and B.
+    `failure`: a code ("missing", "null", "non_finite", "too_long", ...): then there are no scores at all.
+    """
+
+    scores: tuple[float, ...] | None = None
+    decisions: tuple[str | None, ...] | None = None
+    failure: str | None = None
+    truncated: bool = False
+
+
+def own_id(value: Any) -> str | None:
+    """A publisher's id as text: a text as it is, a whole number in digits; None for anything else."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return None
+
+
+def identified(items: Sequence[BenchmarkItem]) -> tuple[list[BenchmarkItem], int]:
+    """The items with unique keys, and how many rows were left out because another file has them too.
+
+    A key is the item's own id, or PART/id where parts use the same ids, or PART/id#2 for the second of two alike.
+    """
+    kept: dict[tuple[Any, ...], str] = {}
+    mine: list[BenchmarkItem] = []
+    for item in items:
+        content = (item.id, item.part, item.prompt, item.responses, item.gold)
+        if kept.setdefault(content, item.file) == item.file:
+            mine.append(item)
+    by_id = Counter(item.id for item in mine)
+    by_part = Counter((item.part, item.id) for item in mine)
+    seen: Counter[tuple[str, str]] = Counter()
+    out = []
+    for item in mine:
+        key = item.id if by_id[item.id] == 1 else f"{item.part}/{item.id}"
+        if by_part[item.part, item.id] > 1:
+            seen[item.part, item.id] += 1
+            key = f"{item.part}/{item.id}#{seen[item.part, item.id]}"
+        out.append(replace(item, key=key))
+    return out, len(items) - len(mine)

@@ -1,0 +1,156 @@
+"""JudgeBench: pairs whose right answer was verified, hard for judges; for reward models and for pairwise judges.
+
+Source: arXiv 2410.12784 and its repository (card D4, code read). A reward model plays one game: A>B if A scores higher,
+else B>A, so that equal scores favour B>A. A judge plays two, the second with the responses exchanged: +1 for each
+decision that equals the label, -1 for the opposite, 0 for a tie or nothing readable; right if the sum is above 0. The
+official figure pools all pairs; papers often report the mean of the four categories: both are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
+from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, cluster_of, grouped, tied_pairs
+from assay_rm_training.benchmarks.records import HubSplit
+from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of
+
+LABELS = ("A>B", "B>A")
+#: How the sources of a category begin.
+CATEGORIES = {
+    "knowledge": "mmlu-pro",
+    "reasoning": "livebench-reasoning",
+    "math": "livebench-math",
+    "coding": "livecodebench",
+}
+
+
+def flipped(decision: str | None) -> str | None:
+    """The same verdict once A and B have changed places."""
+    return {"A>B": "B>A", "B>A": "A>B"}.get(decision or "", decision)
+
+
+def games_right(decisions: Sequence[str | None], label: str) -> bool:
+    """The rule of the sum; one game is the case of a single decision."""
+    return sum((d == label) - (d == flipped(label)) for d in decisions) > 0
+
+
+def decision_of(scores: Sequence[float]) -> str:
+    """A reward model's verdict: equality favours B>A."""
+    return "A>B" if scores[0] > scores[1] else "B>A"
+
+
+class JudgeBench(Benchmark):
+    name = "judgebench"
+    title = "JudgeBench"
+    source = "arXiv 2410.12784; the official scorer's code was read"
+    hub = (HubSplit("ScalerLab/JudgeBench", "gpt"), HubSplit("ScalerLab/JudgeBench", "claude"))
+    id_fields = ("pair_id",)
+    takes_decisions = True
+
+    def read(self, record: Record) -> BenchmarkItem:
+        label = record.text("label").replace(" ", "")
+        if label not in LABELS:
+            raise record.error(f"{label!r} is neither A>B nor B>A", "label")
+        source = record.text("source")
+        part = next((name for name, start in CATEGORIES.items() if source.startswith(start)), None)
+        if part is None:
+            raise record.error(f"{source!r} begins with none of {', '.join(CATEGORIES.values())}", "source")
+        return BenchmarkItem(
+            id=record.identity("pair_id", "id"),
+            prompt=record.prompt("question"),
+            responses=(record.text("response_A"), record.text("response_B")),
+            gold=(1.0, 0.0) if label == "A>B" else (0.0, 1.0),
+            subset=source,
+            part=part,
+            models=(str(record.values.get("response_model") or ""),),
+        )
+
+    def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
+        label = LABELS[0] if item.gold[0] > item.gold[1] else LABELS[1]
+        if outcome.decisions is not None:
+            return float(games_right(outcome.decisions, label))
+        assert outcome.scores is not None
+        if ties == "half" and outcome.scores[0] == outcome.scores[1]:
+            return 0.5
+        return float(decision_of(outcome.scores) == label)
+
+    def measure(
+        self,
+        items: Sequence[BenchmarkItem],
+        outcomes: Sequence[Outcome],
+        *,
+        ties: TiePolicy = "official",
+        failed_as_wrong: bool = False,
+        seed: int = 0,
+    ) -> Measured:
+        games = max((len(o.decisions) for o in outcomes if o.decisions is not None), default=0)
+        columns = ["right", *([f"game_{n + 1}" for n in range(games)] if games > 1 else [])]
+        columns += ["both_right", "consistent"] if games > 1 else []
+        strata: list[Stratum] = []
+        shares: dict[str, list[tuple[str, str]]] = {}
+        for name, members in grouped(
+            items, outcomes, lambda item: f"{item.part}|{item.subset}|{item.models[0]}"
+        ).items():
+            rows = []
+            for item, outcome in members:
+                if outcome.failure is None:
+                    rows.append((cluster_of(item), self._figures(item, outcome, ties, games)))
+                elif failed_as_wrong:
+                    rows.append((cluster_of(item), [0.0] * len(columns)))
+            if (stratum := Stratum.of(name, columns, rows)) is None:
+                continue
+            strata.append(stratum)
+            part, source, model = name.split("|", 2)
+            groups = ["overall", "pooled", part, f"source/{source}"] + ([f"response_model/{model}"] if model else [])
+            for group in groups:
+                shares.setdefault(group, []).append((name, "right"))
+            for column in columns[1:]:
+                shares.setdefault(column, []).append((name, column))
+        sizes = {stratum.name: len(stratum.values) for stratum in strata}
+        there = {name.split("|")[0] for name in sizes}
+        return Measured(
+            strata,
+            lambda means: _combine(means, shares, sizes),
+            shares=shares,
+            sizes={group: sum(sizes[name] for name, _ in members) for group, members in shares.items()},
+            counts={
+                "ties": tied_pairs(outcomes),
+                **({"null_decisions": sum(d is None for o in outcomes for d in o.decisions or ())} if games else {}),
+            },
+            missing=[name for name in CATEGORIES if name not in there],
+        )
+
+    def _figures(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy, games: int) -> list[float]:
+        row = [self.credit(item, outcome, ties)]
+        if games > 1 and outcome.decisions is not None:
+            label = LABELS[0] if item.gold[0] > item.gold[1] else LABELS[1]
+            right = [decision == label for decision in outcome.decisions]
+            row += [float(r) for r in right]
+            row += [float(all(right)), float(len(set(outcome.decisions)) == 1 and outcome.decisions[0] is not None)]
+        return row
+
+    def statement(self, ties: TiePolicy) -> dict[str, str]:
+        return {
+            "unit": "pair; one game for scores, two (the second exchanged) for a judge's decisions",
+            "correct_when": "scores: the decision equals the label; decisions: sum of +1 / -1 / 0 over the games > 0",
+            "tie": "equal scores decide B>A" if ties == "official" else "equal scores count 1/2",
+            "aggregation": "overall = pooled over pairs (official); category_mean = mean of knowledge, reasoning, math "
+            "and coding",
+            "failures": "a pair without scores is left out of every mean and counted; a game without a decision adds 0, "
+            "so a pair without any is wrong (official)",
+        }
+
+
+def _combine(means: Means, shares: dict[str, list[tuple[str, str]]], sizes: dict[str, int]) -> dict[str, Floats]:
+    out: dict[str, Floats] = {}
+    for group, members in shares.items():
+        total = sum(sizes[name] for name, _ in members)
+        out[group] = sum(sizes[name] / total * means[f"{name}/{column}"] for name, column in members)  # type: ignore[assignment]
+    if categories := [out[name] for name in CATEGORIES if name in out]:
+        out["category_mean"] = mean_of(categories)
+    first = ("overall", "pooled", "category_mean", *CATEGORIES)
+    return {name: out[name] for name in (*first, *out) if name in out}
+
+
+BENCHMARK = JudgeBench()

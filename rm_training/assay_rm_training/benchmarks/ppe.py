@@ -1,0 +1,253 @@
+"""PPE (Preference Proxy Evaluations): votes of people on pairs, and lists of answers with verified correctness.
+
+Source: arXiv 2410.14872. Its code was NOT available: formulas and field names are from memory (card D6), and the
+aggregates are named so that they can be told from a leaderboard's. A file may hold votes, lists, or both. The figures
+over models are in `vote_figures.py`.
+
+Lists (correctness): per prompt, then the mean over prompts of a domain, then the mean over domains.
+`pair_accuracy`: of the pairs of a right and a wrong answer that the file names (`sampled_conflict_pairs`), else of all.
+`auc`: chance that a right answer outscores a wrong one, a tie 1/2. `end_score`: gold of the best of all K by the
+model; `max_score`: the highest point of the domain's mean best-of-k curve; `loss`: mean over k of the squared gap to
+the best possible choice; `regret`: that gap at K. `kendall_tau_b`, `spearman`: of score and gold within a prompt.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from assay_rm_training.benchmarks.best_of_n import curve, expected_best
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
+from assay_rm_training.benchmarks.protocol import (
+    Benchmark,
+    CurvePoint,
+    Measured,
+    TiePolicy,
+    cluster_of,
+    grouped,
+    stratum_of,
+    win,
+)
+from assay_rm_training.benchmarks.rank_correlation import kendall_tau_b, spearman
+from assay_rm_training.benchmarks.records import HubSplit
+from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of
+from assay_rm_training.benchmarks.vote_figures import vote_figures
+
+VOTES = "preference"
+_WINNERS = {"model_a": (1.0, 0.0), "model_b": (0.0, 1.0)}
+_RESPONSE = re.compile(r"response_(\d+)")
+DOMAINS = {"mmlu-pro": "MMLU-Pro", "math": "MATH", "gpqa": "GPQA", "mbpp-plus": "MBPP-Plus", "ifeval": "IFEval"}
+PER_PROMPT = ("pairs_right", "pairs", "auc", "end_score", "loss", "regret", "kendall_tau_b", "spearman")
+
+
+def auc(scores: Sequence[float], labels: Sequence[float]) -> float | None:
+    """Chance that a right response (label above 1/2) outscores a wrong one, a tie 1/2; None for one kind alone."""
+    right = np.array([s for s, label in zip(scores, labels, strict=True) if label > 0.5])
+    wrong = np.array([s for s, label in zip(scores, labels, strict=True) if label <= 0.5])
+    if not len(right) or not len(wrong):
+        return None
+    gaps = right[:, None] - wrong[None, :]
+    return float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
+
+
+class PPE(Benchmark):
+    name = "ppe"
+    title = "PPE"
+    source = "arXiv 2410.14872; formulas and field names from memory"
+    hub = (
+        HubSplit("lmarena-ai/PPE-Human-Preference-V1", "test"),
+        *(HubSplit(f"lmarena-ai/PPE-{name}-Best-of-K", "train", part=part) for part, name in DOMAINS.items()),
+    )
+    id_fields = ("question_id",)
+
+    def read(self, record: Record) -> BenchmarkItem:
+        return _vote(record) if "winner" in record.values else _list(record)
+
+    def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
+        assert outcome.scores is not None
+        if item.part != VOTES:
+            return item.gold[int(np.argmax(outcome.scores))]
+        if item.gold[0] == item.gold[1]:
+            return math.nan  # a tied vote is nobody's win
+        better = 0 if item.gold[0] > item.gold[1] else 1
+        return win(outcome.scores[better], outcome.scores[1 - better], ties)
+
+    def measure(
+        self,
+        items: Sequence[BenchmarkItem],
+        outcomes: Sequence[Outcome],
+        *,
+        ties: TiePolicy = "official",
+        failed_as_wrong: bool = False,
+        seed: int = 0,
+    ) -> Measured:
+        strata: list[Stratum] = []
+        shares: dict[str, list[tuple[str, str]]] = {}
+        given = {}
+        curves: dict[str, list[CurvePoint]] = {}
+        groups = grouped(items, outcomes, lambda item: item.part)
+        for part, members in groups.items():
+            if part == VOTES:
+                decided = [(i, o) for i, o in members if i.gold[0] != i.gold[1]]
+                for language, own in grouped(*_columns(decided), lambda item: item.subset).items():
+                    stratum = stratum_of(
+                        f"{VOTES}|{language}",
+                        own,
+                        ("accuracy",),
+                        lambda item, s: [self.credit(item, Outcome(scores=tuple(s)), ties)],
+                        failed_as_wrong=failed_as_wrong,
+                    )
+                    if stratum is not None:
+                        strata.append(stratum)
+                        for group in (f"{VOTES}/accuracy", f"{VOTES}/language/{language}"):
+                            shares.setdefault(group, []).append((stratum.name, "accuracy"))
+                given = vote_figures([(i, o.scores) for i, o in members if o.scores is not None], seed=seed)
+                continue
+            longest = max(len(item.gold) for item, _ in members)
+            columns = (*PER_PROMPT, *(f"best_of_{k}" for k in range(1, longest + 1)))
+            stratum = stratum_of(
+                part,
+                members,
+                columns,
+                lambda item, s, width=longest: _per_prompt(item, s, ties, width),  # type: ignore[misc]
+                failed_as_wrong=False,
+            )
+            if stratum is not None:
+                strata.append(stratum)
+                lists = [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
+                curves[f"correctness/{part}"] = curve(lists, seed=seed)
+        sizes = {stratum.name: len(stratum.values) for stratum in strata}
+        domains = [name for name in sizes if not name.startswith(f"{VOTES}|")]
+        return Measured(
+            strata,
+            lambda means: _combine(means, shares, sizes, domains),
+            shares=shares,
+            sizes={
+                **{group: sum(sizes[name] for name, _ in members) for group, members in shares.items()},
+                **{f"correctness/{name}": sizes[name] for name in domains},
+            },
+            counts={
+                "votes": sum(item.part == VOTES for item in items),
+                "tied_votes": sum(item.part == VOTES and item.gold[0] == item.gold[1] for item in items),
+            },
+            given={} if failed_as_wrong else given,
+            curves=curves,
+            missing=[part for part in (VOTES, *DOMAINS) if part not in groups],
+        )
+
+    def statement(self, ties: TiePolicy) -> dict[str, str]:
+        return {
+            "unit": "vote between two models; list of answers to one question",
+            "correct_when": "the preferred response scores higher; in a list see the aggregates",
+            "tie": ("equal scores are wrong" if ties == "official" else "equal scores count 1/2")
+            + "; tied votes are left out of the accuracy and count half a win between models",
+            "aggregation": "accuracy pooled over decided votes; figures over models from win rates, intervals from a "
+            "bootstrap over votes; correctness: mean over prompts of a domain, then over the domains that are there",
+            "failures": "left out of every figure and counted",
+        }
+
+
+def _vote(record: Record) -> BenchmarkItem:
+    winner = record.text("winner")
+    gold = _WINNERS.get(winner, (0.5, 0.5) if winner.startswith("tie") else None)
+    if gold is None:
+        raise record.error(f"{winner!r} is neither model_a nor model_b nor a tie", "winner")
+    return BenchmarkItem(
+        id=record.identity("question_id", "id"),
+        prompt=record.prompt("prompt"),
+        responses=(record.text("response_1"), record.text("response_2")),
+        gold=gold,
+        subset=str(record.values.get("language") or "unknown"),
+        part=VOTES,
+        models=(record.text("model_a"), record.text("model_b")),
+    )
+
+
+def _list(record: Record) -> BenchmarkItem:
+    numbered = sorted(
+        (int(match[1]), name)
+        for name, value in record.values.items()
+        if value is not None and (match := _RESPONSE.fullmatch(name))
+    )
+    responses = tuple(record.text(name) for _, name in numbered)
+    gold = record.get("scores")
+    if not isinstance(gold, list | tuple) or not all(isinstance(g, int | float) and math.isfinite(g) for g in gold):
+        raise record.error("not a list of gold scores, one a response", "scores")
+    if len(responses) < 2 or len(gold) != len(responses):
+        raise record.error(f"{len(gold)} gold scores for {len(responses)} responses", "scores")
+    pairs = []
+    for pair in record.values.get("sampled_conflict_pairs") or ():
+        if len(pair) != 2 or not all(isinstance(n, int) and 0 <= n < len(gold) for n in pair):
+            raise record.error(f"{pair!r} is not a pair of response numbers", "sampled_conflict_pairs")
+        first, second = pair
+        if gold[first] != gold[second]:
+            pairs.append((first, second) if gold[first] > gold[second] else (second, first))
+    return BenchmarkItem(
+        id=record.identity("question_id", "id"),
+        prompt=record.prompt("prompt"),
+        responses=responses,
+        gold=tuple(float(g) for g in gold),
+        subset=str(record.values.get("model_name") or ""),
+        part=_domain(record),
+        pairs=tuple(pairs),
+    )
+
+
+def _domain(record: Record) -> str:
+    told = record.values.get("domain") or record.values.get("benchmark") or record.file.rsplit("/", 1)[-1]
+    text = str(told).lower().replace("_", "-").replace("mbpp+", "mbpp-plus")
+    return next((part for part in DOMAINS if part in text), str(record.values.get("domain") or "correctness"))
+
+
+def _per_prompt(item: BenchmarkItem, scores: Sequence[float], ties: TiePolicy, width: int) -> list[float]:
+    pairs = item.pairs or [
+        (i, j) for i, better in enumerate(item.gold) for j, worse in enumerate(item.gold) if better > worse
+    ]
+    picked, possible = expected_best(scores, item.gold), expected_best(item.gold, item.gold)
+    area = auc(scores, item.gold)
+    gap = possible - picked
+    row = [
+        sum(win(scores[i], scores[j], ties) for i, j in pairs),
+        float(len(pairs)),
+        math.nan if area is None else area,
+        float(picked[-1]),
+        float((gap**2).mean()),
+        float(gap[-1]),
+        kendall_tau_b(scores, item.gold),
+        spearman(scores, item.gold),
+    ]
+    return [*row, *np.pad(picked, (0, width - len(picked)), constant_values=math.nan)]
+
+
+def _columns(
+    members: Sequence[tuple[BenchmarkItem, Outcome]],
+) -> tuple[list[BenchmarkItem], list[Outcome]]:
+    return [item for item, _ in members], [outcome for _, outcome in members]
+
+
+def _combine(
+    means: Means, shares: dict[str, list[tuple[str, str]]], sizes: dict[str, int], domains: Sequence[str]
+) -> dict[str, Floats]:
+    out: dict[str, Floats] = {}
+    for group, members in shares.items():
+        total = sum(sizes[name] for name, _ in members)
+        out[group] = sum(sizes[name] / total * means[f"{name}/accuracy"] for name, _ in members)  # type: ignore[assignment]
+    figures: dict[str, dict[str, Floats]] = {}
+    for domain in domains:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = {"pair_accuracy": means[f"{domain}/pairs_right"] / means[f"{domain}/pairs"]}
+        found |= {name: means[f"{domain}/{name}"] for name in PER_PROMPT[2:]}
+        curve_means = [value for key, value in means.items() if key.startswith(f"{domain}/best_of_")]
+        found["max_score"] = np.nanmax(np.stack(curve_means), axis=0)
+        figures[domain] = found
+    if figures:
+        for name in next(iter(figures.values())):
+            out[f"correctness/{name}"] = mean_of([found[name] for found in figures.values()])
+        out.update({f"correctness/{d}/{name}": value for d, found in figures.items() for name, value in found.items()})
+    return out
+
+
+BENCHMARK = PPE()

@@ -1,0 +1,138 @@
+"""What every benchmark is to the command: a reader of rows, a rule of credit, and named aggregates.
+
+Covers: the base class, what one measurement holds, the tie policies. Leaves out: the benchmarks themselves, one module
+each; putting value, interval and failures together (`report.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+from assay.errors import BadInputError
+from assay.ids import FIELD, RECORD
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
+from assay_rm_training.benchmarks.records import HubSplit
+from assay_rm_training.benchmarks.strata import Combine, NamedInterval, Stratum
+
+#: "official": what the benchmark's own scorer does. "half": a tie of a pair counts 1/2, wherever it is pairs.
+TiePolicy: TypeAlias = Literal["official", "half"]
+TIE_POLICIES: tuple[str, ...] = get_args(TiePolicy)
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Expected gold of the best of `n` by the model, over `items` lists of at least n; `kl`: ln n - (n - 1)/n nats."""
+
+    n: int
+    gold: float
+    kl: float
+    items: int
+    interval: NamedInterval | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One protocol's figures of one model, before they are reduced.
+
+    `shares`: aggregates that are a share of pooled items -> their (stratum, column)s, which get a Wilson interval where
+    that is sound. `given`: aggregates that are no function of strata, with their intervals. `sizes`: how many items
+    stand behind an aggregate. `missing`: parts of the benchmark of which there is no scored item.
+    """
+
+    strata: Sequence[Stratum]
+    combine: Combine
+    shares: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, tuple[float, NamedInterval | None]] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+
+
+class Benchmark(ABC):
+    """One benchmark. Subclasses are stateless; `measure` is a pure function."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]  #: paper, and how well the protocol is known
+    hub: ClassVar[tuple[HubSplit, ...]] = ()
+    obtain: ClassVar[str] = ""  #: how to get the files where there is no network
+    id_fields: ClassVar[tuple[str, ...]] = ("id",)
+    takes_decisions: ClassVar[bool] = False  #: pairwise verdicts of a judge may stand in for scores
+
+    @abstractmethod
+    def read(self, record: Record) -> BenchmarkItem | None:
+        """The item of one row; None for a row that is no item (a tie where ties do not count). Raises BadInputError."""
+
+    @abstractmethod
+    def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
+        """How right one scored item is, 0 to 1: what per-item results show."""
+
+    @abstractmethod
+    def measure(
+        self,
+        items: Sequence[BenchmarkItem],
+        outcomes: Sequence[Outcome],
+        *,
+        ties: TiePolicy = "official",
+        failed_as_wrong: bool = False,
+        seed: int = 0,
+    ) -> Measured:
+        """Items that failed are left out, or, with `failed_as_wrong`, stand in with no credit at all."""
+
+    @abstractmethod
+    def statement(self, ties: TiePolicy) -> dict[str, str]:
+        """The protocol in words: unit, correct, tie, aggregation, failures."""
+
+    def check(self, items: Sequence[BenchmarkItem]) -> None:
+        """Raises BadInputError where the items do not fit together."""
+        if not items:
+            raise BadInputError(f"there is no item of {self.title} in what was read")
+
+
+def cluster_of(item: BenchmarkItem) -> str:
+    """The item's prompt, hashed: items that share one are right and wrong together."""
+    text = RECORD.join(f"{turn.role}{FIELD}{turn.content}" for turn in item.prompt)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def win(better: float, worse: float, ties: TiePolicy) -> float:
+    """1 where the better response has the higher score, strictly; a tie is 0, or 1/2 with the policy "half"."""
+    return 1.0 if better > worse else 0.5 if ties == "half" and better == worse else 0.0
+
+
+def grouped(
+    items: Sequence[BenchmarkItem], outcomes: Sequence[Outcome], key: Callable[[BenchmarkItem], str]
+) -> dict[str, list[tuple[BenchmarkItem, Outcome]]]:
+    """Items with their outcomes by key, keys and items in the order they come."""
+    out: dict[str, list[tuple[BenchmarkItem, Outcome]]] = {}
+    for item, outcome in zip(items, outcomes, strict=True):
+        out.setdefault(key(item), []).append((item, outcome))
+    return out
+
+
+def stratum_of(
+    name: str,
+    members: Iterable[tuple[BenchmarkItem, Outcome]],
+    columns: Sequence[str],
+    figures: Callable[[BenchmarkItem, Sequence[float]], Sequence[float]],
+    *,
+    failed_as_wrong: bool,
+) -> Stratum | None:
+    """The stratum of these items' figures; a failed item is left out, or has zeros in every column."""
+    rows: list[tuple[str, Sequence[float]]] = []
+    for item, outcome in members:
+        if outcome.scores is not None:
+            rows.append((cluster_of(item), figures(item, outcome.scores)))
+        elif failed_as_wrong:
+            rows.append((cluster_of(item), [0.0] * len(columns)))
+    return Stratum.of(name, columns, rows)
+
+
+def tied_pairs(outcomes: Iterable[Outcome]) -> int:
+    """Scored items of two responses whose scores are equal."""
+    return sum(o.scores is not None and len(o.scores) == 2 and o.scores[0] == o.scores[1] for o in outcomes)

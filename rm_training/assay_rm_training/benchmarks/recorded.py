@@ -1,0 +1,187 @@
+"""Scores and decisions that were recorded elsewhere, matched to the items of a benchmark by the items' own ids.
+
+Covers: JSON Lines, JSON arrays and Parquet of rows `{"id": ..., "scores": [one a response]}`, the files that `assay
+score` and `assay eval --out` write, judges' decisions. Leaves out: what the scores are worth (the protocols).
+
+A score that is null, NaN or infinite makes its item a counted failure, as does an item without a row; a row for no
+item, a second row for an item, a wrong number of scores, and anything that is no number are errors: they say that the
+file is not of these items.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInputError
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, own_id
+from assay_rm_training.benchmarks.judgebench import LABELS, flipped
+from assay_rm_training.benchmarks.protocol import Benchmark
+from assay_rm_training.benchmarks.records import read_file
+
+MISSING = "missing"
+TIES = frozenset({"A=B", "B=A", "A~B", "tie"})
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """`outcomes`: one an item, in the items' order. `in_order`: items told apart only by the order of equal ids."""
+
+    outcomes: tuple[Outcome, ...]
+    rows: int
+    in_order: int
+
+
+def read_recorded(path: Path, benchmark: Benchmark, items: Sequence[BenchmarkItem]) -> Recorded:
+    """Raises BadInputError naming file, row and field, also where not one item has a row."""
+    path = path.expanduser()
+    if not path.is_file():
+        raise BadInputError("no such file", file=path)
+    book = _Book(items)
+    rows = 0
+    for record in read_file(path, constants=True):
+        rows += 1
+        book.take(record, ("key", "id", *benchmark.id_fields))
+    found, in_order = book.settle()
+    if not found:
+        raise BadInputError(f"has no row for any of the {len(items)} items", file=path)
+    outcomes = [
+        _outcome(found[item.key], item, benchmark) if item.key in found else Outcome(failure=MISSING) for item in items
+    ]
+    games = Counter(len(outcome.decisions) for outcome in outcomes if outcome.decisions is not None)
+    kinds = {("decisions" if o.decisions is not None else "scores") for o in outcomes if o.failure is None}
+    if len(games) > 1 or len(kinds) > 1:
+        raise BadInputError("some items have other numbers of games than others, or scores beside decisions", file=path)
+    return Recorded(tuple(outcomes), rows, in_order)
+
+
+class _Book:
+    """Which row is which item's."""
+
+    def __init__(self, items: Sequence[BenchmarkItem]) -> None:
+        self.by_key = {item.key: item for item in items}
+        self.by_id: dict[str, list[BenchmarkItem]] = defaultdict(list)
+        for item in items:
+            self.by_id[item.id].append(item)
+        self.found: dict[str, Record] = {}
+        self.unsettled: dict[str, list[Record]] = defaultdict(list)
+
+    def take(self, record: Record, names: Sequence[str]) -> None:
+        given = next((value for name in names if (value := own_id(record.values.get(name))) is not None), None)
+        if given is None:
+            raise record.error("missing, or neither a text nor a whole number", "id")
+        if given in self.by_key:
+            self._settle(record, self.by_key[given])
+            return
+        candidates = self.by_id.get(given, [])
+        if not candidates:
+            raise record.error(f"{given!r} is the id of no item of the benchmark", "id")
+        if len(candidates) > 1:
+            parts = {str(record.values.get(name)) for name in ("domain", "part", "subset", "set", "file")} - {"None"}
+            candidates = [item for item in candidates if {item.part, item.subset} & parts] or candidates
+        if len(candidates) > 1:
+            self.unsettled[given].append(record)
+        else:
+            self._settle(record, candidates[0])
+
+    def settle(self) -> tuple[dict[str, Record], int]:
+        """Give rows of an id that several items have to those items in order, if there are as many of them."""
+        in_order = 0
+        for id_, records in self.unsettled.items():
+            open_ = [item for item in self.by_id[id_] if item.key not in self.found]
+            if len(open_) != len(records):
+                keys = ", ".join(item.key for item in open_[:3])
+                raise records[0].error(
+                    f"{id_!r} is the id of {len(open_)} items, and {len(records)} rows have it: "
+                    f"name them as {keys}, or add a field domain or subset",
+                    "id",
+                )
+            in_order += len(records)
+            self.found.update({item.key: record for item, record in zip(open_, records, strict=True)})
+        return self.found, in_order
+
+    def _settle(self, record: Record, item: BenchmarkItem) -> None:
+        if (before := self.found.get(item.key)) is not None:
+            raise record.error(f"{item.key!r} has scores already, in row {before.row}", "id")
+        self.found[item.key] = record
+
+
+def _outcome(record: Record, item: BenchmarkItem, benchmark: Benchmark) -> Outcome:
+    values = record.values
+    if benchmark.takes_decisions and ("decisions" in values or "judgments" in values):
+        return Outcome(decisions=_decisions(record))
+    field = next((name for name in ("scores", "score_chosen", "scores_chosen") if name in values), None)
+    if field is None:
+        if (error := values.get("error") or values.get("failure")) is not None:
+            return Outcome(failure=_code(error))
+        raise record.error("missing" + (" (and no decisions)" if benchmark.takes_decisions else ""), "scores")
+    if field == "scores":
+        given = values["scores"]
+        if given is None:
+            return Outcome(failure=_code(values.get("error") or values.get("failure") or "null"))
+        if not isinstance(given, list | tuple):
+            raise record.error(f"not a list of scores: {given!r:.60}", "scores")
+        parts = list(given)
+    else:
+        parts = [*_many(values[field]), *_many(values.get(field.replace("chosen", "rejected")))]
+    if len(parts) != len(item.responses):
+        raise record.error(f"{len(parts)} scores for the {len(item.responses)} responses of item {item.key!r}", field)
+    numbers = [_number(record, field, part) for part in parts]
+    codes = [number for number in numbers if isinstance(number, str)]
+    if codes:
+        return Outcome(failure=codes[0], truncated=bool(values.get("truncated")))
+    scores = tuple(number for number in numbers if not isinstance(number, str))
+    truncated = bool(values.get("truncated")) or any(isinstance(p, dict) and p.get("truncated") for p in parts)
+    return Outcome(scores=scores, truncated=truncated)
+
+
+def _number(record: Record, field: str, value: Any) -> float | str:
+    """The score, or the code of why there is none."""
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, Mapping):  # as `assay score` writes it
+        if value.get("reward") is None:
+            return _code(value.get("error") or "null")
+        value = value["reward"]
+    if value is None:
+        return "null"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise record.error(f"not a number: {value!r:.60}", field)
+    try:
+        number = float(value)
+    except OverflowError:
+        return "non_finite"
+    return number if math.isfinite(number) else "non_finite"
+
+
+def _decisions(record: Record) -> tuple[str | None, ...]:
+    """In the item's own A and B. The official result files' `judgments` are as the judge saw the pair: the second is
+    flipped back here."""
+    field = "decisions" if "decisions" in record.values else "judgments"
+    given = record.values[field]
+    if not isinstance(given, list | tuple) or len(given) not in (1, 2):
+        raise record.error("not a list of one or two games", field)
+    out = []
+    for place, game in enumerate(given):
+        decision = game.get("decision") if isinstance(game, Mapping) else game
+        if decision is not None and not isinstance(decision, str):
+            raise record.error(f"neither a text nor null: {decision!r:.60}", field)
+        plain = decision.replace(" ", "") if decision else None
+        if field == "decisions" and plain is not None and plain not in (*LABELS, *TIES):
+            raise record.error(f"{decision!r:.60} is none of A>B, B>A, A=B and null", field)
+        out.append(flipped(plain) if field == "judgments" and place else plain)
+    return tuple(out)
+
+
+def _code(error: Any) -> str:
+    if isinstance(error, Mapping):
+        return str(error.get("code") or "error")
+    return str(error)
+
+
+def _many(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]

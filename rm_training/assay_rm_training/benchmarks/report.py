@@ -1,0 +1,224 @@
+"""One benchmark evaluation: aggregates by name, intervals, counts, failures, the protocol in words.
+
+Covers: reading the items, reducing what a protocol measured, what it would be if failed items counted as wrong, the
+dictionary that `--json` prints. Leaves out: getting scores (`recorded.py`, `scoring.py`), several models
+(`comparison.py`), the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.errors import BadInputError
+from assay.intervals import cluster_bootstrap
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, identified
+from assay_rm_training.benchmarks.protocol import Benchmark, CurvePoint, Measured, TiePolicy
+from assay_rm_training.benchmarks.records import Source, read_files, read_hub
+from assay_rm_training.benchmarks.strata import (
+    NamedInterval,
+    Stratum,
+    means,
+    percentile_interval,
+    resampled_means,
+    share_interval,
+)
+
+FAILED_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class ItemSet:
+    """The items of a benchmark as read. `skipped`: rows that are no item; `repeated`: rows that came in two files."""
+
+    items: tuple[BenchmarkItem, ...]
+    sources: tuple[Source, ...]
+    skipped: int = 0
+    repeated: int = 0
+
+
+@dataclass(frozen=True)
+class BenchmarkReport:
+    """What one model got. None stands for an aggregate that has no value (a part without scored items).
+
+    `failed_as_wrong`: the aggregates if failed items had no credit at all, where any failed. `truncated_share`: of the
+    scored items, None where the scores do not say. `missing`: parts of the benchmark without any scored item.
+    """
+
+    bench: str
+    model: str
+    aggregates: Mapping[str, float | None]
+    intervals: Mapping[str, NamedInterval]
+    sizes: Mapping[str, int]
+    counts: Mapping[str, int]
+    failures: Mapping[str, int]
+    failed_items: Sequence[Mapping[str, str]]
+    failed_as_wrong: Mapping[str, float | None]
+    truncated_share: float | None
+    protocol: Mapping[str, str]
+    curves: Mapping[str, Sequence[CurvePoint]]
+    missing: Sequence[str]
+    seed: int
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `--json` prints it; see docs/reward-models/evaluation.md for every name."""
+        return {
+            "bench": self.bench,
+            "model": self.model,
+            "aggregates": dict(self.aggregates),
+            "intervals": {name: interval.to_dict() for name, interval in self.intervals.items()},
+            "sizes": dict(self.sizes),
+            "counts": dict(self.counts),
+            "failures": dict(self.failures),
+            "failed_items": list(self.failed_items),
+            "aggregates_failures_wrong": dict(self.failed_as_wrong) or None,
+            "truncated_share": self.truncated_share,
+            "complete": not self.missing,
+            "missing": list(self.missing),
+            "protocol": dict(self.protocol),
+            "curves": {name: [asdict(point) for point in points] for name, points in self.curves.items()},
+            "seed": self.seed,
+            **self.details,
+        }
+
+
+def read_items(benchmark: Benchmark, paths: Sequence[Path], *, limit: int = 0) -> ItemSet:
+    """The items of the files and folders; without any, of the hub. `limit`: the first N items, 0 = all."""
+    if paths:
+        records, sources = read_files(paths)
+    elif benchmark.hub:
+        hint = benchmark.obtain or "or name the publisher's files with --path"
+        records, sources = read_hub(benchmark.hub, offline_hint=hint)
+    else:
+        raise BadInputError(f"{benchmark.title} is not on the hub; {benchmark.obtain}", field="--path")
+    read: list[BenchmarkItem] = []
+    for record in records:
+        item = benchmark.read(record)
+        if item is not None:
+            read.append(_placed(item, record.file, record.row))
+    items, repeated = identified(read)
+    benchmark.check(items)
+    kept = tuple(items[:limit] if limit else items)
+    return ItemSet(kept, tuple(sources), skipped=len(records) - len(read), repeated=repeated)
+
+
+def report(
+    benchmark: Benchmark,
+    items: Sequence[BenchmarkItem],
+    outcomes: Sequence[Outcome],
+    *,
+    model: str,
+    ties: TiePolicy = "official",
+    seed: int = 0,
+    knows_truncation: bool = True,
+    extra_counts: Mapping[str, int] | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> BenchmarkReport:
+    """Reduce one model's outcomes, one an item. Raises BadInputError where not one item has an outcome."""
+    failures = Counter(outcome.failure for outcome in outcomes if outcome.failure is not None)
+    scored = len(items) - failures.total()
+    if not scored:
+        raise BadInputError(f"not one of the {len(items)} items of {benchmark.title} has scores: {dict(failures)}")
+    measured = benchmark.measure(items, outcomes, ties=ties, seed=seed)
+    aggregates, intervals = reduce(measured, seed=seed)
+    worse: dict[str, float | None] = {}
+    if failures:
+        worse = reduce(
+            benchmark.measure(items, outcomes, ties=ties, failed_as_wrong=True, seed=seed), seed=seed, intervals=False
+        )[0]
+    return BenchmarkReport(
+        bench=benchmark.name,
+        model=model,
+        aggregates=aggregates,
+        intervals=intervals,
+        sizes={"overall": scored, **measured.sizes},
+        counts={
+            "items": len(items),
+            "scored": scored,
+            "failed": failures.total(),
+            "truncated": sum(outcome.truncated for outcome in outcomes),
+            **measured.counts,
+            **(extra_counts or {}),
+        },
+        failures=dict(failures),
+        failed_items=[
+            {"id": item.key, "failure": outcome.failure}
+            for item, outcome in zip(items, outcomes, strict=True)
+            if outcome.failure is not None
+        ][:FAILED_SHOWN],
+        failed_as_wrong=worse,
+        truncated_share=sum(outcome.truncated for outcome in outcomes) / scored if knows_truncation else None,
+        protocol={"source": benchmark.source, "tie_policy": ties, **benchmark.statement(ties)},
+        curves=measured.curves,
+        missing=measured.missing,
+        seed=seed,
+        details=details or {},
+    )
+
+
+def reduce(
+    measured: Measured, *, seed: int, intervals: bool = True
+) -> tuple[dict[str, float | None], dict[str, NamedInterval]]:
+    """Values and intervals by name. A share is successes / items exactly, not a mean of means."""
+    plain = measured.combine(means(measured.strata)) if measured.strata else {}
+    values = {name: _number(array) for name, array in plain.items()}
+    by_name = {stratum.name: stratum for stratum in measured.strata}
+    parts = {
+        name: [(by_name[stratum], column) for stratum, column in members if stratum in by_name]
+        for name, members in measured.shares.items()
+    }
+    for name, members in parts.items():
+        if name in values and members:
+            values[name] = _pooled(members)
+    for name, (value, _) in measured.given.items():
+        values[name] = value if np.isfinite(value) else None
+    if not intervals:
+        return values, {}
+    found: dict[str, NamedInterval | None] = {name: interval for name, (_, interval) in measured.given.items()}
+    for name, members in parts.items():
+        if name in values and members:
+            found[name] = share_interval(members) or _clustered(members, seed)
+    rest = [name for name in plain if name not in found]
+    if rest:
+        draws = measured.combine(resampled_means(measured.strata, seed=seed))
+        found.update({name: percentile_interval(draws[name]) for name in rest if values[name] is not None})
+    return values, {name: found[name] for name in values if found.get(name) is not None}  # type: ignore[misc]
+
+
+def _number(array: Any) -> float | None:
+    value = float(np.asarray(array).reshape(-1)[0])
+    return value if np.isfinite(value) else None
+
+
+def _known(members: Sequence[tuple[Stratum, str]]) -> tuple[list[float], list[str]]:
+    values: list[float] = []
+    clusters: list[str] = []
+    for stratum, column in members:
+        for value, cluster in zip(stratum.column(column), stratum.clusters, strict=True):
+            if not np.isnan(value):
+                values.append(float(value))
+                clusters.append(cluster)
+    return values, clusters
+
+
+def _pooled(members: Sequence[tuple[Stratum, str]]) -> float | None:
+    values, _ = _known(members)
+    return sum(values) / len(values) if values else None
+
+
+def _clustered(members: Sequence[tuple[Stratum, str]], seed: int) -> NamedInterval | None:
+    values, clusters = _known(members)
+    if not values:
+        return None
+    interval = cluster_bootstrap(values, clusters, seed=seed)
+    return NamedInterval(interval.low, interval.high, "bootstrap")
+
+
+def _placed(item: BenchmarkItem, file: str, row: int) -> BenchmarkItem:
+    return replace(item, file=file, row=row)

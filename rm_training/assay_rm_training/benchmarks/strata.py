@@ -1,0 +1,134 @@
+"""Means of per-item figures by stratum, what is combined from them, and intervals of both.
+
+A benchmark's figures are means: of a subset's items, of the nine cells of a matrix, of prompts. A `Stratum` holds the
+figures of the items of one part, a column each; `combine` makes the named aggregates out of the strata's means with
+arithmetic that works on one mean as on an array of resampled ones. So one function gives value and interval.
+
+Intervals (95 %): Wilson for a share of items that each have a prompt of their own; else the percentile bootstrap over
+prompts within each stratum (the strata's sizes are the benchmark's, not chance). Leaves out: which aggregates there
+are (the protocols).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.intervals import Interval, wilson
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+#: "STRATUM/COLUMN" -> its mean, of shape [1], or its resampled means, of shape [resamples].
+Means: TypeAlias = Mapping[str, Floats]
+Combine: TypeAlias = Callable[[Means], dict[str, Floats]]
+
+RESAMPLES = 2000
+_CELLS = 4_000_000  # resampled indices held at once
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """`values` [items, columns]; NaN where an item has no such figure. `clusters`: each item's prompt."""
+
+    name: str
+    columns: tuple[str, ...]
+    values: Floats
+    clusters: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[float]]]) -> Stratum | None:
+        """`rows`: cluster and figures of each item; None where there is no row."""
+        found = list(rows)
+        if not found:
+            return None
+        values = np.array([figures for _, figures in found], dtype=float).reshape(len(found), len(columns))
+        return cls(name, tuple(columns), values, tuple(cluster for cluster, _ in found))
+
+    def keys(self) -> list[str]:
+        return [f"{self.name}/{column}" for column in self.columns]
+
+    def column(self, name: str) -> Floats:
+        return self.values[:, self.columns.index(name)]
+
+
+@dataclass(frozen=True)
+class NamedInterval:
+    """`method`: "wilson" or "bootstrap"."""
+
+    low: float
+    high: float
+    method: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"low": self.low, "high": self.high, "method": self.method}
+
+
+def means(strata: Sequence[Stratum]) -> dict[str, Floats]:
+    """The plain means, of shape [1] each; NaN for a column without any value."""
+    out: dict[str, Floats] = {}
+    for stratum in strata:
+        there = ~np.isnan(stratum.values)
+        sums = np.where(there, stratum.values, 0.0).sum(axis=0)
+        with np.errstate(invalid="ignore"):
+            out.update(zip(stratum.keys(), (sums / there.sum(axis=0))[:, None], strict=True))
+    return out
+
+
+def resampled_means(strata: Sequence[Stratum], *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, Floats]:
+    """Means of `resamples` draws with replacement of each stratum's prompts; shape [resamples] each.
+
+    The draws depend on the seed, the stratum's name and its number of prompts alone: two models that are compared on
+    the same items are resampled alike.
+    """
+    out: dict[str, Floats] = {}
+    for stratum in strata:
+        _, member = np.unique(np.asarray(stratum.clusters), return_inverse=True)
+        groups = int(member.max()) + 1
+        there = ~np.isnan(stratum.values)
+        filled = np.where(there, stratum.values, 0.0)
+        sums = np.stack([np.bincount(member, weights=column) for column in filled.T], axis=1)
+        counts = np.stack([np.bincount(member, weights=column) for column in there.T.astype(float)], axis=1)
+        rng = np.random.default_rng([seed, zlib.crc32(stratum.name.encode())])
+        drawn_means = np.empty((resamples, len(stratum.columns)))
+        step = max(1, _CELLS // groups)
+        for start in range(0, resamples, step):
+            size = min(step, resamples - start)
+            drawn = rng.integers(groups, size=(size, groups))
+            offset = drawn + groups * np.arange(size)[:, None]
+            weights = np.bincount(offset.ravel(), minlength=size * groups).reshape(size, groups).astype(float)
+            with np.errstate(invalid="ignore"):
+                drawn_means[start : start + size] = (weights @ sums) / (weights @ counts)
+        out.update(zip(stratum.keys(), drawn_means.T, strict=True))
+    return out
+
+
+def percentile_interval(draws: Floats) -> NamedInterval | None:
+    """None where fewer than two draws have a value: there is nothing to take a percentile of."""
+    known = draws[~np.isnan(draws)]
+    if len(known) < 2:
+        return None
+    low, high = np.quantile(known, [0.025, 0.975])
+    return NamedInterval(float(low), float(high), "bootstrap")
+
+
+def share_interval(parts: Sequence[tuple[Stratum, str]]) -> NamedInterval | None:
+    """Wilson's interval of the pooled column, or None where it is not a plain share of independent items."""
+    values = np.concatenate([stratum.column(column) for stratum, column in parts])
+    known = ~np.isnan(values)
+    clusters = [cluster for stratum, _ in parts for cluster in stratum.clusters]
+    used = [cluster for cluster, there in zip(clusters, known, strict=True) if there]
+    values = values[known]
+    if not len(values) or len(set(used)) < len(used) or not np.isin(values, (0.0, 1.0)).all():
+        return None
+    found: Interval = wilson(float(values.sum()), len(values))
+    return NamedInterval(found.low, found.high, "wilson")
+
+
+def mean_of(parts: Sequence[Floats]) -> Floats:
+    """The unweighted mean of means, elementwise."""
+    out: Floats = np.mean(np.stack(list(parts)), axis=0)
+    return out

@@ -1,0 +1,143 @@
+"""How well a reward model's votes rank the models that wrote the responses, against people's votes on the same pairs.
+
+PPE's human-preference metrics over models; formulas from memory (card D6), so these are the definitions used here:
+a model's strength is its mean win rate over its opponents (a tie counts half), once by people and once by the reward
+model. `row_pearson`: Pearson's correlation of a model's two rows of win rates, mean over models. `kendall_tau`
+(tau-b), `spearman`: of the two rankings. `separability`: share of model pairs whose 95 % intervals of the reward
+model's strength do not overlap. `confidence_agreement`: mean over model pairs of +1 where people and reward model both
+separate the pair and agree, -1 where they disagree, 0 else. `brier`: mean over model pairs of (P - y)^2, P the share
+of resamples in which the reward model ranks the first above the second, y what people's votes say. `vote_brier`: the
+same of single decided votes, P the sigmoid of the difference of rewards. The bootstrap resamples votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from assay_rm_training.benchmarks.item import BenchmarkItem
+from assay_rm_training.benchmarks.rank_correlation import kendall_tau_b, pearson, spearman
+from assay_rm_training.benchmarks.strata import Floats, NamedInterval, percentile_interval
+
+RESAMPLES = 1000
+Given = dict[str, tuple[float, NamedInterval | None]]
+
+
+def vote_figures(votes: Sequence[tuple[BenchmarkItem, Sequence[float]]], *, seed: int = 0) -> Given:
+    """Figures by name, `preference/...`; those over models need at least three of them."""
+    if not votes:
+        return {}
+    out: Given = {}
+    decided = [(item, scores) for item, scores in votes if item.gold[0] != item.gold[1]]
+    if decided:
+        d = np.array([scores[0] - scores[1] for _, scores in decided])
+        y = np.array([item.gold[0] for item, _ in decided])
+        losses = (0.5 * (1 + np.tanh(d / 2)) - y) ** 2
+        rows = np.random.default_rng(seed).integers(len(losses), size=(RESAMPLES, len(losses)))
+        interval = percentile_interval(np.array([losses[drawn].mean() for drawn in rows]))
+        out["preference/vote_brier"] = (float(losses.mean()), interval)
+    names = sorted({name for item, _ in votes for name in item.models})
+    if len(names) < 3:
+        return out
+    place = {name: n for n, name in enumerate(names)}
+    first = np.array([place[item.models[0]] for item, _ in votes])
+    second = np.array([place[item.models[1]] for item, _ in votes])
+    human = np.array([item.gold[0] for item, _ in votes])
+    proxy = np.array([0.5 + 0.5 * np.sign(scores[0] - scores[1]) for _, scores in votes])
+    size = len(names)
+    rates = [win_rates(first, second, wins, size) for wins in (human, proxy)]
+    strengths = [strength(rate) for rate in rates]
+    rng = np.random.default_rng([seed, 1])
+    draws: list[list[Floats]] = [[], []]
+    statistics: list[list[float]] = []
+    for _ in range(RESAMPLES):
+        rows = rng.integers(len(votes), size=len(votes))
+        drawn = [win_rates(first[rows], second[rows], wins[rows], size) for wins in (human, proxy)]
+        statistics.append(_agreement(*drawn))
+        for kept, rate in zip(draws, drawn, strict=True):
+            kept.append(strength(rate))
+    columns = np.array(statistics).T
+    for name, value, column in zip(
+        ("row_pearson", "kendall_tau", "spearman"), _agreement(*rates), columns, strict=True
+    ):
+        out[f"preference/{name}"] = (value, percentile_interval(column))
+    with np.errstate(all="ignore"):
+        bounds = [np.nanquantile(np.stack(kept), [0.025, 0.975], axis=0) for kept in draws]
+    intervals = [[(float(low), float(high)) for low, high in bound.T] for bound in bounds]
+    out["preference/separability"] = (separability(intervals[1]), None)
+    out["preference/confidence_agreement"] = (confidence_agreement(intervals[0], intervals[1]), None)
+    out["preference/brier"] = (_pair_brier(strengths[0], np.stack(draws[1])), None)
+    return out
+
+
+def win_rates(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], wins: Floats, size: int) -> Floats:
+    """[models, models] share of their votes that the row's model wins; NaN where two never met, and on the diagonal."""
+    flat = first * size + second
+    games = np.bincount(flat, minlength=size * size).reshape(size, size).astype(float)
+    won = np.bincount(flat, weights=wins, minlength=size * size).reshape(size, size)
+    games, won = games + games.T, won + (games - won).T
+    np.fill_diagonal(games, 0.0)
+    with np.errstate(invalid="ignore"):
+        rates: Floats = np.where(games > 0, won / np.where(games > 0, games, 1.0), np.nan)
+    return rates
+
+
+def strength(rates: Floats) -> Floats:
+    """Mean win rate over the opponents that a model met; NaN for one that met nobody."""
+    there = ~np.isnan(rates)
+    with np.errstate(invalid="ignore"):
+        out: Floats = np.where(there, rates, 0.0).sum(axis=1) / there.sum(axis=1)
+    return out
+
+
+def separability(intervals: Sequence[tuple[float, float]]) -> float:
+    """Share of pairs of intervals that do not overlap."""
+    apart = [_order(a, b) != 0 for n, a in enumerate(intervals) for b in intervals[n + 1 :]]
+    return sum(apart) / len(apart)
+
+
+def confidence_agreement(human: Sequence[tuple[float, float]], proxy: Sequence[tuple[float, float]]) -> float:
+    """Mean over pairs: +1 both apart and in the same order, -1 both apart and in the opposite one, else 0."""
+    found = [
+        _order(human[i], human[j]) * _order(proxy[i], proxy[j])
+        for i in range(len(human))
+        for j in range(i + 1, len(human))
+    ]
+    return sum(found) / len(found)
+
+
+def _order(a: tuple[float, float], b: tuple[float, float]) -> int:
+    """1 if `a` lies wholly above `b`, -1 if wholly below, 0 if they overlap or touch."""
+    return 1 if a[0] > b[1] else -1 if a[1] < b[0] else 0
+
+
+def _agreement(human: Floats, proxy: Floats) -> list[float]:
+    rows = []
+    for own, other in zip(human, proxy, strict=True):
+        there = ~np.isnan(own) & ~np.isnan(other)
+        if there.sum() >= 2:
+            rows.append(pearson(own[there], other[there]))
+    a, b = strength(human), strength(proxy)
+    met = ~np.isnan(a) & ~np.isnan(b)
+    if met.sum() < 2:
+        return [float("nan")] * 3
+    return [
+        float(np.mean(rows)) if rows else float("nan"),
+        kendall_tau_b(a[met], b[met]),
+        spearman(a[met], b[met]),
+    ]
+
+
+def _pair_brier(human: Floats, draws: Floats) -> float:
+    """`draws` [resamples, models]; pairs that people's votes leave level count y = 1/2."""
+    losses = []
+    for i in range(len(human)):
+        for j in range(i + 1, len(human)):
+            gaps = draws[:, i] - draws[:, j]
+            gaps = gaps[~np.isnan(gaps)]
+            if len(gaps) and not np.isnan(human[i] - human[j]):
+                above = float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
+                losses.append((above - (0.5 + 0.5 * np.sign(human[i] - human[j]))) ** 2)
+    return float(np.mean(losses)) if losses else float("nan")
