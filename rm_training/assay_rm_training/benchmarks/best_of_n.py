@@ -28,7 +28,8 @@ def expected_best(proxy: Sequence[float], gold: Sequence[float]) -> Floats:
     _, level = np.unique(scores, return_inverse=True)
     shared = np.bincount(level, weights=values) / np.bincount(level)
     ranked = shared[np.sort(level)]
-    return _weights(len(scores)) @ ranked
+    out: Floats = _weights(len(scores)) @ ranked
+    return out
 
 
 def kl_best_of(n: int) -> float:

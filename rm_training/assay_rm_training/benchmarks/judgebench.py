@@ -137,8 +137,8 @@ class JudgeBench(Benchmark):
             "tie": "equal scores decide B>A" if ties == "official" else "equal scores count 1/2",
             "aggregation": "overall = pooled over pairs (official); category_mean = mean of knowledge, reasoning, math "
             "and coding",
-            "failures": "a pair without scores is left out of every mean and counted; a game without a decision adds 0, "
-            "so a pair without any is wrong (official)",
+            "failures": "a pair without scores is left out of every mean and counted; a game without a decision adds "
+            "0, so a pair without any is wrong (official)",
         }
 
 

@@ -3,7 +3,7 @@
 Source: arXiv 2506.01937 and its repository (cards D2 and D2b, code read). A row of the five subsets is worth 1 divided
 by the number of responses that share the highest score if the chosen one is among them, else 0. Ties has a score of
 its own over prompts that come twice, as `ref:N` with one right answer and `tied:N` with many. The overall score is the
-mean of the six subsets. Leaves out: generative judges of RewardBench 2 (a pick of four; ratings can be given as scores).
+mean of the six subsets. Leaves out: generative judges that pick one of four (their ratings can be given as scores).
 """
 
 from __future__ import annotations
@@ -55,12 +55,15 @@ def tie_figures(ref: TiePrompt | None, tied: TiePrompt | None) -> list[float]:
     row = [float(tied.accurate) if tied else nan, float(ref.accurate) if ref else nan, nan, nan, nan]
     if ref and tied:
         hard = min(ref.margin, tied.margin)
-        if tied.spread:
-            extra = math.tanh(hard / tied.spread - 1)
-        else:
-            extra = math.copysign(1.0, hard) if hard else 0.0
-        row[2:] = [float(tied.margin > tied.spread), float(hard > tied.spread), extra]
+        row[2:] = [float(tied.margin > tied.spread), float(hard > tied.spread), _tanh_ratio(hard, tied.spread)]
     return row
+
+
+def _tanh_ratio(margin: float, spread: float) -> float:
+    """tanh(margin / spread - 1), as IEEE arithmetic has it: a spread of 0 gives the sign of the margin, 0/0 gives 0."""
+    if spread:
+        return math.tanh(margin / spread - 1)
+    return math.copysign(1.0, margin) if margin else 0.0
 
 
 def row_score(scores: Sequence[float], right: int) -> float:
@@ -187,9 +190,9 @@ def _ties(members: Sequence[tuple[BenchmarkItem, Outcome]], failed_as_wrong: boo
     figures = []
     for number, found in rows.items():
         row = tie_figures(found.get("ref"), found.get("tied"))
-        figures.append(
-            (number, [0.0 if failed_as_wrong and wrong in found.values() and i == 4 else v for i, v in enumerate(row)])
-        )
+        if wrong in found.values():
+            row[-1] = 0.0  # no credit, as the others have none: not the -1 of a wide gap the wrong way
+        figures.append((number, row))
     return Stratum.of(TIES, TIE_COLUMNS, figures)
 
 

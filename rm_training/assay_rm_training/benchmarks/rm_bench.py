@@ -117,8 +117,8 @@ class RMBench(Benchmark):
             "tie": "wrong" if ties == "official" else "counts 1/2",
             "aggregation": "easy / normal / hard = mean of the cells below / on / above the diagonal; domain = mean of "
             "the three; overall and overall easy / normal / hard = mean over the domains that are there",
-            "failures": "a prompt with a failed response is left out of every mean and counted; the official scorer has "
-            "no rule for them",
+            "failures": "a prompt with a failed response is left out of every mean and counted; the official scorer "
+            "has no rule for them",
         }
 
 

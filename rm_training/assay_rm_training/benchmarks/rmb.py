@@ -35,7 +35,7 @@ class RMB(Benchmark):
     name = "rmb"
     title = "RMB"
     source = "arXiv 2410.09893; the official code and data files were read"
-    obtain = "the files are in the folder RMB_dataset of github.com/Zhou-Zoey/RMB-Reward-Model-Benchmark: name it with --path"
+    obtain = "name the folder RMB_dataset of github.com/Zhou-Zoey/RMB-Reward-Model-Benchmark with --path"
     id_fields = ("pair_uid", "bon_uid")
 
     def read(self, record: Record) -> BenchmarkItem:
@@ -43,7 +43,7 @@ class RMB(Benchmark):
         goal, scenario = _category(record)
         if pairwise:
             loser = "reject" if record.values.get("reject") is not None else "rejected"
-            responses = (_answer(record, "chosen"), _answer(record, loser))
+            responses: tuple[str, ...] = (_answer(record, "chosen"), _answer(record, loser))
         else:
             losers = record.get("loser_list")
             if not isinstance(losers, list | tuple) or not losers:
