@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import BadInputError, NotFoundError
 
 if TYPE_CHECKING:
+    from assay.models.spec import Judging, RewardModelSpec
     from assay.workspace import Workspace
+    from assay_serving.generative.pairwise import PairwiseJudge
     from assay_serving.scorer import Scorer
 
 
@@ -93,17 +95,63 @@ def load_engine(
         return PrincipleScorer.load(name, question=question, **options)
     if chosen == "scalar":
         return TransformersScorer.load(name, **options)
-    raise BadInputError(f"there is no engine here for {chosen!r} models; one of scalar, principle", field="kind")
+    if chosen == "generative":
+        from assay.models.spec import Judging
+        from assay_serving.generative.engine import GenerativeScorer
+        from assay_serving.generative.templates import POINTWISE
+
+        own = Judging(POINTWISE.name, POINTWISE.hash) if known_spec(name) is None else None
+        return GenerativeScorer.load(name, judging=own, **(options | {"token_budget": token_budget}))
+    raise BadInputError(f"{chosen!r} is not one of scalar, principle, generative", field="kind")
+
+
+def open_judge(
+    reference: str,
+    *,
+    model: str | None = None,
+    api_key: str | None = None,
+    judging: Judging | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "float32",
+    workspace: Path | None = None,
+) -> PairwiseJudge:
+    """A pairwise judge: a generative model to load here, or the `model` of an OpenAI-compatible endpoint (URL).
+
+    `judging`: how to ask, instead of the model's own settings; an endpoint and a plain language model are asked with
+    the pairwise question and the defaults where it is not given.
+    """
+    from assay.models.spec import Judging
+    from assay_serving.generative.pairwise import PairwiseJudge
+    from assay_serving.generative.templates import PAIRWISE
+
+    usual = Judging(PAIRWISE.name, PAIRWISE.hash)
+    if is_url(reference):
+        from assay_serving.generative.remote import RemoteWriter, endpoint_of
+
+        writer, spec = RemoteWriter.open(endpoint_of(reference, model, api_key=api_key), judging or usual)
+        return PairwiseJudge(writer, spec, seed=seed)
+    from assay.runs import locate_model
+
+    source = locate_model(find_workspace(workspace), reference)[0]
+    chosen = judging or (usual if known_spec(source) is None else None)
+    served_as = model or (reference if source != reference else None)
+    return PairwiseJudge.load(source, judging=chosen, seed=seed, served_as=served_as, device=device, dtype=dtype)
 
 
 def kind_of(name: str) -> str:
     """What its spec says; scalar for a model from elsewhere."""
+    spec = known_spec(name)
+    return spec.kind if spec is not None else "scalar"
+
+
+def known_spec(name: str) -> RewardModelSpec | None:
+    """The spec in the model's folder; None for a model from elsewhere."""
     from assay.models.loading import resolve_model
     from assay.models.spec import RewardModelSpec
 
     folder = Path(resolve_model(name))
-    spec = RewardModelSpec.read(folder) if folder.is_dir() else None
-    return spec.kind if spec is not None else "scalar"
+    return RewardModelSpec.read(folder) if folder.is_dir() else None
 
 
 def find_workspace(named: Path | None) -> Workspace | None:

@@ -53,6 +53,8 @@ class LocalWriter:
 
     def __post_init__(self) -> None:
         self.model.eval()  # type: ignore[no-untyped-call]
+        # A question that does not fit is a failure: the renderer's own cut would take its beginning away.
+        self.renderer = Renderer(self.renderer.tokenizer, max_length=_UNLIMITED)
         self._lock = threading.Lock()
         own = getattr(self.model.generation_config, "eos_token_id", None)
         ends = own if isinstance(own, list) else [own]

@@ -1,0 +1,62 @@
+"""Reading given answers again: the log-odds at the judgement token of a question and a whole answer, as a scorer.
+
+Covers: what parity checks of generative models compare. The texts are fixed, so two models that are the same give the
+same numbers, where generating anew could part at a near tie. Leaves out: generating (`engine`, `pairwise`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.errors import BadInputError
+from assay.models.renderer import Renderer
+from assay.models.spec import RewardModelSpec
+from assay.progress import Advance, silent
+from assay.score import Score, ScoreFailure, ScoreResult
+from assay_serving.generative.local import LocalWriter, check_spec, info_of
+from assay_serving.generative.templates import format_named
+from assay_serving.generative.voting import expected_rating
+from assay_serving.scorer import ModelInfo, ScoreItem
+
+
+class VerdictReader:
+    """A `Scorer` of (judge's question, judge's whole answer): log-odds of the two labels, or the expected rating."""
+
+    def __init__(self, model: Any, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> None:
+        if spec.judging is None:
+            raise BadInputError(f"{name} is a {spec.kind} reward model, not a generative one")
+        check_spec(name, spec, renderer)
+        self.form = format_named(spec.judging.format)
+        self.spec = spec
+        self.writer = LocalWriter(model, renderer, info_of(name, spec, model))
+
+    @classmethod
+    def load(cls, name: str, *, device: str = "auto", dtype: str = "float32") -> VerdictReader:
+        """Errors as of `LocalWriter.load`."""
+        writer, spec = LocalWriter.load(name, device=device, dtype=dtype)
+        return cls(writer.model, writer.renderer, spec, name=writer.info.name)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.writer.info
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        """See `Scorer.score`. Failure codes: unparsable, and bad_input."""
+        results: list[ScoreResult] = []
+        for item in items:
+            try:
+                logp = self.writer.label_logps([item.prompt], [item.response], self.form)[0]
+            except BadInputError as error:
+                results.append(ScoreFailure("bad_input", str(error), self.info.name))
+            else:
+                results.append(self._result(logp))
+            on_progress(1)
+        return results
+
+    def _result(self, logp: dict[str, float] | None) -> ScoreResult:
+        if logp is None:
+            return ScoreFailure("unparsable", "the answer has no verdict", self.info.name)
+        first, second = self.form.labels[0], self.form.labels[-1]
+        reward = expected_rating(logp) if len(logp) > 2 else logp[first] - logp[second]
+        return Score(reward, self.info.name, self.info.version, self.info.template_hash, tokens=0, truncated=False)
