@@ -1,7 +1,8 @@
-"""The finished reward model on disk: a stock sequence classifier that any engine loads, with the trained one's scores.
+"""The finished reward model on disk: a stock checkpoint that any engine loads, with the trained one's scores.
 
-Covers: merging adapters, saving whole or not at all, the parity gate (saved, loaded again through the serving engine
-in float32, compared on a sample of scores), the spec. Leaves out: the model card's text (`model_card.py`), lineage.
+Covers: merging adapters, saving whole or not at all, the parity gate (merged, saved, loaded again through the serving
+engine in float32, scored alone, in a batch and in the engine's other ways, by vLLM where it is named), the spec.
+Leaves out: what a check compares (`parity.py`), the model card's text (`model_card.py`), lineage.
 """
 
 from __future__ import annotations
@@ -10,50 +11,24 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from assay.errors import BackendError, BadInputError
 from assay.models.quiet import quiet_transformers
 from assay.models.renderer import Renderer
-from assay.models.spec import RewardModelSpec, weights_digest
-from assay.score import Score, ScoreResult
+from assay.models.spec import ParityCheck, RewardModelSpec, weights_digest
 from assay_rm_training.base_model import Trainee
+from assay_rm_training.card_sections import parity_lines, with_section
 from assay_rm_training.methods import Engine
+from assay_rm_training.parity import MERGED, SAMPLE, SAVED, TOLERANCE, Parity, check_scorer, compare, verdict
+from assay_rm_training.vllm_parity import vllm_check, vllm_python
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.transformers_engine import TransformersScorer
 
-#: Largest allowed |difference| of two rewards: this + this * |reward|. Float32 sums in another order differ by about
-#: 1e-6 a layer; a lost head, a wrong template or a lost adapter by far more than this.
-TOLERANCE = 1e-4
-SAMPLE = 32  # responses compared
+__all__ = ["SAMPLE", "TOLERANCE", "Parity", "compare", "merged_scorer", "save_checkpoint"]
 
-
-@dataclass(frozen=True)
-class Parity:
-    """Outcome of comparing two lists of scores: `largest` |difference| over `compared` responses."""
-
-    passed: bool
-    largest: float
-    compared: int
-    detail: str = ""
-
-
-def compare(before: Sequence[ScoreResult], after: Sequence[ScoreResult]) -> Parity:
-    """Equal within TOLERANCE, and failing on the same items."""
-    largest, compared = 0.0, 0
-    for number, (first, second) in enumerate(zip(before, after, strict=True), start=1):
-        if isinstance(first, Score) and isinstance(second, Score):
-            compared += 1
-            gap = abs(first.reward - second.reward)
-            largest = max(largest, gap)
-            if gap > TOLERANCE + TOLERANCE * abs(first.reward):
-                return Parity(False, largest, compared, f"response {number}: {first.reward:.6g} != {second.reward:.6g}")
-        elif isinstance(first, Score) != isinstance(second, Score):
-            return Parity(False, largest, compared, f"response {number} is scored by one and fails in the other")
-    if not compared:
-        return Parity(False, largest, 0, "no response of the sample could be scored")
-    return Parity(True, largest, compared)
+_FEWER = 3  # one response in so many is also scored in all other ways: each costs a pass over the sample
 
 
 def merged_scorer(
@@ -63,16 +38,19 @@ def merged_scorer(
     sample: Sequence[ScoreItem],
     *,
     engine: Engine = TransformersScorer,
+    checks: list[ParityCheck] | None = None,
 ) -> Scorer:
     """The serving engine around the trained model, its adapters folded in and checked to have changed nothing.
 
-    Raises BackendError where merging changes scores.
+    `checks` gets the comparison, for `save_checkpoint`. Raises BackendError where merging changes scores.
     """
     if trainee.adapter is None:
         return engine(trainee.model, renderer, spec, name="trained")
     before = engine(trainee.model, renderer, spec, name="adapters").score(sample)
     scorer = engine(trainee.merge(), renderer, spec, name="trained")
     parity = compare(before, scorer.score(sample))
+    if checks is not None:
+        checks.append(parity.called(MERGED))
     if not parity.passed:
         raise BackendError(f"merging the adapters changed the scores ({parity.detail}); nothing was saved")
     return scorer
@@ -88,13 +66,15 @@ def save_checkpoint(
     card: str,
     save_dtype: str = "float32",
     engine: Engine = TransformersScorer,
+    checks: Sequence[ParityCheck] = (),
 ) -> tuple[RewardModelSpec, Parity]:
     """Write the model (merged before), tokenizer, card and spec to `folder`, which must not exist; returns what was
-    written.
+    written, and how the loaded model's scores compare with the trained one's.
 
-    The folder appears at once, complete and with its parity known. Raises BadInputError when it exists; BackendError
-    when the reloaded model scores `sample` otherwise than the trained one: then the files are kept for inspection
-    in `NAME.failed`, which the engine refuses to serve.
+    The folder appears at once, complete and with its parity known: every check and its largest difference are in the
+    spec and the card. `checks`: made before, on the same model. Raises BadInputError when the folder exists;
+    BackendError when a check fails: then the files are kept for inspection in `NAME.failed`, which no command serves
+    unless it is told to.
     """
     if folder.exists():
         raise BadInputError("exists already", file=folder)
@@ -111,23 +91,26 @@ def save_checkpoint(
             trainee.tokenizer.save_pretrained(scratch)
         (scratch / "README.md").write_text(card, encoding="utf-8")
         os.chmod(scratch, 0o755)
-        spec = replace(spec, version=weights_digest(scratch), parity="unchecked")
+        spec = replace(spec, version=weights_digest(scratch), parity="unchecked", parity_checks=tuple(checks))
         spec.write(scratch)
         try:
             reloaded = engine.load(str(scratch), device=str(model.device), dtype="float32")
-            parity = compare(before, reloaded.score(sample))
+            after = reloaded.score(sample)
+            parity = compare(before, after)
+            found = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
+            if (python := vllm_python()) is not None and spec.kind == "scalar":
+                found.append(vllm_check(scratch, renderer, sample, after, python=python))
         except (BackendError, BadInputError) as error:
             parity = Parity(False, 0.0, 0, f"does not load again: {error}")
-        if not parity.passed:
-            replace(spec, parity=f"failed: {parity.detail}").write(scratch)
+            found = [*checks, parity.called(SAVED)]
+        spec = replace(spec, parity=verdict(found), parity_checks=tuple(found))
+        spec.write(scratch)
+        (scratch / "README.md").write_text(with_section(card, "Parity", parity_lines(found)), encoding="utf-8")
+        if spec.parity != "passed":
             failed = folder.with_name(folder.name + ".failed")
             shutil.rmtree(failed, ignore_errors=True)
             scratch.rename(failed)
-            raise BackendError(
-                f"the saved model does not give the trained model's scores ({parity.detail}); see {failed}"
-            )
-        spec = replace(spec, parity="passed")
-        spec.write(scratch)
+            raise BackendError(f"the saved model does not give the trained model's scores: {spec.parity}; see {failed}")
         scratch.rename(folder)
     except OSError as error:
         raise BackendError(f"cannot write {folder}: {error.strerror or error}") from error
