@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from assay.errors import BadInputError
 from assay.progress import Advance, silent
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: name -> where its class is; imported only when it is used.
 METHODS = {
     "bt": "assay_rm_training.pairwise:Pairwise",
+    "generative-sft": "assay_rm_training.generative.sft:GenerativeSft",
+    "principle": "assay_rm_training.principle:Principle",
 }
 
 
@@ -111,6 +113,22 @@ class Method(Protocol):
 
     def card_rows(self) -> list[tuple[str, str]]:
         """Rows of the model card's table that say what was trained by."""
+        ...
+
+
+@runtime_checkable
+class Divides(Protocol):
+    """A method whose rows say more than a held-out file can: it holds rows out itself, and tells held-out rows what
+    training knows of them."""
+
+    def divide(
+        self, rows: Sequence[Any], eval_rows: Sequence[Any] | None
+    ) -> tuple[Sequence[Any], Sequence[Any] | None]:
+        """(rows to train on, held-out rows), a function of its arguments alone: a resumed run divides again."""
+        ...
+
+    def describe(self, rows: Sequence[Any]) -> dict[str, Any]:
+        """JSON-ready figures of the rows that are trained on, for the run's metrics."""
         ...
 
 

@@ -31,14 +31,13 @@ _EMPTY = frozenset((
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True)
-class HeldOutRow:
+@dataclass(frozen=True, slots=True)
+class HeldOutRow(PrincipleRow):
     """`cell`: which of prompt and principle training has seen. `base_rate`: share of yes among the training rows of
-    this principle, or of all training rows where there is none."""
+    this principle, or of all training rows where there is none; None where training is not known."""
 
-    row: PrincipleRow
-    cell: str
-    base_rate: float
+    cell: str = ""
+    base_rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,8 @@ def in_cells(trained: Sequence[PrincipleRow], held: Iterable[PrincipleRow]) -> l
             f"{'seen' if prompt_key(row.prompt) in prompts else 'unseen'} prompt, "
             f"{'unseen' if rate is None else 'seen'} principle"
         )
-        found.append(HeldOutRow(row, cell, overall if rate is None else rate.yes / rate.rows))
+        values = {name: getattr(row, name) for name in PrincipleRow.__dataclass_fields__}
+        found.append(HeldOutRow(**values, cell=cell, base_rate=overall if rate is None else rate.yes / rate.rows))
     return found
 
 

@@ -31,7 +31,7 @@ from assay_rm_training import metrics_file, training_state
 from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.item_set import ItemSet, steps_per_epoch
-from assay_rm_training.methods import Findings, Method, method_of, method_payload
+from assay_rm_training.methods import Divides, Findings, Method, method_of, method_payload
 from assay_rm_training.model_card import model_card
 from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.trainer import TrainingSummary, train
@@ -106,6 +106,8 @@ def train_model(
     `NAME-v2`, `-v3`, ...), for data that is neither checked against a registered benchmark nor waived, and all that
     the parts raise.
     """
+    if isinstance(plan.method, Divides):
+        rows, eval_rows = plan.method.divide(rows, eval_rows)
     folder = model_folder(workspace, plan.name, force=plan.force)
     contamination = _contamination(workspace, plan)
     mark_dead_runs(workspace)
@@ -174,7 +176,7 @@ def _train(
         summary,
         data_name=plan.data,
         evaluation=evaluation,
-        eval_name=plan.eval_data,
+        eval_name=plan.eval_data or f"what was held out of {plan.data}",
         contamination=[str(state) for state in contamination],
     )
     spec, parity = save_checkpoint(
@@ -193,6 +195,8 @@ def _train(
         "contamination": [state.to_dict() for state in contamination],
         "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
     }
+    if isinstance(method, Divides):
+        metrics["rows"] = method.describe(rows)
     if evaluation is not None:
         info = replace(evaluation.model, name=folder.name, version=spec.version, parity=spec.parity)
         evaluation = evaluation.of(info)

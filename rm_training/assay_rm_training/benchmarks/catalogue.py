@@ -16,6 +16,7 @@ MODULES: Mapping[str, str] = {
     "judgebench": "judgebench",
     "rmb": "rmb",
     "ppe": "ppe",
+    "principlebench": "principlebench",
     "pairs": "pair_file",
 }
 

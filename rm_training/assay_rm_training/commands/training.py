@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay_rm_training.commands.principle import principle
 from assay_rm_training.commands.probe import probe
 from assay_rm_training.commands.training_options import training_command
 
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the group `train`."""
     group = typer.Typer(no_args_is_help=True, help="Train reward models.")
     group.command("bt")(training_command(bt))
+    group.command("principle")(training_command(principle))
     group.command("probe")(probe)
     app.add_typer(group, name="train")
 
