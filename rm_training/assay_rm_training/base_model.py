@@ -86,6 +86,11 @@ def prepare(trainee: Trainee, config: TrainingConfig, *, language_model: bool = 
     if config.lora is not None:
         trainee = _with_adapters(trainee, config.lora, config.seed, language_model=language_model)
     _freeze(trainee.model, config.freeze_layers)
+    if config.gradient_checkpointing:
+        if not trainee.model.supports_gradient_checkpointing:
+            raise BadInputError(f"{type(trainee.model).__name__} has none", field="gradient_checkpointing")
+        model: Any = trainee.model
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     trainee.model.train()
     return trainee
 

@@ -1,7 +1,7 @@
-"""Training items, encoded once: what was left out and why, and the batches of an epoch as a pure function of a seed.
+"""Training items, encoded once: what was left out and why, and how a batch is cut into forward passes.
 
 Covers: what every way to train shares, whether an item is a pair, a ranked list or one judged response. Leaves out:
-encoding (each method's own), the forward pass.
+encoding (each method's own), the batches of a run (`step_plan.py`), the forward pass.
 """
 
 from __future__ import annotations
@@ -10,38 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-import numpy as np
+from assay_rm_training.slices import Tags
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class ItemSet(Generic[Item]):
-    """Usable items, and how many were left out for which reason. `truncated`: items that lost old turns."""
+    """Usable items, and how many were left out for which reason. `truncated`: items that lost old turns. `tags`: what
+    an evaluation cuts the items by, one an item, or none."""
 
     items: list[Item]
     left_out: dict[str, int]
     truncated: int
     digest: str  #: of the given rows in their order; a resumed run checks it
     first_fault: str = field(default="", compare=False)
+    tags: Sequence[Tags] = ()
 
     def __len__(self) -> int:
         return len(self.items)
-
-
-def steps_per_epoch(items: int, batch_size: int) -> int:
-    """The last batch of an epoch may be smaller; no item is dropped."""
-    return -(-items // batch_size)
-
-
-def epoch_batches(items: int, batch_size: int, *, seed: int, epoch: int) -> list[list[int]]:
-    """Indices of each optimiser step's items. Depends on its arguments alone, so a data position is just a step.
-
-    Batches are uniform draws: grouping by length happens inside a batch (`micro_batches`), so that no step sees
-    only short or only long items.
-    """
-    order = np.random.default_rng((seed, epoch)).permutation(items).tolist()
-    return [order[start : start + batch_size] for start in range(0, items, batch_size)]
 
 
 def micro_batches(batch: Sequence[int], costs: Mapping[int, int], token_budget: int) -> list[list[int]]:

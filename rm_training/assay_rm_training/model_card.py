@@ -9,7 +9,7 @@ from assay.models.spec import Kind, RewardModelSpec
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.methods import Findings, Method
-from assay_rm_training.trainer import TrainingSummary
+from assay_rm_training.run_totals import TrainingSummary
 
 #: kind -> pipeline of model hubs, and how the reward is read.
 _READING: dict[Kind, tuple[str, str]] = {

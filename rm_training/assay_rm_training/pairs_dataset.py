@@ -19,6 +19,7 @@ from assay.errors import BadInputError
 from assay.models.renderer import Encoded, Renderer
 from assay.progress import Advance, silent
 from assay_rm_training.item_set import ItemSet
+from assay_rm_training.slices import Tags, tags_of
 
 Tokens = npt.NDArray[np.int32]
 
@@ -46,6 +47,7 @@ def encode_pairs(
     cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
     """
     usable: list[EncodedPair] = []
+    tags: list[Tags] = []
     left_out: Counter[str] = Counter()
     truncated = 0
     first_fault = ""
@@ -57,13 +59,14 @@ def encode_pairs(
             first_fault = first_fault or f"pair {number}: {outcome}"
         else:
             usable.append(outcome[0])
+            tags.append(tags_of(pair))
             truncated += outcome[1]
         advance(1)
     if not usable:
         what = f"none of the {len(pairs)} pairs can be used; {first_fault}" if pairs else "there are no pairs"
         raise BadInputError(what)
     digest = ids.rows_digest((p.comparison_id, p.chosen, p.rejected, p.margin, p.weight) for p in pairs)
-    return ItemSet(usable, dict(left_out), truncated, digest, first_fault)
+    return ItemSet(usable, dict(left_out), truncated, digest, first_fault, tags)
 
 
 def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool] | str:

@@ -58,6 +58,7 @@ class PairTask:
             batch.tokens,
             batch.computed,
             batch.padding,
+            {"chosen": chosen.detach(), "rejected": rejected.detach()},
         )
 
 

@@ -7,6 +7,7 @@ Covers: the protocol between `trainer.py` and every way to train. Leaves out: ho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 import torch
@@ -21,7 +22,9 @@ class Measured(NamedTuple):
 
     `losses`: [n] float32, differentiable, not weighted. `figures`: name -> detached sum over the n items, a scalar
     (`accuracy`: how many are right). `tokens`: of all sequences in full; `computed`: positions that went through the
-    model, padding included; `padding`: of these.
+    model, padding included; `padding`: of these. `each`: name -> detached [n], one value an item: `chosen` and
+    `rejected`, the rewards of its two sides, where it has two (then it is evaluated as a pair, by slices, and their
+    spread is measured).
     """
 
     losses: torch.Tensor
@@ -29,6 +32,7 @@ class Measured(NamedTuple):
     tokens: int
     computed: int
     padding: int
+    each: Mapping[str, torch.Tensor] = MappingProxyType({})
 
 
 class Task(Protocol[Item]):

@@ -30,11 +30,13 @@ from assay.workspace import Workspace
 from assay_rm_training import metrics_file, training_state
 from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.config import TrainingConfig
-from assay_rm_training.item_set import ItemSet, steps_per_epoch
+from assay_rm_training.item_set import ItemSet
 from assay_rm_training.methods import Divides, Findings, Method, method_of, method_payload
 from assay_rm_training.model_card import model_card
 from assay_rm_training.pairwise import Pairwise
-from assay_rm_training.trainer import TrainingSummary, train
+from assay_rm_training.run_totals import TrainingSummary
+from assay_rm_training.step_plan import StepPlan
+from assay_rm_training.trainer import train
 from assay_serving.scorer import ScoreItem
 
 PLAN = "run.json"
@@ -139,8 +141,7 @@ def _train(
     data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
     if eval_rows is not None and config.eval_every:
         eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
-    total = steps_per_epoch(len(data), config.batch_size) * config.epochs
-    with progress_bar("training", total, unit="steps") as advance:
+    with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
         summary = train(
             trainee,
             method.task(trainee, config),

@@ -1,7 +1,9 @@
 """A training run's state on disk: written whole or not at all, enough to go on bit for bit.
 
-Covers: trainable weights, optimiser, random state, step, and what the state belongs to. The learning rate and the
-data position are functions of the step and need no state. Leaves out: the finished model (`checkpoint.py`).
+Covers: trainable weights, optimiser, random state, step, and what the state belongs to; the same file whatever the
+number of processes and their division of the work, so a run may go on under another. The learning rate and the data
+position are functions of the step and need no state. Leaves out: the finished model (`checkpoint.py`), the weights of
+the best evaluation (`early_choice.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import torch
 
 from assay.durable import replacing
 from assay.errors import BadInputError, NotFoundError
+from assay_rm_training.parallel import Alone
 
 FILE = "state.pt"
 FORMAT = 1
@@ -36,18 +39,29 @@ def save_state(
     optimizer: torch.optim.Optimizer,
     *,
     belongs_to: Mapping[str, Any],
+    parallel: Alone | None = None,
 ) -> None:
-    """Replace `folder/state.pt` atomically; a kill at any moment leaves the old one or the new one."""
+    """Replace `folder/state.pt` atomically; a kill at any moment leaves the old one or the new one.
+
+    All processes call this; the first collects and writes.
+    """
+    parallel = parallel or Alone()
+    described = optimizer.state_dict()
+    for state in described["state"].values():
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor):
+                state[key] = parallel.collect(value)
     payload = {
         "format": FORMAT,
         "position": (position.step, position.tokens, position.seconds),
-        "weights": {name: p.detach() for name, p in weights.items()},
-        "optimizer": optimizer.state_dict(),
+        "weights": {name: parallel.collect(p) for name, p in weights.items()},
+        "optimizer": described,
         "random": _random_state(),
         "belongs_to": dict(belongs_to),
     }
-    with replacing(folder / FILE) as temporary:
-        torch.save(payload, temporary)
+    if parallel.main:
+        with replacing(folder / FILE) as temporary:
+            torch.save(payload, temporary)
 
 
 def load_state(
@@ -56,16 +70,32 @@ def load_state(
     optimizer: torch.optim.Optimizer,
     *,
     belongs_to: Mapping[str, Any],
+    parallel: Alone | None = None,
 ) -> Position:
     """Put the saved state into the model, the optimiser and the random generators; returns the position.
 
-    Raises NotFoundError where nothing was saved, BadInputError for a state of other data or another configuration.
+    All processes call this; the first reads. Raises NotFoundError where nothing was saved, BadInputError for a state of
+    other data or another configuration.
     """
-    path = folder / FILE
+    parallel = parallel or Alone()
+    payload = _read(folder / FILE, weights, belongs_to) if parallel.main else None
+    position: tuple[int, int, float] = parallel.share(payload["position"] if payload else None)
+    with torch.no_grad():
+        for name, parameter in weights.items():
+            parameter.copy_(parallel.spread(payload["weights"][name] if payload else None, parameter))
+    _spread_optimizer(payload["optimizer"] if payload else None, optimizer, parallel)
+    if payload:
+        torch.set_rng_state(payload["random"]["cpu"])
+        if "cuda" in payload["random"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state(payload["random"]["cuda"])
+    return Position(*position)
+
+
+def _read(path: Path, weights: Mapping[str, torch.nn.Parameter], belongs_to: Mapping[str, Any]) -> dict[str, Any]:
     if not path.is_file():
-        raise NotFoundError(f"{folder} has no {FILE}: the run ended before its first save; start it anew")
+        raise NotFoundError(f"{path.parent} has no {FILE}: the run ended before its first save; start it anew")
     try:
-        payload = torch.load(path, map_location="cpu", weights_only=True)
+        payload: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch has no common error for a damaged file
         raise BadInputError(f"not a training state: {str(error).splitlines()[0]}", file=path) from error
     if payload.get("format") != FORMAT:
@@ -75,14 +105,32 @@ def load_state(
             raise BadInputError(f"the run was started with another {name} ({found}, now {value})", file=path)
     if payload["weights"].keys() != weights.keys():
         raise BadInputError("the state is of another model", file=path)
-    with torch.no_grad():
-        for name, parameter in weights.items():
-            parameter.copy_(payload["weights"][name])
-    optimizer.load_state_dict(payload["optimizer"])
-    torch.set_rng_state(payload["random"]["cpu"])
-    if "cuda" in payload["random"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state(payload["random"]["cuda"])
-    return Position(*payload["position"])
+    return payload
+
+
+def _spread_optimizer(described: dict[str, Any] | None, optimizer: torch.optim.Optimizer, parallel: Alone) -> None:
+    """Load an optimiser's state, which only the first process has: what is as large as its weight is laid out as the
+    weight is, the rest (counts, settings) is the same everywhere."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    small = None
+    if described is not None:
+        small = described | {
+            "state": {
+                number: {key: None if _is_like(value, parameters[number]) else value for key, value in state.items()}
+                for number, state in described["state"].items()
+            }
+        }
+    made: dict[str, Any] = parallel.share(small)
+    for number, state in made["state"].items():
+        for key, value in state.items():
+            if value is None:
+                full = described["state"][number][key] if described is not None else None
+                state[key] = parallel.spread(full, parameters[number])
+    optimizer.load_state_dict(made)
+
+
+def _is_like(value: Any, parameter: torch.nn.Parameter) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == parameter.shape
 
 
 def _random_state() -> dict[str, torch.Tensor]:

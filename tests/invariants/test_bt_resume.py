@@ -30,7 +30,6 @@ from assay_rm_training.trainer import train
 from assay_rm_training.training_state import FILE
 
 CPU = torch.device("cpu")
-CLOCKS = ("seconds", "tokens_per_s")
 KINDS = {
     "full": TrainingConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=1, eval_every=2, device="cpu"),
     "lora": TrainingConfig("tiny", lr=1e-2, batch_size=8, epochs=2, save_every=1, lora=LoraConfig(4, 8, dropout=0.3)),
@@ -58,6 +57,10 @@ def some_pairs() -> ItemSet[EncodedPair]:
     return encode_pairs(pairs, Renderer(load_tokenizer("tiny"), max_length=256))
 
 
+def is_measured_by_the_clock(name: str) -> bool:
+    return name.startswith(("seconds", "peak_")) or name.endswith("_per_s")
+
+
 class StoppedError(Exception):
     pass
 
@@ -79,7 +82,7 @@ def outcome(
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     trainee = load_trainee(config, CPU)
     fit(trainee, some_pairs(), config, folder, eval_data=some_pairs(), resume=resume)
-    rows = [{k: v for k, v in row.items() if k not in CLOCKS} for row in read_metrics(folder)]
+    rows = [{k: v for k, v in row.items() if not is_measured_by_the_clock(k)} for row in read_metrics(folder)]
     return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}, rows
 
 

@@ -21,7 +21,7 @@ from assay.models.renderer import Renderer
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_rm_training.curves import sparkline
-from assay_rm_training.item_set import ItemSet, epoch_batches, micro_batches
+from assay_rm_training.item_set import ItemSet, micro_batches
 from assay_rm_training.losses import Objective
 from assay_rm_training.methods import method_of, method_payload
 from assay_rm_training.metrics_file import MetricsFile, read_metrics
@@ -29,6 +29,7 @@ from assay_rm_training.pair_forward import can_share, collate, pair_rewards
 from assay_rm_training.pairs_dataset import EncodedPair, encode_pairs
 from assay_rm_training.pairwise import PairTask, Pairwise
 from assay_rm_training.schedules import lr_factor
+from assay_rm_training.step_plan import StepPlan
 from assay_rm_training.trainer import make_optimizer, train, train_step
 
 CPU = torch.device("cpu")
@@ -218,13 +219,22 @@ def test_nothing_usable_is_one_clear_error(renderer: Renderer) -> None:
         encode_pairs(too_long, renderer)
 
 
-@given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 5), st.integers(0, 3))
-def test_an_epoch_takes_every_pair_once(pairs: int, batch: int, seed: int, epoch: int) -> None:
-    batches = epoch_batches(pairs, batch, seed=seed, epoch=epoch)
-    assert sorted(itertools.chain(*batches)) == list(range(pairs))
-    assert batches == epoch_batches(pairs, batch, seed=seed, epoch=epoch)
-    if pairs > 20:
-        assert batches != epoch_batches(pairs, batch, seed=seed, epoch=epoch + 1)
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 5), st.integers(1, 3), st.integers(0, 40))
+def test_every_epoch_takes_every_pair_once(pairs: int, batch: int, seed: int, epochs: int, begin: int) -> None:
+    """Whether batches grow or not; and a step's batch does not depend on the steps taken before."""
+    chosen = config(batch_size=batch, seed=seed, epochs=epochs, batch_start=min(begin, batch), batch_ramp_ratio=0.5)
+    plan = StepPlan(pairs, chosen)
+    batches = [plan.batch(step) for step in range(1, plan.total + 1)]
+    order = list(itertools.chain(*batches))
+    assert plan.items_seen(plan.total) == len(order) == pairs * epochs
+    for epoch in range(epochs):
+        assert sorted(order[epoch * pairs : (epoch + 1) * pairs]) == list(range(pairs))
+    if pairs > 20 and epochs > 1:
+        assert order[:pairs] != order[pairs : 2 * pairs]
+    assert max(map(len, batches)) <= batch
+    last = plan.total
+    assert StepPlan(pairs, chosen).batch(last) == batches[-1]
+    assert plan.epochs_done(last) == epochs
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 2000))

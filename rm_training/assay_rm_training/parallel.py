@@ -1,0 +1,246 @@
+"""How the work of one training is divided among processes: not at all, copies of the model, or shares of it.
+
+Covers: which items a process computes, the gradient of the whole batch, clipping, whole tensors for files and for the
+finished model. A step is the same whatever the division, to float32 rounding: items are dealt out after the batch is
+drawn, the loss's denominator is the whole batch's, and gradients are added up, once a step. Leaves out: the processes
+(`distributed.py`), the loop (`trainer.py`).
+
+`Sharded` is FSDP2 (`torch.distributed.fsdp.fully_shard`): each decoder layer is a unit, the rest of the model another,
+so weights, gradients and optimiser state are divided by the number of processes. A task may read any weight (a head,
+a tied embedding) as in one process: its whole measuring runs as the outermost unit's forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+
+from assay.errors import BadInputError
+from assay_rm_training.base_model import Trainee
+from assay_rm_training.config import Parallel
+from assay_rm_training.distributed import Group, world_size
+
+T = TypeVar("T")
+
+_BUCKET = 32 * 2**20  #: gradient numbers of one message
+
+
+class Alone:
+    """One process, one model."""
+
+    name = "none"
+    rank, world = 0, 1
+    equal_passes = False  #: whether every process has to make the same number of passes through the model
+
+    @property
+    def main(self) -> bool:
+        """Whether this process owns the run."""
+        return self.rank == 0
+
+    def prepare(self, trainee: Trainee) -> None:
+        """Once, after loading and before the optimiser is made."""
+
+    def seed(self, seed: int, step: int) -> None:
+        """Random state of `step`. One process simply goes on with the state that it has."""
+
+    def forward(self, trainee: Trainee, measure: Callable[[], T]) -> T:
+        return measure()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of this process's part of the batch's loss."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def reduce(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Complete the gradients, after the step's last backward pass."""
+
+    def clip(self, parameters: Iterable[torch.nn.Parameter], max_norm: float) -> float:
+        """Scale the whole gradient to a norm of at most `max_norm`; returns its norm before."""
+        return float(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
+
+    def share(self, value: T | None) -> T:
+        """The first process's value."""
+        return value  # type: ignore[return-value]
+
+    def gather(self, value: T) -> list[T]:
+        return [value]
+
+    def full(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The whole of a weight or of an optimiser's tensor."""
+        return tensor.detach()
+
+    def collect(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """`full`, for the first process to write; None elsewhere."""
+        return self.full(tensor)
+
+    def spread(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+        """A tensor laid out as `like` with the values of the first process's `full` (None elsewhere)."""
+        if full is None:
+            raise BadInputError("the state lacks a tensor that the model has")
+        return full
+
+    def whole(self, trainee: Trainee, load: Callable[[], Trainee]) -> Trainee:
+        """The trained model in one piece, in the first process; `load` loads the base again where that is needed."""
+        return trainee
+
+
+class Replicated(Alone):
+    """Every process holds the whole model (data parallel). Gradients are added up once a step, after accumulation."""
+
+    name = "ddp"
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.rank, self.world = group.rank, group.world
+
+    def prepare(self, trainee: Trainee) -> None:
+        import torch.distributed as dist
+
+        for parameter in trainee.trainable().values():  # same base, same seed: equal already, and now for certain
+            dist.broadcast(parameter.data, src=0)
+
+    def seed(self, seed: int, step: int) -> None:
+        """A function of the step and the process, so that resuming has no random state to restore."""
+        torch.manual_seed((seed * 1_000_003 + step) * 1009 + self.rank)
+
+    def reduce(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        import torch.distributed as dist
+
+        # A process without items has no gradients; a weight that nobody used has to stay without one.
+        used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32, device=parameters[0].device)
+        dist.all_reduce(used, op=dist.ReduceOp.MAX)
+        for bucket in _buckets([p for p, some in zip(parameters, used.tolist(), strict=True) if some]):
+            flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+            dist.all_reduce(flat)
+            for parameter, gradient in zip(bucket, torch.split(flat, [p.numel() for p in bucket]), strict=True):
+                parameter.grad = gradient.view_as(parameter)
+
+    def share(self, value: T | None) -> T:
+        return self._group.share(value)
+
+    def gather(self, value: T) -> list[T]:
+        return self._group.gather(value)
+
+    def collect(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        return tensor.detach() if self.main else None
+
+    def spread(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+        import torch.distributed as dist
+
+        made = torch.empty_like(like) if full is None else full.to(like.device, like.dtype).contiguous()
+        dist.broadcast(made, src=0)
+        return made
+
+
+class Sharded(Replicated):
+    """Every process holds a share of each weight (FSDP2)."""
+
+    name = "fsdp"
+    equal_passes = True  # a pass collects each layer's weights from all processes
+
+    def __init__(self, group: Group, device: torch.device) -> None:
+        super().__init__(group)
+        self.device = device
+
+    def prepare(self, trainee: Trainee) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+        model: Any = trainee.model
+        mesh = init_device_mesh(self.device.type, (self.world,))
+        units = set(model._no_split_modules or ())
+        for module in [module for module in model.modules() if type(module).__name__ in units]:
+            fully_shard(module, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        model.assay_measure = MethodType(lambda self, measure: measure(), model)
+        register_fsdp_forward_method(model, "assay_measure")
+
+    def forward(self, trainee: Trainee, measure: Callable[[], T]) -> T:
+        model: Any = trainee.model
+        return model.assay_measure(measure)  # type: ignore[no-any-return]
+
+    def backward(self, loss: torch.Tensor) -> None:
+        (loss * self.world).backward()  # type: ignore[no-untyped-call]  # FSDP averages over the processes
+
+    def reduce(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Done by each backward pass."""
+
+    def clip(self, parameters: Iterable[torch.nn.Parameter], max_norm: float) -> float:
+        return float(self.full(torch.nn.utils.clip_grad_norm_(parameters, max_norm)))
+
+    def full(self, tensor: torch.Tensor) -> torch.Tensor:
+        from torch.distributed.tensor import DTensor
+
+        return tensor.full_tensor().detach() if isinstance(tensor, DTensor) else tensor.detach()
+
+    def collect(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        full = self.full(tensor)
+        return full.cpu() if self.main else None
+
+    def spread(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        if not isinstance(like, DTensor):
+            return super().spread(full, like)
+        made = torch.empty(like.shape, dtype=like.dtype, device=self.device) if full is None else full
+        return distribute_tensor(made.to(self.device, like.dtype), like.device_mesh, like.placements)
+
+    def whole(self, trainee: Trainee, load: Callable[[], Trainee]) -> Trainee:
+        weights = {name: self.collect(parameter) for name, parameter in trainee.trainable().items()}
+        if not self.main:
+            return trainee
+        one = load()
+        with torch.no_grad():
+            for name, parameter in one.trainable().items():
+                if (full := weights[name]) is not None:
+                    parameter.copy_(full)
+        return one
+
+
+def resolve(parallel: Parallel) -> str:
+    """`auto`: ddp where torchrun started several processes. Raises BadInputError for a choice that does not fit."""
+    several = world_size() > 1
+    if parallel == "auto":
+        return "ddp" if several else "none"
+    if several == (parallel == "none"):
+        raise BadInputError(
+            f"{parallel} with {world_size()} process{'es' if several else ''}: "
+            + ("choose ddp or fsdp" if several else "start the command with torchrun (docs/reward-models/training.md)"),
+            field="parallel",
+        )
+    return parallel
+
+
+def division(parallel: Parallel, group: Group | None, device: torch.device) -> Alone:
+    """The way to divide the work among `group`."""
+    name = resolve(parallel)
+    if group is None or name == "none":
+        return Alone()
+    return Sharded(group, device) if name == "fsdp" else Replicated(group)
+
+
+def deal(costs: Sequence[int], world: int) -> list[list[int]]:
+    """For each process the numbers of its items: dealt out by falling cost, back and forth, so that processes differ
+    by at most one item and little cost. One process gets all, in their order."""
+    if world == 1:
+        return [list(range(len(costs)))]
+    hands: list[list[int]] = [[] for _ in range(world)]
+    for place, number in enumerate(sorted(range(len(costs)), key=lambda i: (-costs[i], i))):
+        row, seat = divmod(place, world)
+        hands[seat if row % 2 == 0 else world - 1 - seat].append(number)
+    return [sorted(hand) for hand in hands]
+
+
+def _buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:
+    bucket: list[torch.nn.Parameter] = []
+    size = 0
+    for parameter in parameters:
+        if bucket and size + parameter.numel() > _BUCKET:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(parameter)
+        size += parameter.numel()
+    if bucket:
+        yield bucket
