@@ -159,14 +159,14 @@ def test_with_adapters() -> None:
     wrapped = get_peft_model(base, LoraConfig(task_type=TaskType.SEQ_CLS, r=2, target_modules="all-linear"))
     for name, parameter in wrapped.named_parameters():
         if "lora_B" in name:
-            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
+            torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
     groups = random_groups(np.random.default_rng(2), SHAPES)
     with torch.no_grad():
         rows, packed = forward_rows(wrapped, groups), forward(wrapped, groups)
         with wrapped.disable_adapter():
             off = forward(wrapped, groups)
     assert torch.allclose(rows.last(), packed.last(), atol=1e-5)
-    assert not torch.allclose(off.last(), packed.last(), atol=1e-2)
+    assert not torch.allclose(off.last(), packed.last(), atol=1e-3)
 
 
 def test_a_language_model_predicts_every_token_of_every_branch() -> None:

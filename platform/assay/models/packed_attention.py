@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "assay_packed"
+#: Tokens of a sequence up to which attention probabilities are kept for the backward pass.
+LONGEST = 1024
 
 
 class Span(NamedTuple):
@@ -175,27 +177,46 @@ def by_groups(
     dropout: float = 0.0,
     scaling: float | None = None,
 ) -> torch.Tensor:
-    """One call of `scaled_dot_product_attention` a group; [1, H, N, D]."""
-    import torch
-    import torch.nn.functional as F
+    """One group after the other; [1, H, N, D], in autocast's format where that is on.
 
-    if torch.is_autocast_enabled(query.device.type):
-        dtype = torch.get_autocast_dtype(query.device.type)
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    repeats = query.shape[1] // key.shape[1]
-    if repeats > 1:
-        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    By matrix products (`group_attention`), which need no more than the positions that see each other and have the
+    faster backward pass, or, for a single sequence without gradient, long groups and dropout, by torch's own kernel.
+    """
+    import torch
+
+    from assay.models.group_attention import GroupAttention
+
+    kind = query.device.type
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else value.dtype
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    wants_gradient = torch.is_grad_enabled() and query.requires_grad
     # `split` and not slices: the gradient of a slice is a row of zeros as long as the whole
     parts = zip(*(torch.split(tensor, layout.lengths, 2) for tensor in (query, key, value)), strict=True)
     outs = []
     for number, (span, (q, k, v)) in enumerate(zip(layout.spans, parts, strict=True)):
-        mask = None if span.is_plain else layout.mask(number, q.dtype).to(q.device)
-        outs.append(
-            F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scaling
-            )
-        )
+        longest = span.prefix + max(span.branches)
+        if dropout or longest > LONGEST or (span.is_plain and not wants_gradient):
+            outs.append(_fused(q.to(low), k.to(low), v.to(low), layout, number, dropout, scale))
+        else:
+            with torch.autocast(kind, enabled=False):
+                out = GroupAttention.apply(q[0], k[0], v[0], span.prefix, span.branches, scale, low)  # type: ignore[no-untyped-call]
+            outs.append(out[None])
     return torch.cat(outs, 2)
+
+
+def _fused(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: Layout, number: int, dropout: float, scale: float
+) -> torch.Tensor:
+    """One group through torch's kernel, under a mask where its branches are several."""
+    import torch.nn.functional as F
+
+    mask = None if layout.spans[number].is_plain else layout.mask(number, q.dtype).to(q.device)
+    repeats = q.shape[1] // k.shape[1]
+    if repeats > 1:
+        k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scale
+    )
 
 
 def has_varlen() -> bool:
