@@ -112,10 +112,12 @@ class _Book:
 
 def _outcome(record: Record, item: BenchmarkItem, benchmark: Benchmark) -> Outcome:
     values = record.values
-    if benchmark.takes_decisions and ("decisions" in values or "judgments" in values):
+    if benchmark.takes_decisions and (values.get("decisions") is not None or values.get("judgments") is not None):
         return Outcome(decisions=_decisions(record))
     field = next((name for name in ("scores", "score_chosen", "scores_chosen") if name in values), None)
     if field is None:
+        if benchmark.takes_decisions and ("decisions" in values or "judgments" in values):
+            return Outcome(failure="null")
         if (error := values.get("error") or values.get("failure")) is not None:
             return Outcome(failure=_code(error))
         raise record.error("missing" + (" (and no decisions)" if benchmark.takes_decisions else ""), "scores")
@@ -161,7 +163,7 @@ def _number(record: Record, field: str, value: Any) -> float | str:
 def _decisions(record: Record) -> tuple[str | None, ...]:
     """In the item's own A and B. The official result files' `judgments` are as the judge saw the pair: the second is
     flipped back here."""
-    field = "decisions" if "decisions" in record.values else "judgments"
+    field = "decisions" if record.values.get("decisions") is not None else "judgments"
     given = record.values[field]
     if not isinstance(given, list | tuple) or len(given) not in (1, 2):
         raise record.error("not a list of one or two games", field)

@@ -154,7 +154,12 @@ def report(
         ][:FAILED_SHOWN],
         failed_as_wrong=worse,
         truncated_share=sum(outcome.truncated for outcome in outcomes) / scored if knows_truncation else None,
-        protocol={"source": benchmark.source, "tie_policy": ties, **benchmark.statement(ties)},
+        protocol={
+            "source": benchmark.source,
+            "values": "shares, 0 to 1",
+            "tie_policy": ties,
+            **benchmark.statement(ties),
+        },
         curves=measured.curves,
         missing=measured.missing,
         seed=seed,

@@ -1,20 +1,19 @@
-"""`assay eval`: how good is a reward model on preference pairs, and, when asked, fit its calibration."""
+"""`assay eval`: how good is a reward model on preference pairs or on a benchmark; fits its calibration when asked."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_rm_training.calibration import CalibrationReport
-    from assay_rm_training.evaluate import Evaluation
+    from assay.workspace import Workspace
 
-SLICES_SHOWN = 20
+PAIRS, BENCHMARK, BOTH = "Pairs (--data)", "Benchmarks (--bench)", "Options"
 
 
 def register(app: typer.Typer) -> None:
@@ -23,37 +22,161 @@ def register(app: typer.Typer) -> None:
 
 
 def eval_(
-    model: Annotated[str, typer.Option(help="Reward model: a name or id of the workspace, a folder, a hub id.")],
-    data: Annotated[str, typer.Option(help="Pairs: a snapshot of the workspace, or a file.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Reward model: a name or id of the workspace, a folder, a hub id; with --bench also the URL of a "
+            "reward server, and repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Pairs: a snapshot of the workspace, or a file.", rich_help_panel=PAIRS, show_default=False),
+    ] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Fit a temperature on these pairs and write it to the model's spec.")
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Fit a temperature on these pairs and write it to the model's spec.",
+            rich_help_panel=PAIRS,
+        ),
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for evaluation.json and items.jsonl.")] = None,
+    bench: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="rewardbench, rewardbench2, rm-bench, judgebench, rmb, ppe, or pairs for any pair file.",
+            rich_help_panel=BENCHMARK,
+            show_default=False,
+        ),
+    ] = None,
+    path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="The publisher's file or folder; repeatable. Without it: the hub.",
+            rich_help_panel=BENCHMARK,
+            show_default=False,
+        ),
+    ] = None,
+    scores: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help='Recorded scores instead of a model: rows {"id": ..., "scores": [one a response]}; repeatable.',
+            rich_help_panel=BENCHMARK,
+            show_default=False,
+        ),
+    ] = None,
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Pairwise judge: a generative model, or the URL of a chat endpoint; repeatable.",
+            rich_help_panel=BENCHMARK,
+            show_default=False,
+        ),
+    ] = None,
+    ties: Annotated[
+        str,
+        typer.Option(
+            help="official: as the benchmark's own scorer; half: a tied pair counts 1/2.", rich_help_panel=BENCHMARK
+        ),
+    ] = "official",
+    principle: Annotated[
+        str | None,
+        typer.Option(
+            help="What principle models are asked of items that name none.",
+            rich_help_panel=BENCHMARK,
+            show_default=False,
+        ),
+    ] = None,
+    server_model: Annotated[
+        str | None,
+        typer.Option(help="Which model of the URL's server.", rich_help_panel=BENCHMARK, show_default=False),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="ASSAY_API_KEY", help="Of the server.", rich_help_panel=BENCHMARK, show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report (JSON) and the items.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the order of pairs and of the bootstrap.")] = 0,
-    limit: Annotated[int, typer.Option(help="Only the first N pairs; 0 = all.")] = 0,
+    limit: Annotated[int, typer.Option(help="Only the first N pairs or items; 0 = all.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one forward pass.")] = 8192,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Accuracy with its interval beside the baselines, margins, calibration and slices; in float32, failures counted.
+    """Evaluate reward models in float32, failures counted: on pairs (--data), or by a benchmark's protocol (--bench).
 
-    With a file and a model folder it needs no workspace; in one, it leaves a run record.
+    --data gives accuracy with its interval beside the baselines, margins, calibration and slices of one model.
+    --bench gives every aggregate of the official protocol with intervals, of one or several models, and what they
+    differ by; with --scores it needs no model. Neither needs a workspace; in one, they leave a run record.
 
     Example: `assay eval --model helpful --data gold-holdout --calibrate`
-    """
-    from assay.errors import NotFoundError
-    from assay.workspace import Workspace
-    from assay_rm_training.evaluation_run import EvalConfig, evaluate_model
 
+    Example: `assay eval --bench rm-bench --path RM-Bench/data/total_dataset.json --model helpful`
+
+    Example: `assay eval --bench judgebench --path judgebench.jsonl --scores scores.jsonl --json`
+    """
+    from assay.errors import BadInputError, NotFoundError
+    from assay.workspace import Workspace
+
+    if (data is None) == (bench is None):
+        raise BadInputError("give either pairs (--data) or a benchmark (--bench)")
     here: Workspace | None = None
     try:
         here = Workspace.find(workspace)
     except NotFoundError:
         if workspace is not None:
             raise
-    config = EvalConfig(model, data, calibrate, seed, limit, device, token_budget)
-    report = evaluate_model(here, config, out=out)
+    if bench is not None:
+        if calibrate:
+            raise BadInputError("--calibrate goes with --data: a benchmark is not to be fitted on")
+        config = {
+            "bench": bench,
+            "paths": tuple(map(str, path or ())),
+            "models": tuple(model or ()),
+            "judges": tuple(judge or ()),
+            "scores": tuple(map(str, scores or ())),
+            "ties": ties,
+            "principle": principle,
+            "seed": seed,
+            "limit": limit,
+            "device": device,
+            "token_budget": token_budget,
+            "server_model": server_model,
+        }
+        _benchmark(here, config, out, api_key, as_json)
+        return
+    given = {
+        "--path": path,
+        "--scores": scores,
+        "--judge": judge,
+        "--principle": principle,
+        "--server-model": server_model,
+    }
+    if wrong := [name for name, value in given.items() if value]:
+        raise BadInputError(f"{wrong[0]} goes with --bench (for a pair file: --bench pairs)")
+    if ties != "official":
+        raise BadInputError("--ties goes with --bench; --data reports ties and half credit beside the accuracy")
+    if not model or len(model) > 1:
+        raise BadInputError("--data evaluates one --model; to compare several: --bench pairs --path FILE")
+    assert data is not None
+    _pairs(here, (model[0], data, calibrate, seed, limit, device, token_budget), out, as_json)
+
+
+def _pairs(
+    here: Workspace | None,
+    options: tuple[str, str, bool, int, int, str, int],
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from assay_rm_training.commands.evaluation_tables import print_evaluation
+    from assay_rm_training.evaluation_run import EvalConfig, evaluate_model
+
+    report = evaluate_model(here, EvalConfig(*options), out=out)
     payload = {
         **report.evaluation.to_dict(),
         "run_id": report.run_id,
@@ -76,47 +199,14 @@ def eval_(
         typer.echo(f"items and figures in {report.folder}")
 
 
-def print_evaluation(evaluation: Evaluation) -> None:
-    """The evaluation as tables on standard output."""
-    from rich.console import Console
-    from rich.table import Table
+def _benchmark(
+    here: Workspace | None, options: dict[str, Any], out: Path | None, api_key: str | None, as_json: bool
+) -> None:
+    from assay_rm_training.benchmark_run import BenchmarkConfig, run_benchmark
+    from assay_rm_training.commands.benchmark_tables import print_benchmark
 
-    accuracy = evaluation.accuracy
-    console = Console()
-    table = Table(title=f"{evaluation.model.name} on {evaluation.pairs} pairs", title_justify="left", show_header=False)
-    rows = [
-        ("accuracy (a tie is wrong)", f"{accuracy.value:.4f}"),
-        ("  95 %, Wilson", f"{accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f}"),
-        (f"  95 %, {accuracy.groups} prompts", f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}"),
-        ("  ties; accuracy with half credit", f"{accuracy.ties}; {accuracy.half_credit:.4f}"),
-        ("choosing the longer response", f"{evaluation.length_baseline:.4f}"),
-        ("constant answer", f"{evaluation.majority_baseline:.4f}"),
-        ("margin, mean ± deviation", f"{evaluation.margin_mean:.4f} ± {evaluation.margin_std:.4f}"),
-        ("calibration error (10 bins), Brier, NLL", _calibration(evaluation.calibration)),
-        ("truncated pairs", f"{100 * evaluation.truncated_share:.1f} %"),
-    ]
-    if evaluation.calibrated is not None:
-        rows.insert(
-            -1, (f"  at temperature {evaluation.calibrated.temperature:.4g}", _calibration(evaluation.calibrated))
-        )
-    if evaluation.reward_length_correlation is not None:
-        rows.append(("correlation of reward and length", f"{evaluation.reward_length_correlation:.3f}"))
-    if evaluation.failures:
-        failed = ", ".join(f"{n} ({code})" for code, n in evaluation.failures.items())
-        rows.append(("left out, could not be scored", failed))
-        rows.append(("accuracy with those as wrong", f"{evaluation.accuracy_failures_wrong:.4f}"))
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    if evaluation.slices:
-        slices = Table("by", "slice", "pairs", "accuracy", "95 %", "longer", title_justify="left")
-        for part in evaluation.slices[:SLICES_SHOWN]:
-            interval = f"{part.wilson.low:.3f} to {part.wilson.high:.3f}"
-            slices.add_row(part.by, part.name, str(part.pairs), f"{part.accuracy:.3f}", interval, f"{part.length:.3f}")
-        console.print(slices)
-        if len(evaluation.slices) > SLICES_SHOWN:
-            console.print(f"{len(evaluation.slices) - SLICES_SHOWN} more slices in evaluation.json")
-
-
-def _calibration(report: CalibrationReport) -> str:
-    return f"{report.ece:.4f}, {report.brier:.4f}, {report.nll:.4f}"
+    result = run_benchmark(here, BenchmarkConfig(**options), out=out, api_key=api_key)
+    if as_json:
+        emit(result.to_dict(), "", as_json=True)
+        return
+    print_benchmark(result, workspace=here is not None)

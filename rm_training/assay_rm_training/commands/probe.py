@@ -39,7 +39,7 @@ def probe(
     from assay.pairs import load_pairs_or_file
     from assay.runs import locate_model
     from assay.workspace import Workspace
-    from assay_rm_training.commands.evaluation import print_evaluation
+    from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.commands.training_options import waivers_of
     from assay_rm_training.probe import ProbeConfig
     from assay_rm_training.probe_run import ProbePlan, train_probe_model

@@ -253,7 +253,7 @@ def show_findings(findings: Findings) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from assay_rm_training.commands.evaluation import print_evaluation
+    from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.evaluate import Evaluation
 
     if isinstance(findings, Evaluation):

@@ -1,0 +1,64 @@
+"""Outcomes of benchmark items by a model: through the serving engine, a reward server, or a pairwise judge.
+
+An item of which one response could not be scored has failed as a whole, with the first response's code. Leaves out:
+loading models (`assay_serving.opening`), recorded scores (`recorded.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from assay.progress import Advance, silent
+from assay.score import Score, ScoreFailure
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
+from assay_serving.scorer import ScoreItem, Scorer
+
+if TYPE_CHECKING:
+    from assay_serving.generative.pairwise import PairwiseJudge
+
+_VERDICTS = {"A": "A>B", "B": "B>A", "tie": "A=B"}
+
+
+def score_items(
+    scorer: Scorer, items: Sequence[BenchmarkItem], *, principle: str | None = None, advance: Advance = silent
+) -> list[Outcome]:
+    """One outcome an item. `principle`: asked of items that name none. `advance` counts responses."""
+    asks = scorer.info.kind != "scalar"  # a scalar model scores an item that names a principle without it
+    flat = [
+        ScoreItem(item.prompt, text, (item.principle if asks else None) or principle)
+        for item in items
+        for text in item.responses
+    ]
+    results = iter(scorer.score(flat, advance))
+    outcomes = []
+    for item in items:
+        mine = [next(results) for _ in item.responses]
+        failed = next((result.code for result in mine if isinstance(result, ScoreFailure)), None)
+        scores = [result for result in mine if isinstance(result, Score)]
+        outcomes.append(
+            Outcome(
+                scores=None if failed else tuple(score.reward for score in scores),
+                failure=failed,
+                truncated=any(score.truncated for score in scores),
+            )
+        )
+    return outcomes
+
+
+def judge_items(judge: PairwiseJudge, items: Sequence[BenchmarkItem], *, advance: Advance = silent) -> list[Outcome]:
+    """Two games an item, the second with the responses exchanged; decisions in the item's own A and B.
+
+    A game whose reply could not be read is a null decision, not a failure. `advance` counts games.
+    """
+    from assay_serving.generative.pairwise import PairQuestion
+
+    pairs = [PairQuestion(item.prompt, item.responses[0], item.responses[1], item.principle) for item in items]
+    outcomes = []
+    for found in judge.compare(pairs, on_progress=advance):
+        if isinstance(found, ScoreFailure):
+            outcomes.append(Outcome(failure=found.code))
+        else:
+            decisions = tuple(_VERDICTS.get(decision or "") for decision in found.decisions)
+            outcomes.append(Outcome(decisions=decisions, truncated=found.truncated))
+    return outcomes

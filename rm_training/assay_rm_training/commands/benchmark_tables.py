@@ -1,0 +1,122 @@
+"""A benchmark evaluation as tables on standard output: one model with its intervals, or several side by side.
+
+Leaves out: pairs (`evaluation_tables.py`), JSON, which has every aggregate whatever is shown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from assay_rm_training.benchmark_run import BenchmarkRun
+    from assay_rm_training.benchmarks.report import BenchmarkReport
+
+SHOWN = 40
+CURVE_POINTS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
+    """The aggregates, then what was left out, the protocol in a few lines, and where everything lies."""
+    console = Console()
+    reports = result.reports
+    title = f"{result.benchmark.title}: {reports[0].counts['items']} items"
+    if len(reports) == 1:
+        _single(console, reports[0], f"{title}, {reports[0].model}")
+    else:
+        _several(console, result, title)
+    for report in reports:
+        _curves(console, report)
+    told = reports[0].protocol
+    typer.echo(f"tie: {told['tie']}; {told['aggregation']}")
+    if reports[0].missing:
+        typer.echo(f"not complete: no scored item of {', '.join(reports[0].missing)}; overall is of what is there")
+    for report, states in zip(reports, result.contamination, strict=True):
+        if report.failures:
+            failed = ", ".join(f"{n} ({code})" for code, n in report.failures.items())
+            worse = report.failed_as_wrong.get("overall")
+            typer.echo(
+                f"{report.model}: {report.counts['failed']} of {report.counts['items']} items failed and are left out: "
+                f"{failed}" + (f"; overall with those as wrong {worse:.4f}" if worse is not None else "")
+            )
+        if report.truncated_share:
+            typer.echo(f"{report.model}: {100 * report.truncated_share:.1f} % of the scored items were truncated")
+        if matched := report.details.get("recorded", {}).get("matched_in_order"):
+            typer.echo(f"{report.model}: {matched} rows share their ids and were matched in order; add a field domain")
+        for state, prompts in states:
+            typer.echo(f"{report.model}: contamination, {prompts} prompts; the training data against {state}")
+    if workspace and not any(result.contamination):
+        typer.echo("contamination: these prompts are of no registered benchmark (assay data benchmarks add NAME FILE)")
+    if result.folder is not None:
+        typer.echo(f"items and figures in {result.folder}")
+
+
+def _single(console: Console, report: BenchmarkReport, title: str) -> None:
+    table = Table("aggregate", "value", "95 %", "", "items", title=title, title_justify="left")
+    names = _shown(report.aggregates)
+    for name in names[:SHOWN]:
+        interval = report.intervals.get(name)
+        between = f"{interval.low:.4f} to {interval.high:.4f}" if interval else ""
+        size = report.sizes.get(name)
+        table.add_row(
+            name, _number(report.aggregates[name]), between, interval.method if interval else "", str(size or "")
+        )
+    console.print(table)
+    if len(names) > SHOWN:
+        typer.echo(f"{len(names) - SHOWN} more aggregates with --json")
+
+
+def _several(console: Console, result: BenchmarkRun, title: str) -> None:
+    reports = result.reports
+    table = Table("aggregate", *(report.model for report in reports), title=title, title_justify="left")
+    names = _shown(dict.fromkeys(name for report in reports for name in report.aggregates))
+    for name in names[:SHOWN]:
+        cells = [_number(reports[0].aggregates.get(name))]
+        for report, comparison in zip(reports[1:], result.comparisons, strict=True):
+            cell = _number(report.aggregates.get(name))
+            if (found := comparison.differences.get(name)) is not None:
+                mark = " *" if found.settled else ""
+                cell += f"\n{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]{mark}"
+            cells.append(cell)
+        table.add_row(name, *cells)
+    console.print(table)
+    common = ", ".join(f"{one.items} with {one.model}" for one in result.comparisons)
+    typer.echo(
+        f"below each value: difference from {reports[0].model} on the items both have a score of ({common}), 95 % by "
+        "the paired bootstrap over prompts; * leaves out 0"
+    )
+    if len(names) > SHOWN:
+        typer.echo(f"{len(names) - SHOWN} more aggregates with --json")
+
+
+def _curves(console: Console, report: BenchmarkReport) -> None:
+    for name, points in report.curves.items():
+        shown = [point for point in points if point.n in CURVE_POINTS or point is points[-1]]
+        if len(shown) < 2:
+            continue
+        table = Table(
+            "n",
+            "gold of the best of n",
+            "95 %",
+            "KL (nats)",
+            "lists",
+            title=f"{report.model}, {name}",
+            title_justify="left",
+        )
+        for point in shown:
+            between = f"{point.interval.low:.4f} to {point.interval.high:.4f}" if point.interval else ""
+            table.add_row(str(point.n), f"{point.gold:.4f}", between, f"{point.kl:.3f}", str(point.items))
+        console.print(table)
+
+
+def _shown(aggregates: Iterable[str]) -> list[str]:
+    """Without the cells of a matrix, which are for `--json`."""
+    return [name for name in aggregates if ">" not in name]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,57 @@
+"""An evaluation on pairs as tables on standard output. Leaves out: benchmarks (`benchmark_tables.py`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from assay_rm_training.calibration import CalibrationReport
+    from assay_rm_training.evaluate import Evaluation
+
+SLICES_SHOWN = 20
+
+
+def print_evaluation(evaluation: Evaluation) -> None:
+    """The evaluation as tables on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    accuracy = evaluation.accuracy
+    console = Console()
+    table = Table(title=f"{evaluation.model.name} on {evaluation.pairs} pairs", title_justify="left", show_header=False)
+    rows = [
+        ("accuracy (a tie is wrong)", f"{accuracy.value:.4f}"),
+        ("  95 %, Wilson", f"{accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f}"),
+        (f"  95 %, {accuracy.groups} prompts", f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}"),
+        ("  ties; accuracy with half credit", f"{accuracy.ties}; {accuracy.half_credit:.4f}"),
+        ("choosing the longer response", f"{evaluation.length_baseline:.4f}"),
+        ("constant answer", f"{evaluation.majority_baseline:.4f}"),
+        ("margin, mean ± deviation", f"{evaluation.margin_mean:.4f} ± {evaluation.margin_std:.4f}"),
+        ("calibration error (10 bins), Brier, NLL", _calibration(evaluation.calibration)),
+        ("truncated pairs", f"{100 * evaluation.truncated_share:.1f} %"),
+    ]
+    if evaluation.calibrated is not None:
+        rows.insert(
+            -1, (f"  at temperature {evaluation.calibrated.temperature:.4g}", _calibration(evaluation.calibrated))
+        )
+    if evaluation.reward_length_correlation is not None:
+        rows.append(("correlation of reward and length", f"{evaluation.reward_length_correlation:.3f}"))
+    if evaluation.failures:
+        failed = ", ".join(f"{n} ({code})" for code, n in evaluation.failures.items())
+        rows.append(("left out, could not be scored", failed))
+        rows.append(("accuracy with those as wrong", f"{evaluation.accuracy_failures_wrong:.4f}"))
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    if evaluation.slices:
+        slices = Table("by", "slice", "pairs", "accuracy", "95 %", "longer", title_justify="left")
+        for part in evaluation.slices[:SLICES_SHOWN]:
+            interval = f"{part.wilson.low:.3f} to {part.wilson.high:.3f}"
+            slices.add_row(part.by, part.name, str(part.pairs), f"{part.accuracy:.3f}", interval, f"{part.length:.3f}")
+        console.print(slices)
+        if len(evaluation.slices) > SLICES_SHOWN:
+            console.print(f"{len(evaluation.slices) - SLICES_SHOWN} more slices in evaluation.json")
+
+
+def _calibration(report: CalibrationReport) -> str:
+    return f"{report.ece:.4f}, {report.brier:.4f}, {report.nll:.4f}"
