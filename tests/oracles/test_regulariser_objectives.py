@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInputError
+from assay.models.readings import Stepwise
 from assay_rm_training.objectives import pair, steps
 from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
 from assay_rm_training.objectives.regularisers import (
@@ -114,28 +115,28 @@ def test_gradients_of_regression() -> None:
 
 def test_card_C6_gate() -> None:
     gate = Aggregation("gate", thresholds=(0.0, 0.4))
-    values = torch.tensor([[1, 0.5, 0.3], [1, 0.3, 0.3], [0, 0.9, 0.9]], dtype=F64)
-    assert gate(values).tolist() == pytest.approx([1.8, 1.3, 0.0])
+    rows = [(1, 0.5, 0.3), (1, 0.3, 0.3), (0, 0.9, 0.9)]
+    assert [gate(row) for row in rows] == pytest.approx([1.8, 1.3, 0.0])
 
 
 @given(st.floats(-5, 5))
 def test_a_gated_rating_changes_nothing(value: float) -> None:
     gate = Aggregation("gate", thresholds=(0.0, 0.4))
-    assert gate(torch.tensor([[1, 0.3, value]], dtype=F64)).item() == pytest.approx(1.3)
+    assert gate((1, 0.3, value)) == pytest.approx(1.3)
 
 
 def test_aggregations_by_hand() -> None:
-    values = torch.tensor([[1.0, 4.0], [3.0, -2.0]], dtype=F64)
-    assert Aggregation()(values).tolist() == [2.5, 0.5]
-    assert Aggregation("min")(values).tolist() == [1.0, -2.0]
-    assert Aggregation("weights", weights=(2.0, -1.0))(values).tolist() == [-2.0, 8.0]
+    values = [(1.0, 4.0), (3.0, -2.0)]
+    assert [Aggregation()(row) for row in values] == [2.5, 0.5]
+    assert [Aggregation("min")(row) for row in values] == [1.0, -2.0]
+    assert [Aggregation("weights", weights=(2.0, -1.0))(row) for row in values] == [-2.0, 8.0]
     for kind, settings in (("weights", {}), ("mean", {"weights": (1.0,)}), ("gate", {}), ("median", {})):
         with pytest.raises(BadInputError):
             Aggregation(kind, **settings)  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match="3 weights for 2"):
-        Aggregation("weights", weights=(1, 2, 3))(values)
+        Aggregation("weights", weights=(1, 2, 3))(values[0])
     with pytest.raises(BadInputError, match="one less"):
-        Aggregation("gate", thresholds=(1.0, 1.0))(values)
+        Aggregation("gate", thresholds=(1.0, 1.0))(values[0])
     with pytest.raises(BadInputError, match="not linear"):
         Aggregation("min").linear_weights(2)
 
@@ -147,8 +148,8 @@ def test_a_linear_aggregation_is_one_head(aggregation: Aggregation) -> None:
     means, scales = tensor(3.0, 0.0, -1.0), tensor(2.0, 0.5, 1.0)
     ratings = hidden @ head.T * scales + means
     folded = hidden @ fold(head, aggregation.linear_weights(3), scales.tolist())[0]
-    constant = aggregation(means[None]).item()
-    assert torch.allclose(folded + constant, aggregation(ratings), atol=1e-10)
+    constant = aggregation(means.tolist())
+    assert (folded + constant).tolist() == pytest.approx([aggregation(row) for row in ratings.tolist()])
 
 
 def test_step_loss_by_hand() -> None:
@@ -165,10 +166,15 @@ def test_gradients_of_steps() -> None:
 
 def test_steps_to_one_reward() -> None:
     logits = [2.0, -1.0, 0.5]
-    assert steps.aggregate_steps(logits, "min") == -1.0
-    assert steps.aggregate_steps(logits, "last") == 0.5
+    assert Stepwise(aggregation="min").aggregate(logits) == -1.0
+    assert Stepwise(aggregation="last").aggregate(logits) == 0.5
     expected = math.log(math.prod(1 / (1 + math.exp(-z)) for z in logits))
-    assert steps.aggregate_steps(logits, "product") == pytest.approx(expected)
+    assert Stepwise(aggregation="product").aggregate(logits) == pytest.approx(expected)
+    assert Stepwise("\n\n").split("one\nline\n\n\n\ntwo") == ["one\nline", "two"]
+    assert Stepwise().split("") == [""]
+    for wrong in ({"separator": ""}, {"aggregation": "median"}):
+        with pytest.raises(BadInputError):
+            Stepwise(**wrong)  # type: ignore[arg-type]
 
 
 def test_card_C21() -> None:

@@ -85,8 +85,9 @@ def load_scalar_model(
     device: torch.device,
     new_head: bool = False,
     seed: int = 0,
+    labels: int = 1,
 ) -> PreTrainedModel:
-    """A sequence classifier with one label, in eval mode.
+    """A sequence classifier with one label, in eval mode; `labels`: of a model that keeps one output a rating.
 
     `new_head=True` puts a fresh head (drawn from `seed`) on a language model; on a checkpoint that already has a
     scalar head that is refused, as is loading one without a head when `new_head=False`: a silently random head
@@ -102,8 +103,9 @@ def load_scalar_model(
         raise BadInputError(f"{name} already is a reward model; continue from it with its own head, or name its base")
     if not has_head and not new_head:
         raise BadInputError(f"{name} is a language model without a reward head; train one with: assay train bt")
-    if has_head and config.num_labels != 1:
-        raise BadInputError(f"{name} has {config.num_labels} labels; a scalar reward model has one")
+    if has_head and config.num_labels != labels:
+        wanted = "a scalar reward model has one" if labels == 1 else f"its description says {labels}"
+        raise BadInputError(f"{name} has {config.num_labels} labels; {wanted}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model, info = _load(
@@ -111,7 +113,7 @@ def load_scalar_model(
             source,
             name,
             dtype=dtype,
-            num_labels=1,
+            num_labels=labels,
             output_loading_info=True,
         )
     missing = set(info["missing_keys"])

@@ -93,9 +93,9 @@ class Renderer:
 
         Raises BadInputError where the template refuses the conversation (a role it lacks, wrong order of turns).
         """
-        messages = [{"role": m.role, "content": self._plain(m.content)} for m in prompt]
+        messages = [{"role": m.role, "content": self.plain(m.content)} for m in prompt]
         if response is not None:
-            messages.append({"role": "assistant", "content": self._plain(response)})
+            messages.append({"role": "assistant", "content": self.plain(response)})
         if not messages:
             raise BadInputError("a conversation needs at least one message", field="prompt")
         try:
@@ -159,8 +159,9 @@ class Renderer:
         encoding = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
         return list(encoding["input_ids"]), encoding["offset_mapping"] if fast else None
 
-    def _plain(self, content: str) -> str:
-        """User text must not open or close turns: break up strings that would become special tokens."""
+    def plain(self, content: str) -> str:
+        """`content` as it is rendered. User text must not open or close turns: break up what would become special
+        tokens."""
         if self._special is None:
             return content
         return self._special.sub(lambda match: match[0][0] + _ZERO_WIDTH_SPACE + match[0][1:], content)

@@ -16,8 +16,20 @@ from typing import Any, Literal
 
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
+from assay.models.readings import Aggregation, RatingHeads, Stepwise
 
-__all__ = ["FILE", "FORMAT", "Calibration", "Judging", "Kind", "ParityCheck", "RewardModelSpec", "weights_digest"]
+__all__ = [
+    "FILE",
+    "FORMAT",
+    "Calibration",
+    "Judging",
+    "Kind",
+    "ParityCheck",
+    "RatingHeads",
+    "RewardModelSpec",
+    "Stepwise",
+    "weights_digest",
+]
 
 FILE = "assay.json"
 FORMAT = 1
@@ -83,6 +95,8 @@ class RewardModelSpec:
     parity: str = "unchecked"  #: "passed" where every check held, "failed: ..." otherwise
     parity_checks: tuple[ParityCheck, ...] = ()
     judging: Judging | None = None  #: of generative models
+    stepwise: Stepwise | None = None  #: of process reward models (kind scalar)
+    ratings: RatingHeads | None = None  #: of models that keep one output a rating (kind scalar)
 
     def write(self, folder: Path) -> None:
         """Write `assay.json` into the checkpoint's folder, atomically."""
@@ -102,18 +116,27 @@ class RewardModelSpec:
                 raise BadInputError(f"spec format {found}, this Assay reads {FORMAT}", file=path)
             calibration = payload.pop("calibration", None)
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
-            judging = payload.pop("judging", None)
+            judging, stepwise = payload.pop("judging", None), payload.pop("stepwise", None)
+            ratings = payload.pop("ratings", None)
             return cls(
                 **payload,
                 calibration=Calibration.from_dict(calibration) if calibration else None,
                 parity_checks=checks,
                 judging=Judging(**judging) if judging else None,
+                stepwise=Stepwise(**stepwise) if stepwise else None,
+                ratings=_rating_heads(ratings) if ratings else None,
             )
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise BadInputError(f"not a reward-model spec: {error}", file=path) from error
 
     def calibrated(self, calibration: Calibration) -> RewardModelSpec:
         return replace(self, calibration=calibration)
+
+
+def _rating_heads(payload: dict[str, Any]) -> RatingHeads:
+    how = payload["aggregation"]
+    aggregation = Aggregation(how["kind"], tuple(how["weights"]), tuple(how["thresholds"]))
+    return RatingHeads(tuple(payload["names"]), tuple(payload["offsets"]), aggregation)
 
 
 def weights_digest(folder: Path) -> str:

@@ -1,39 +1,23 @@
-"""Process rewards: labels of single steps, their loss, and one reward of a response from its steps.
+"""Process rewards: labels of single steps and their loss.
 
-Covers: binary cross-entropy on step logits, aggregation, Monte-Carlo labels and the search for the first wrong step
-(Math-Shepherd, arXiv 2312.08935; OmegaPRM-style search; card C21, from memory). Leaves out: where a step's logit is
-read (`step_rows.py`), sampling continuations.
+Covers: binary cross-entropy on step logits, Monte-Carlo labels and the search for the first wrong step (Math-Shepherd,
+arXiv 2312.08935; OmegaPRM-style search; card C21, from memory). Leaves out: where a step's logit is read
+(`assay.models.step_reader`), one reward from several steps (`assay.models.readings`), sampling continuations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-
-StepAggregation = Literal["min", "product", "last"]
 
 
 def step_loss(logits: torch.Tensor, labels: torch.Tensor, labelled: torch.Tensor) -> torch.Tensor:
     """-y log s(z) - (1-y) log s(-z) for each step [n], 0 where `labelled` is 0; y in [0, 1] may be a soft label."""
     loss = -labels * F.logsigmoid(logits) - (1 - labels) * F.logsigmoid(-logits)
     return torch.where(labelled > 0, loss, torch.zeros_like(loss))
-
-
-def aggregate_steps(logits: Sequence[float], how: StepAggregation = "min") -> float:
-    """One reward of a response, from its steps' logits, at least one; comparable among responses of one `how` only.
-
-    `min`: the worst step's logit. `last`: the last step's. `product`: ln of the product of the steps' probabilities,
-    which falls with every further step.
-    """
-    if how == "min":
-        return min(logits)
-    if how == "last":
-        return logits[-1]
-    return sum(min(z, 0.0) - math.log1p(math.exp(-abs(z))) for z in logits)
 
 
 def monte_carlo_label(correct: int, tried: int) -> tuple[float, int]:

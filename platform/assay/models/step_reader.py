@@ -1,0 +1,58 @@
+"""Where a response's steps are read: each at the last token of its text, the last one at the conversation's end.
+
+Covers: a response in steps, rendered as any other, and the token index of every step. Leaves out: the model.
+
+The last step is read where a stock classifier reads a conversation. So any engine's plain score of a whole response is
+its last step's reward, without our code; steps before it are read at the last token that has a character of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from assay.domain import Prompt
+from assay.errors import BadInputError
+from assay.models.renderer import Renderer
+
+
+class StepPlaces(NamedTuple):
+    """Token ids of the conversation; `places`: index of the token that each step is read at, rising."""
+
+    ids: tuple[int, ...]
+    places: tuple[int, ...]
+    truncated: bool
+
+
+def read_steps(renderer: Renderer, prompt: Prompt, steps: Sequence[str], *, separator: str) -> StepPlaces:
+    """Raises BadInputError where a response does not fit, where the template changes the steps' text, where two steps
+    end in one token, and for a tokenizer that does not tell where its tokens come from."""
+    if not renderer.tokenizer.is_fast:
+        raise BadInputError("this tokenizer does not say where in the text a token is")
+    response = separator.join(steps)
+    conversation = renderer.encode(prompt, response)
+    if conversation.response_cut:
+        raise BadInputError(f"the response alone passes {renderer.max_length} tokens (max_length)")
+    before, text = renderer.render(prompt), renderer.render(prompt, response)
+    whole = renderer.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    # Counted from the end: turns may have been dropped from the beginning.
+    total, kept = len(whole["input_ids"]), len(conversation.ids)
+    at = next((n for n, (x, y) in enumerate(zip(before, text, strict=False)) if x != y), min(len(before), len(text)))
+    places = []
+    token = 0
+    for step in steps[:-1]:
+        wanted = renderer.plain(step).rstrip()
+        found = text.find(wanted, at)
+        if found < 0:
+            raise BadInputError("the chat template changes the text of a step")
+        at = found + len(wanted)
+        while whole["offset_mapping"][token][1] < at:
+            token += 1
+        places.append(kept - (total - token))
+    places.append(kept - 1)
+    if min(places) < conversation.response_start or any(a >= b for a, b in pairwise(places)):
+        raise BadInputError("two steps end in the same token, or one was cut off")
+    if conversation.ids[places[0] :] != tuple(whole["input_ids"][total - kept + places[0] :]):
+        raise BadInputError("cutting the conversation changed its tokens")
+    return StepPlaces(conversation.ids, tuple(places), conversation.truncated)
