@@ -1,0 +1,1 @@
+"""Training and evaluation of generative reward models: supervised start, reinforcement by the verdict's correctness."""

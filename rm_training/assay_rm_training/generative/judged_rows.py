@@ -1,0 +1,235 @@
+"""Judged rows: a prompt, one or two responses, the right verdict and, where there is one, the rationale for it.
+
+Covers: reading them from a file or from a snapshot and its judgments' rationales, the same row the other way round.
+Leaves out: tokens (`sft`), what a judge makes of them (`evaluation`).
+
+A file's rows are JSON objects with `prompt` and either `responses` with `verdict` (A or B of two; Yes, No or 1..10 of
+one) or `chosen` and `rejected`; `rationale` and `principle` are optional. A pair is two rows for a pointwise judge:
+Yes for the chosen, No for the rejected response. A rationale "CHOSEN: ... || REJECTED: ..." is one for each side.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay import ids
+from assay.conversation import prompt_turns, text_of
+from assay.domain import Comparison, Prompt, prompt_of
+from assay.errors import BadInputError, NotFoundError
+from assay.json_lines import Lines, RowError, parse_object
+from assay.pairs import pair_of
+from assay.workspace import Workspace
+from assay_serving.generative.pairwise import PairQuestion
+from assay_serving.generative.templates import PAIRWISE, POINTWISE, JudgeFormat
+from assay_serving.generative.verdict import Verdict, read_verdict
+from assay_serving.scorer import ScoreItem
+
+log = logging.getLogger(__name__)
+
+_SIDES = re.compile(r"CHOSEN:\s*(?P<chosen>.*?)\s*\|\|\s*REJECTED:\s*(?P<rejected>.*)", re.DOTALL)
+#: How rationales name a side. What else they say, "B is better", cannot be told from the letter and is not swapped.
+_MENTION = re.compile(
+    r"\b((?:[Rr]esponse|[Aa]nswer|[Oo]utput|[Aa]ssistant|[Mm]odel|[Aa]rgument|[Oo]ption)s?\s+)([AB])\b"
+)
+_BARE = re.compile(r"\bB\b")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRow:
+    """`label` and `rationale` are about `responses` in their order."""
+
+    prompt: Prompt
+    responses: tuple[str, ...]
+    label: str
+    rationale: str = ""
+    principle: str | None = None
+    source: str = ""
+    category: str = ""
+
+    def swapped(self) -> JudgedRow | None:
+        """The same judgment with the two responses in the other order; None where the rationale names its sides in a
+        way that cannot be swapped. Raises ValueError for a row of one response."""
+        first, second = self.responses
+        rationale = swap_mentions(self.rationale)
+        if rationale is None:
+            return None
+        return replace(self, responses=(second, first), label="AB"["BA".index(self.label)], rationale=rationale)
+
+    def question(self, form: JudgeFormat) -> Prompt:
+        """What a judge is asked."""
+        return form.ask(self.prompt, self.responses, self.principle)
+
+    def answer(self, form: JudgeFormat) -> str | None:
+        """What a judge should say; None where the rationale holds a verdict of its own, so that this has several."""
+        said = f"{self.rationale.strip()}\n{form.final_line(self.label)}".lstrip("\n")
+        verdict = read_verdict(said, form.labels)
+        return said if isinstance(verdict, Verdict) else None
+
+    def pair(self) -> PairQuestion:
+        first, second = self.responses
+        return PairQuestion(self.prompt, first, second, self.principle)
+
+    def item(self) -> ScoreItem:
+        return ScoreItem(self.prompt, self.responses[0], self.principle)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (ids.prompt_id(self.prompt), *self.responses, self.label, self.rationale, self.principle or "")
+
+
+def swap_mentions(rationale: str) -> str | None:
+    """ "Response A" for "Response B" and the other way round; None where a side is named by its bare letter."""
+    if _BARE.search(_MENTION.sub("", rationale)):
+        return None
+    return _MENTION.sub(lambda found: found[1] + "AB"["BA".index(found[2])], rationale)
+
+
+def read_judged(workspace: Workspace | None, data: str | Path, form: JudgeFormat) -> list[JudgedRow]:
+    """Rows of a snapshot (its pairs, with the rationales of judgments that agree with its label) or of a file; a
+    snapshot comes first. Raises NotFoundError for neither, BadInputError naming file, row and field."""
+    path = Path(data).expanduser()
+    if workspace is not None:
+        try:
+            return list(_of_snapshot(workspace, str(data), form))
+        except NotFoundError:
+            if not path.is_file():
+                raise NotFoundError(f"{data!r} is neither a snapshot of {workspace.root} nor a file") from None
+    if not path.is_file():
+        raise NotFoundError(f"no such file: {data} (a snapshot needs a workspace: --workspace)")
+    return read_judged_file(path, form)
+
+
+def read_judged_file(path: Path, form: JudgeFormat) -> list[JudgedRow]:
+    """Every decided row. Ties are skipped and counted in a log warning. Raises BadInputError at the first bad row."""
+    rows: list[JudgedRow] = []
+    undecided = 0
+    for number, line in Lines(path):
+        try:
+            found = rows_of(parse_object(line), form)
+        except RowError as error:
+            raise BadInputError(error.reason, file=path, row=number, field=error.field) from error
+        undecided += not found
+        rows += found
+    if not rows:
+        raise BadInputError("holds no judged row", file=path)
+    if undecided:
+        log.warning("%s: skipped %d rows without a decision", path, undecided)
+    return rows
+
+
+def rows_of(record: dict[str, Any], form: JudgeFormat) -> list[JudgedRow]:
+    """The rows of one object: none for a tie, two for a pair that a pointwise judge gets. Raises RowError."""
+    if record.get("verdict") is not None:
+        row = _judged(record, form)
+        return [row] if row is not None else []
+    if record.get("chosen") is None and record.get("rejected") is None and "chosen" in record:
+        return []
+    pair = pair_of(record)
+    given = record.get("responses")
+    shown = (pair.chosen, pair.rejected)
+    if isinstance(given, list) and sorted(map(str, given)) == sorted(shown):
+        shown = (str(given[0]), str(given[1]))  # the order that the rationale is about
+    label = "AB"[shown.index(pair.chosen)]
+    return from_pair(
+        JudgedRow(pair.prompt, shown, label, _rationale(record), _principle(record), pair.source, pair.category), form
+    )
+
+
+def from_pair(pair: JudgedRow, form: JudgeFormat) -> list[JudgedRow]:
+    """A judged pair as the rows of a format. Raises RowError for a format that pairs do not answer."""
+    sides = _SIDES.fullmatch(pair.rationale.strip())
+    better = "AB".index(pair.label)
+    if form.name == PAIRWISE.name:
+        if sides is None:
+            return [pair]
+        said = ("chosen", "rejected") if better == 0 else ("rejected", "chosen")
+        parts = [f"Response {letter}: {sides[side]}" for letter, side in zip("AB", said, strict=True)]
+        return [replace(pair, rationale="\n".join(parts))]
+    if form.name != POINTWISE.name:
+        raise RowError("a pair says Yes or No of its sides, not how many points; give verdict", field="verdict")
+    reasons = (sides["chosen"], sides["rejected"]) if sides is not None else ("", "")
+    chosen, rejected = pair.responses[better], pair.responses[1 - better]
+    return [
+        replace(pair, responses=(chosen,), label="Yes", rationale=reasons[0]),
+        replace(pair, responses=(rejected,), label="No", rationale=reasons[1]),
+    ]
+
+
+def _judged(record: dict[str, Any], form: JudgeFormat) -> JudgedRow | None:
+    prompt = prompt_of(prompt_turns(record.get("prompt")))
+    listed = record.get("responses")
+    if listed is None and "response" in record:
+        listed = [record["response"]]
+    if not isinstance(listed, list) or len(listed) != form.responses:
+        raise RowError(f"a {form.name} judge reads {form.responses} responses a row", field="responses")
+    responses = tuple(text_of(text, "responses") for text in listed)
+    verdict = record["verdict"]
+    label = "Yes" if verdict is True else "No" if verdict is False else str(verdict)
+    label = next((known for known in form.labels if known.lower() == label.lower()), label)
+    if label in ("tie", "both_good", "both_bad", "skip"):
+        return None
+    if label not in form.labels:
+        raise RowError(f"a {form.name} verdict is one of {', '.join(form.labels)}", field="verdict")
+    return JudgedRow(
+        prompt,
+        responses,
+        label,
+        _rationale(record),
+        _principle(record),
+        str(record.get("source") or ""),
+        str(record.get("category") or ""),
+    )
+
+
+def _rationale(record: dict[str, Any]) -> str:
+    value = record.get("rationale")
+    if value is None:
+        return ""
+    return text_of(value, "rationale") if value != "" else ""
+
+
+def _principle(record: dict[str, Any]) -> str | None:
+    value = record.get("principle")
+    return None if value is None else text_of(value, "principle")
+
+
+def _of_snapshot(workspace: Workspace, name: str, form: JudgeFormat) -> Iterator[JudgedRow]:
+    from assay.snapshots import load_pairs
+
+    pairs = load_pairs(workspace, name)
+    rationales = _rationales(workspace, [pair.comparison_id for pair in pairs])
+    for pair in pairs:
+        comparison, swapped = Comparison.of(pair.prompt, pair.chosen, pair.rejected)
+        label = "B" if swapped else "A"
+        said = next((text for answer, text in rationales.get(pair.comparison_id, ()) if answer == label), "")
+        sides = (comparison.response_a, comparison.response_b)
+        yield from from_pair(
+            JudgedRow(pair.prompt, sides, label, said, source=pair.source, category=pair.category), form
+        )
+
+
+def _rationales(workspace: Workspace, comparisons: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    """Comparison -> (answer, rationale) of its judgments in canonical order of A and B, the same ones every time."""
+    import pyarrow as pa
+
+    wanted = pa.table({"comparison_id": list(comparisons)})
+    found: dict[str, list[tuple[str, str]]] = {}
+    with workspace.store.unit() as db:
+        db.register("wanted_rationales", wanted)
+        rows = db.execute(
+            """SELECT j.comparison_id, j.answer, j.rationale, j.shown_order
+               FROM judgments j JOIN wanted_rationales w USING (comparison_id)
+               WHERE j.rationale IS NOT NULL AND j.answer IN ('A', 'B')
+               ORDER BY j.comparison_id, j.judgment_id"""
+        ).fetchall()
+        db.unregister("wanted_rationales")
+    for comparison, answer, rationale, shown in rows:
+        text = swap_mentions(str(rationale)) if shown == "BA" else str(rationale)
+        if text is not None:
+            found.setdefault(str(comparison), []).append((str(answer), text))
+    return found

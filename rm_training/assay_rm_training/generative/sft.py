@@ -1,0 +1,302 @@
+"""The supervised start of a generative reward model: rationales with their verdicts, token by token.
+
+Covers: the method `generative-sft`, both orders of a pair in one item (so in one batch, arXiv 2505.10320), the
+cross-entropy of the answer's tokens alone, with the vocabulary's logits made a chunk at a time. Leaves out: rows
+(`judged_rows`), reinforcement (`rl_run`), evaluation's figures (`evaluation`).
+
+The batch's loss is the mean over its answer tokens: an item's loss is the mean over its own, weighted by their number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from assay import ids
+from assay.errors import BadInputError
+from assay.models.devices import pick_dtype
+from assay.models.loading import load_causal_lm, load_tokenizer
+from assay.models.packing import TokenGroup, forward
+from assay.models.renderer import Renderer
+from assay.models.spec import Judging, Kind
+from assay.progress import Advance, silent
+from assay.workspace import Workspace
+from assay_policy_training.logprobs import check_head, vocabulary_head
+from assay_rm_training.base_model import Trainee, prepare
+from assay_rm_training.config import TrainingConfig
+from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
+from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
+from assay_rm_training.item_set import ItemSet
+from assay_rm_training.task import Measured
+from assay_serving.generative.reader import VerdictReader
+from assay_serving.generative.templates import JudgeFormat, format_named
+from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.transformers_engine import is_soft_capped
+
+CHUNK_TOKENS = 512  #: of logits held at once
+
+Tokens = npt.NDArray[np.int32]
+
+
+class Shown(NamedTuple):
+    """One question with its answer. `judgement`: place of the judgement token among the answer's tokens."""
+
+    question: Tokens
+    answer: Tokens
+    judgement: int
+
+
+class VerdictItem(NamedTuple):
+    """A judgment in all the ways it is shown: both orders of a pair."""
+
+    shown: tuple[Shown, ...]
+
+    @property
+    def answer_tokens(self) -> int:
+        return sum(len(one.answer) for one in self.shown)
+
+
+class VerdictTask:
+    """Cross-entropy of answers. `verdict_weight`: of the judgement token, where every other has 1."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig, verdict_weight: float) -> None:
+        self._weight = verdict_weight
+        self._dtype = pick_dtype(trainee.model.device, config.dtype)
+
+    def cost(self, item: VerdictItem) -> int:
+        return sum(len(one.question) + len(one.answer) for one in item.shown)
+
+    def weight(self, item: VerdictItem) -> float:
+        return float(item.answer_tokens)
+
+    def measure(self, trainee: Trainee, items: Sequence[VerdictItem]) -> Measured:
+        device = trainee.model.device
+        shown = [one for item in items for one in item.shown]
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
+            packed = forward(trainee.model, [TokenGroup(one.question, (one.answer,)) for one in shown])
+            targets = torch.from_numpy(np.concatenate([one.answer for one in shown])).long().to(device)
+            nll, right = token_losses(vocabulary_head(trainee.model), packed.before(), targets)
+        ends = np.cumsum([len(one.answer) for one in shown])
+        places = torch.tensor([end - len(one.answer) + one.judgement for end, one in zip(ends, shown, strict=True)])
+        places = places.to(device)
+        weights = torch.ones_like(nll).index_fill(0, places, self._weight)
+        sizes = [item.answer_tokens for item in items]
+        parts = torch.split(nll * weights, sizes)
+        losses = torch.stack([part.mean() for part in parts])
+        verdicts, whole = nll.detach()[places], torch.split(nll.detach(), sizes)
+        owners = torch.repeat_interleave(
+            torch.tensor([1.0 / len(item.shown) for item in items], device=device),
+            torch.tensor([len(item.shown) for item in items], device=device),
+        )
+        return Measured(
+            losses,
+            {
+                "token_nll": torch.stack([part.mean() for part in whole]).sum(),
+                "verdict_nll": (verdicts * owners).sum(),
+                "accuracy": (right[places].float() * owners).sum(),
+            },
+            packed.computed - packed.padding,
+            packed.computed,
+            packed.padding,
+        )
+
+
+def token_losses(
+    head: Callable[[torch.Tensor], torch.Tensor], states: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cross-entropy [N] float32 of target tokens [N] from hidden states [N, H], and whether each is the likeliest one.
+
+    The logits exist for CHUNK_TOKENS tokens at a time, and again in the backward pass.
+    """
+    losses, right = [], []
+    for state, target in zip(torch.split(states, CHUNK_TOKENS), torch.split(targets, CHUNK_TOKENS), strict=True):
+        if torch.is_grad_enabled():
+            loss, hit = checkpoint(_chunk, head, state, target, use_reentrant=False)
+        else:
+            loss, hit = _chunk(head, state, target)
+        losses.append(loss)
+        right.append(hit)
+    return torch.cat(losses), torch.cat(right)
+
+
+def _chunk(
+    head: Callable[[torch.Tensor], torch.Tensor], state: torch.Tensor, target: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = head(state).float()
+    return F.cross_entropy(logits, target, reduction="none"), logits.detach().argmax(-1) == target
+
+
+@dataclass(frozen=True)
+class GenerativeSft:
+    """A stock causal language model that reasons and then judges. `format`: pointwise, rating or pairwise.
+
+    `both_orders`: show a pair both ways round (else one way, drawn from its content). `samples`, `temperature`,
+    `max_new_tokens`: how the finished model is asked, in its spec.
+    """
+
+    name: ClassVar[str] = "generative-sft"
+    kind: ClassVar[Kind] = "generative"
+    engine: ClassVar[type[VerdictReader]] = VerdictReader
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "generative", "judge")
+    unit: ClassVar[str] = "judgments"
+
+    format: str = "pairwise"
+    both_orders: bool = True
+    verdict_weight: float = 1.0
+    samples: int = 1
+    temperature: float = 0.0
+    max_new_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        if not self.verdict_weight > 0:
+            raise BadInputError(f"must be above 0, not {self.verdict_weight}", field="verdict_weight")
+        _ = self.judging  # raises for what is wrong
+
+    @property
+    def form(self) -> JudgeFormat:
+        return format_named(self.format)
+
+    @property
+    def judging(self) -> Judging:
+        return Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=self.max_new_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: dict[str, Any]) -> GenerativeSft:
+        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
+        try:
+            return cls(**payload)
+        except TypeError as error:
+            raise BadInputError(f"not a method of this version: {error}", field="method") from error
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        tokenizer = load_tokenizer(config.base)
+        model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
+        if is_soft_capped(model.config):
+            model.set_attn_implementation("eager")  # fused kernels leave the cap out
+        check_head(model, device)
+        return prepare(Trainee(model, tokenizer, new_head=False, heads=()), config, language_model=True)
+
+    def read(self, workspace: Workspace | None, data: str) -> list[JudgedRow]:
+        return read_judged(workspace, data, self.form)
+
+    def encode(
+        self, rows: Sequence[JudgedRow], renderer: Renderer, *, advance: Advance = silent
+    ) -> ItemSet[VerdictItem]:
+        """Rows that cannot be learnt from are left out and counted. Raises BadInputError when none remains."""
+        items: list[VerdictItem] = []
+        left_out: Counter[str] = Counter()
+        first_fault = ""
+        for number, row in enumerate(rows, start=1):
+            made = self._encode(row, renderer)
+            if isinstance(made, str):
+                left_out[made] += 1
+                first_fault = first_fault or f"row {number}: {made}"
+            else:
+                items.append(made)
+            advance(1)
+        if not items:
+            raise BadInputError(f"none of the {len(rows)} judgments can be used; {first_fault}")
+        digest = ids.rows_digest(row.identity for row in rows)
+        return ItemSet(items, dict(left_out), 0, digest, first_fault)
+
+    def _encode(self, row: JudgedRow, renderer: Renderer) -> VerdictItem | str:
+        """The item, or why there is none."""
+        if not row.rationale:
+            return "no rationale"
+        ways = [row]
+        if len(row.responses) == 2:
+            other = row.swapped()
+            if other is None and self.both_orders:
+                return "the rationale names its sides in a way that cannot be swapped"
+            if self.both_orders and other is not None:
+                ways = [row, other]
+            elif other is not None and int(ids.digest("".join(row.identity)), 16) % 2:
+                ways = [other]
+        shown = [encode_answer(way, self.form, renderer) for way in ways]
+        fault = next((one for one in shown if isinstance(one, str)), None)
+        return fault or VerdictItem(tuple(one for one in shown if not isinstance(one, str)))
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> VerdictTask:
+        return VerdictTask(trainee, config, self.verdict_weight)
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        return {"judging": self.judging, "principles": True}
+
+    def responses(self, rows: Sequence[JudgedRow]) -> list[ScoreItem]:
+        """Questions with their right answers: what the parity checks read again."""
+        return answered(rows, self.form)
+
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[JudgedRow], *, seed: int, advance: Advance = silent
+    ) -> JudgeEvaluation:
+        """Both orders of a pair are judged; `advance` counts them as `responses` does."""
+        if not isinstance(scorer, VerdictReader):
+            raise TypeError(f"not the engine of this method: {type(scorer).__name__}")
+        return evaluate_judge(scorer.writer, scorer.spec, rows, seed=seed, advance=advance)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        shown = "both orders in one batch" if self.both_orders else "one order, drawn"
+        return [
+            ("format", f"{self.format}, question `{self.form.hash}`"),
+            ("loss", f"cross-entropy of rationale and verdict (weight {self.verdict_weight:g}); {shown}"),
+            ("asked with", f"{self.samples} samples, temperature {self.temperature:g}, {self.max_new_tokens} tokens"),
+        ]
+
+
+def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> Shown | str:
+    """Tokens of the question and of the right answer with its end of turn, or why they cannot be used."""
+    said = row.answer(form)
+    if said is None:
+        return "the rationale holds a verdict line of its own"
+    try:
+        question = row.question(form)
+        before, whole = renderer.encode(question), renderer.encode(question, said)
+    except BadInputError as error:
+        return f"cannot be rendered: {error}".partition(" (")[0]
+    if before.truncated or whole.truncated:
+        return f"question and answer pass {renderer.max_length} tokens (max_length)"
+    start = len(before.ids)
+    if whole.ids[:start] != before.ids:
+        return "the chat template shows a past answer unlike the one to come"
+    answer = list(whole.ids[start:])
+    end = renderer.tokenizer.eos_token_id
+    if end in answer:
+        answer = answer[: answer.index(end) + 1]  # what the template adds behind the end of turn is not the judge's
+    lines = {label: _line_ids(renderer, form.final_line(label)) for label in form.labels}
+    line = lines[row.label]
+    place = next((i for i in range(len(answer) - len(line), -1, -1) if answer[i : i + len(line)] == line), None)
+    if place is None:
+        return "the final line is not made of tokens of its own"
+    parts = next(i for i in range(len(line)) if len({tuple(other[: i + 1]) for other in lines.values()}) > 1)
+    return Shown(np.asarray(before.ids, np.int32), np.asarray(answer, np.int32), place + parts)
+
+
+def answered(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:
+    """Question and right answer of each row, a pair both ways round where its rationale allows."""
+    items = []
+    for row in rows:
+        for way in [row, row.swapped()] if len(row.responses) == 2 else [row]:
+            if way is not None and (said := way.answer(form)) is not None:
+                items.append(ScoreItem(way.question(form), said))
+    return items
+
+
+def _line_ids(renderer: Renderer, line: str) -> list[int]:
+    """Tokens of a line behind a line feed, which some tokenizers join with what stands before it."""
+
+    def ids_of(text: str) -> list[int]:
+        return list(renderer.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    feed, whole = ids_of("\n"), ids_of("\n" + line)
+    return whole[len(feed) :] if whole[: len(feed)] == feed else ids_of(line)
