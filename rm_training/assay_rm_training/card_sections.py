@@ -50,7 +50,7 @@ def parity_lines(checks: Sequence[ParityCheck]) -> list[str]:
     rows = [
         [
             check.name,
-            "holds" if check.passed else f"FAILS: {check.detail}",
+            (check.detail or "holds") if check.passed else f"FAILS: {check.detail}",
             f"{check.largest:.2g}",
             str(check.compared),
         ]
