@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 #: name -> where its class is; imported only when it is used.
 METHODS = {
     "bt": "assay_rm_training.pairwise:Pairwise",
+    "grm": "assay_rm_training.text_regularised:TextRegularised",
+    "lists": "assay_rm_training.ranked:RankedLists",
+    "odin": "assay_rm_training.odin:Odin",
+    "ratings": "assay_rm_training.rated:Ratings",
+    "steps": "assay_rm_training.stepwise:Steps",
     "generative-sft": "assay_rm_training.generative.sft:GenerativeSft",
     "principle": "assay_rm_training.principle:Principle",
 }
@@ -129,6 +134,27 @@ class Divides(Protocol):
 
     def describe(self, rows: Sequence[Any]) -> dict[str, Any]:
         """JSON-ready figures of the rows that are trained on, for the run's metrics."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A method whose items need the whole training set, or the model as it is before training."""
+
+    def prepare(
+        self, trainee: Trainee, config: TrainingConfig, data: ItemSet[Any], eval_data: ItemSet[Any] | None
+    ) -> tuple[ItemSet[Any], ItemSet[Any] | None]:
+        """The items to train on and to evaluate on. Called once, before training and before a saved state is loaded: a
+        resumed run must come to the same."""
+        ...
+
+
+@runtime_checkable
+class Finishes(Protocol):
+    """A method that trains more than the model that is saved (`side_modules.py`)."""
+
+    def finish(self, trainee: Trainee, data: ItemSet[Any]) -> None:
+        """Called once, after training: what is kept goes into the model, the rest is taken off it."""
         ...
 
 

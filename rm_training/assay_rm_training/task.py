@@ -24,7 +24,8 @@ class Measured(NamedTuple):
     (`accuracy`: how many are right). `tokens`: of all sequences in full; `computed`: positions that went through the
     model, padding included; `padding`: of these. `each`: name -> detached [n], one value an item: `chosen` and
     `rejected`, the rewards of its two sides, where it has two (then it is evaluated as a pair, by slices, and their
-    spread is measured).
+    spread is measured). `outputs`: [n, k], differentiable: what a term of the whole batch is a function of
+    (`whole_batch.py`), where the task has one.
     """
 
     losses: torch.Tensor
@@ -33,6 +34,7 @@ class Measured(NamedTuple):
     computed: int
     padding: int
     each: Mapping[str, torch.Tensor] = MappingProxyType({})
+    outputs: torch.Tensor | None = None
 
 
 class Task(Protocol[Item]):

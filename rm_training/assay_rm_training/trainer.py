@@ -6,7 +6,8 @@ reads from top to bottom and knows nothing of what is trained, which is a `Task`
 held-out figures (`held_out.py`), saving the finished model (`checkpoint.py`), lineage (`training_run.py`).
 
 The gradient of a step is that of sum_i w_i loss_i / sum_i w_i over all its items: the denominator is fixed before the
-first backward pass, so it does not depend on how the batch is cut into forward passes, or divided among processes.
+first backward pass, so it does not depend on how the batch is cut into forward passes, or divided among processes. A
+term of the whole batch may be added (`whole_batch.py`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from assay_rm_training.step_clock import StepClock, peak_memory
 from assay_rm_training.step_plan import StepPlan
 from assay_rm_training.task import Task
 from assay_rm_training.training_state import Position
+from assay_rm_training.whole_batch import batch_term
 
 Item = TypeVar("Item")
 
@@ -159,12 +161,17 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     denominator = sum(task.weight(item) for item in items)
     own = StepSums()
+    term = batch_term(trainee, task, items, config, parallel, clock)
     for numbers, weights, part in forward_passes(trainee, task, items, config, parallel, clock):
         loss = (part.losses * weights).sum() / denominator
+        if term is not None and part.outputs is not None and numbers:
+            loss = loss + term.injected(numbers, part.outputs)
         with clock.part("backward"):
             parallel.backward(loss)
         if numbers:
             own.add(float(loss.detach()), part.figures, part.each, (part.tokens, part.computed, part.padding))
+    if term is not None and parallel.main:
+        own.loss += term.value
     with clock.part("reduce"):
         parameters = list(trainee.trainable().values())
         parallel.reduce(parameters)

@@ -31,7 +31,7 @@ from assay_rm_training import metrics_file, training_state
 from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.item_set import ItemSet
-from assay_rm_training.methods import Divides, Findings, Method, method_of, method_payload
+from assay_rm_training.methods import Divides, Findings, Finishes, Method, Prepares, method_of, method_payload
 from assay_rm_training.model_card import model_card
 from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.run_totals import TrainingSummary
@@ -141,6 +141,8 @@ def _train(
     data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
     if eval_rows is not None and config.eval_every:
         eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
+    if isinstance(method, Prepares):
+        data, eval_data = method.prepare(trainee, config, data, eval_data)
     with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
         summary = train(
             trainee,
@@ -152,6 +154,8 @@ def _train(
             resume=resume is not None,
             advance=advance,
         )
+    if isinstance(method, Finishes):
+        method.finish(trainee, data)
     spec = RewardModelSpec(
         kind=method.kind,
         base=config.base,
