@@ -92,3 +92,60 @@ def test_bfloat16_hidden_states_give_float32_rewards(tiny_principle_base: Path) 
     assert rewards.dtype == torch.float32
     rows = model.get_output_embeddings().weight[[5, 9]].float()
     torch.testing.assert_close(rewards, hidden.float() @ rows[0] - hidden.float() @ rows[1], rtol=1e-5, atol=1e-6)
+
+
+def test_card_a3c_a_tie_is_wrong() -> None:
+    """(3.5, -1.0), (0.2, 0.2), (1.0, 2.0) -> 1/3, as rows that are paired and as given pairs."""
+    from assay.domain import Message
+    from assay.principle_rows import PrincipleRow
+    from assay_rm_training.benchmarks.item import Outcome, Record
+    from assay_rm_training.benchmarks.principlebench import BENCHMARK, opposite_pairs, pair_figures
+    from assay_rm_training.benchmarks.report import report
+
+    scores = [(3.5, -1.0), (0.2, 0.2), (1.0, 2.0)]
+    rows = [
+        PrincipleRow((Message("user", f"prompt {n}"),), answer, "clarity" if n else "depth", answer == "good")
+        for n in range(3)
+        for answer in ("good", "bad")
+    ]
+    flat = [score for pair in scores for score in pair]
+    figures = pair_figures(opposite_pairs(rows), flat)
+    assert figures is not None
+    assert figures.accuracy == pytest.approx(1 / 3)
+    assert figures.principle_mean == pytest.approx(0.5)  # depth 1 of 1, clarity 0 of 2
+    assert figures.length_baseline == 1.0
+
+    records = [
+        Record(
+            "rows",
+            n + 1,
+            {
+                "prompt": r.prompt[0].content,
+                "response": r.response,
+                "principle": r.principle,
+                "fulfilment": "Yes" if r.fulfilled else "No",
+            },
+        )
+        for n, r in enumerate(rows)
+    ]
+    items = [item for record in records if (item := BENCHMARK.read(record)) is not None]
+    BENCHMARK.check(items)
+    found = report(BENCHMARK, items, [Outcome(scores=(score,)) for score in flat], model="m")
+    assert found.aggregates["overall"] == pytest.approx(1 / 3)
+    assert found.aggregates["principle_mean"] == pytest.approx(0.5)
+    assert found.aggregates["principle/depth"] == 1.0
+    assert found.counts["ties"] == 1
+    halved = report(BENCHMARK, items, [Outcome(scores=(score,)) for score in flat], model="m", ties="half")
+    assert halved.aggregates["overall"] == pytest.approx(0.5)
+
+    pairs = [
+        Record("pairs", n + 1, {"prompt": f"prompt {n}", "chosen": "good", "rejected": "bad", "principle": "clarity"})
+        for n in range(3)
+    ]
+    items = [item for record in pairs if (item := BENCHMARK.read(record)) is not None]
+    found = report(BENCHMARK, items, [Outcome(scores=pair) for pair in scores], model="m")
+    assert found.aggregates["overall"] == pytest.approx(1 / 3)
+    failed = [Outcome(scores=scores[0]), Outcome(failure="null"), Outcome(scores=scores[2])]
+    found = report(BENCHMARK, items, failed, model="m")
+    assert found.aggregates["overall"] == pytest.approx(1 / 2)
+    assert found.failed_as_wrong["overall"] == pytest.approx(1 / 3)
