@@ -1,7 +1,8 @@
 """Scoring with transformers: the reference engine, for scalar reward models on any device.
 
-Covers: length-bucketed batches through the pooling that training uses too (`assay.models.pooling`), typed failures,
-memory that runs out. Leaves out: batching across callers (`assay_serving.server`), generative and principle models.
+Covers: items that begin alike computed together without padding (`assay.models.packing`) where the model allows it,
+length-bucketed padded rows where not, typed failures, memory that runs out. Leaves out: batching across callers
+(`assay_serving.server`), generative and principle models.
 
 A score depends on the item alone: not on its neighbours, their order, the padding side or the pad token.
 """
@@ -19,12 +20,13 @@ from assay.conversation import check_unicode
 from assay.errors import BackendError, BadInputError
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
-from assay.models.pooling import HEAD, pooled_rewards
+from assay.models.packing import can_pack, forward, group_of
+from assay.models.pooling import HEAD, apply_head, pooled_rewards
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_serving.batching import padded_share, plan_batches
+from assay_serving.batching import plan_batches, plan_groups
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOKEN_BUDGET = 8192
+#: How conversations lie in a pass: common beginnings once and nothing padded, or rows of their own padded on one side.
+Layout = Literal["packed", "right", "left"]
 _UNLIMITED = 1 << 30
 
 
@@ -46,11 +50,12 @@ class TransformersScorer:
         *,
         name: str,
         token_budget: int = TOKEN_BUDGET,
-        padding_side: Literal["left", "right"] = "right",
+        layout: Layout = "packed",
     ) -> None:
         """`model`: a sequence classifier with one label and a `score` head, which is put into eval mode.
 
-        `token_budget`: rows x longest row of one forward pass. `padding_side` changes no score; tests use it.
+        `token_budget`: positions of one forward pass, padding included. `layout` changes no score (the parity gate
+        checks it); a model that cannot be packed gets rows padded on the right.
         """
         if spec.kind != "scalar":
             raise BadInputError(f"{name} is a {spec.kind} reward model; this engine scores scalar ones")
@@ -64,10 +69,11 @@ class TransformersScorer:
         self.spec = spec
         self.renderer = renderer
         self.token_budget = token_budget
-        self.last_padded_share = 0.0  #: padded share of the last call, for reports
-        self._model = model.eval()  # type: ignore[no-untyped-call]
+        #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
+        self.last_tokens = self.last_computed = self.last_padding = 0
+        self.model = model.eval()  # type: ignore[no-untyped-call]
         self._pad = model.config.pad_token_id or 0
-        self._left = padding_side == "left"
+        self._layout: Layout = layout
         self._lock = threading.Lock()
         self._info = ModelInfo(
             name=name,
@@ -93,7 +99,7 @@ class TransformersScorer:
         dtype: str = "float32",
         token_budget: int = TOKEN_BUDGET,
         max_length: int | None = None,
-        padding_side: Literal["left", "right"] = "right",
+        layout: Layout = "packed",
         allow_failed_parity: bool = False,
     ) -> TransformersScorer:
         """Load a folder or hub id; `served_as` is the name its scores carry (default: the folder's name).
@@ -122,7 +128,7 @@ class TransformersScorer:
             spec,
             name=served_as or default_name(name),
             token_budget=token_budget,
-            padding_side=padding_side,
+            layout=layout,
         )
 
     @property
@@ -131,9 +137,11 @@ class TransformersScorer:
 
     def other_ways(self) -> Iterator[tuple[str, TransformersScorer]]:
         """The same weights read in ways that must not change a score; the parity gate compares them with this one."""
-        mirrored = copy(self)
-        mirrored._left = not self._left
-        yield "left = right padding", mirrored
+        ways: tuple[tuple[str, Layout], ...] = (("packed = padded", "right"), ("left = right padding", "left"))
+        for name, layout in ways:
+            other = copy(self)
+            other._layout = layout
+            yield name, other
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: bad_input, too_long, non_finite, backend (memory)."""
@@ -142,7 +150,7 @@ class TransformersScorer:
             encoded: list[Encoded] = []
             places: list[int] = []
             for place, item in enumerate(items):
-                made = self._encode(item)
+                made = self.encode(item)
                 if isinstance(made, ScoreFailure):
                     results[place] = made
                 else:
@@ -150,17 +158,16 @@ class TransformersScorer:
                     places.append(place)
             if len(places) < len(items):
                 on_progress(len(items) - len(places))
-            lengths = [len(e) for e in encoded]
-            batches = plan_batches(lengths, self.token_budget)
-            self.last_padded_share = padded_share(lengths, batches)
-            for batch in batches:
-                rows = [encoded[i] for i in batch]
-                for i, row, reward in zip(batch, rows, self._rewards(rows), strict=True):
-                    results[places[i]] = self._result(row, reward)
-                on_progress(len(batch))
+            self.last_tokens, self.last_computed, self.last_padding = sum(map(len, encoded)), 0, 0
+            for batch in self._plan(encoded):
+                numbers = [i for group in batch for i in group]
+                for i, reward in zip(numbers, self._rewards(batch, encoded), strict=True):
+                    results[places[i]] = self.result(encoded[i], reward)
+                on_progress(len(numbers))
         return [result for result in results if result is not None]
 
-    def _encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
+    def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
+        """The item's tokens, or why it cannot be scored."""
         if item.principle is not None:
             return self._failure("bad_input", "this model takes no principle")
         try:
@@ -177,7 +184,8 @@ class TransformersScorer:
             return self._failure("too_long", f"the response alone does not fit in {limit} tokens")
         return encoded
 
-    def _result(self, row: Encoded, reward: float | None) -> ScoreResult:
+    def result(self, row: Encoded, reward: float | None) -> ScoreResult:
+        """The score of a conversation with this reward; None is one that did not fit in the memory."""
         if reward is None:
             return self._failure("backend", f"out of memory on a conversation of {len(row)} tokens")
         if not math.isfinite(reward):
@@ -197,29 +205,47 @@ class TransformersScorer:
     def _failure(self, code: str, message: str) -> ScoreFailure:
         return ScoreFailure(code, message, self._info.name)
 
-    def _rewards(self, rows: Sequence[Encoded]) -> list[float | None]:
-        """One reward a row; None where not even a batch of one fits in the memory."""
+    def _plan(self, rows: Sequence[Encoded]) -> list[list[list[int]]]:
+        """Forward passes: lists of groups of row numbers that are computed together."""
+        if self._layout == "packed" and can_pack(self.model, max(map(len, rows), default=0)):
+            return plan_groups([row.ids for row in rows], self.token_budget)
+        return [[[i] for i in batch] for batch in plan_batches([len(row) for row in rows], self.token_budget)]
+
+    def _rewards(self, batch: list[list[int]], rows: Sequence[Encoded]) -> list[float | None]:
+        """One reward a row of the batch, in its order; None where not even a row alone fits in the memory."""
         import torch
 
         try:
-            return list(self._forward(rows))
+            return list(self._forward(batch, rows))
         except RuntimeError as error:
             if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
                 raise
         # Outside the handler, so that the failed pass's tensors are free.
-        if self._model.device.type == "cuda":
+        if self.model.device.type == "cuda":
             torch.cuda.empty_cache()
-        if len(rows) == 1:
-            return [None]
-        middle = len(rows) // 2
-        return self._rewards(rows[:middle]) + self._rewards(rows[middle:])
+        if len(batch) == 1:
+            (group,) = batch
+            if len(group) == 1:
+                return [None]
+            middle = len(group) // 2
+            batch = [group[:middle], group[middle:]]
+        middle = len(batch) // 2
+        return self._rewards(batch[:middle], rows) + self._rewards(batch[middle:], rows)
 
-    def _forward(self, rows: Sequence[Encoded]) -> list[float]:
+    def _forward(self, batch: list[list[int]], rows: Sequence[Encoded]) -> list[float]:
         import torch
 
         with torch.inference_mode():
-            rewards: list[float] = pooled_rewards(self._model, *self._padded(rows)).tolist()
-        return rewards
+            if self._layout == "packed":
+                hidden = forward(self.model, [group_of([rows[i].ids for i in group]) for group in batch])
+                self.last_computed += hidden.computed
+                self.last_padding += hidden.padding
+                rewards = apply_head(getattr(self.model, HEAD), hidden.last())
+                return rewards.tolist()
+            ids, mask = self._padded([rows[i] for group in batch for i in group])
+            self.last_computed += ids.numel()
+            self.last_padding += int((mask == 0).sum())
+            return pooled_rewards(self.model, ids, mask).tolist()
 
     def _padded(self, rows: Sequence[Encoded]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids and attention mask, both [rows, longest row]."""
@@ -230,9 +256,10 @@ class TransformersScorer:
         for row in rows:
             gap = width - len(row)
             tokens, ones = list(row.ids), [1] * len(row)
-            ids.append([self._pad] * gap + tokens if self._left else tokens + [self._pad] * gap)
-            mask.append([0] * gap + ones if self._left else ones + [0] * gap)
-        device = self._model.device
+            left = self._layout == "left"
+            ids.append([self._pad] * gap + tokens if left else tokens + [self._pad] * gap)
+            mask.append([0] * gap + ones if left else ones + [0] * gap)
+        device = self.model.device
         return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 

@@ -94,9 +94,22 @@ def test_left_padding_equals_right_padding(checkpoint: Path) -> None:
     items = some_items()
     # One batch of all, so that nearly every row is padded.
     options: dict[str, Any] = {"device": "cpu", "token_budget": 1 << 20}
-    right = TransformersScorer.load(str(checkpoint), padding_side="right", **options)
-    left = TransformersScorer.load(str(checkpoint), padding_side="left", **options)
+    right = TransformersScorer.load(str(checkpoint), layout="right", **options)
+    left = TransformersScorer.load(str(checkpoint), layout="left", **options)
     assert_close(rewards(right.score(items)), rewards(left.score(items)))
+
+
+def test_shared_prompts_give_the_scores_of_padded_rows(checkpoint: Path) -> None:
+    """Groups of responses to one prompt, mixed with others and in no order."""
+    items = [ScoreItem(conversation(2, f"Question {n % 3}? " * 4), "Because. " * (n % 5) + str(n)) for n in range(14)]
+    items += some_items()
+    packed = TransformersScorer.load(str(checkpoint), device="cpu")
+    padded = TransformersScorer.load(str(checkpoint), device="cpu", layout="right")
+    assert_close(rewards(packed.score(items)), rewards(padded.score(items)))
+    assert packed.last_tokens == padded.last_tokens == padded.last_computed - padded.last_padding
+    if checkpoint.name in ("tiny-rm", "qwen2"):
+        assert packed.last_padding == 0
+        assert packed.last_computed < 0.8 * packed.last_tokens
 
 
 def test_order_and_neighbours_do_not_matter(checkpoint: Path) -> None:

@@ -1,4 +1,4 @@
-"""The plan of batches: complete, within the budget, deterministic, little padding."""
+"""The plans of batches and of groups: complete, within the budget, deterministic, little padding, much shared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInputError
-from assay_serving.batching import padded_share, plan_batches
+from assay.models.packing import group_of
+from assay_serving.batching import padded_share, plan_batches, plan_groups
 
 LENGTHS = st.lists(st.integers(min_value=1, max_value=3000), max_size=200)
 BUDGETS = st.integers(min_value=1, max_value=20_000)
@@ -61,3 +62,44 @@ def test_padded_share_counts_padding() -> None:
 def test_a_budget_must_be_positive() -> None:
     with pytest.raises(BadInputError, match="token_budget"):
         plan_batches([1], 0)
+
+
+def rows_of(prompts: list[int], *, prefix: int = 40) -> list[list[int]]:
+    """Rows whose first `prefix` tokens say which prompt they answer."""
+    return [[1000 + prompt] * prefix + [number] * (3 + number % 5) for number, prompt in enumerate(prompts)]
+
+
+ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=60), max_size=20)
+
+
+@given(ROWS, st.integers(1, 300))
+def test_every_row_is_in_one_group_and_passes_keep_the_budget(rows: list[list[int]], budget: int) -> None:
+    plan = plan_groups(rows, budget)
+    assert sorted(i for groups in plan for group in groups for i in group) == list(range(len(rows)))
+    assert plan == plan_groups([list(row) for row in rows], budget)
+    for groups in plan:
+        cost = sum(group_of([rows[i] for i in group]).computed for group in groups)
+        assert cost <= budget or len(groups) == len(groups[0]) == 1
+
+
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_rows_of_one_prompt_are_found_wherever_they_stand(prompts: list[int]) -> None:
+    rows = rows_of(prompts)
+    groups = [group for groups in plan_groups(rows, 1 << 20) for group in groups]
+    assert sorted(groups) == sorted(
+        [i for i, other in enumerate(prompts) if other == prompt] for prompt in sorted(set(prompts))
+    )
+
+
+def test_a_header_that_all_share_does_not_break_up_the_groups() -> None:
+    rows = [[7] * 30 + row for row in rows_of([0, 1, 0, 1, 0])]
+    assert sorted(plan_groups(rows, 1 << 20)[0]) == [[0, 2, 4], [1, 3]]
+    apart = [[7] * 30 + [number] * 50 for number in range(4)]
+    assert plan_groups(apart, 1 << 20) == [[[0, 1, 2, 3]]]
+    assert plan_groups([row[25:] for row in apart], 1 << 20) == [[[0], [1], [2], [3]]]  # 5 tokens are not worth it
+
+
+def test_a_group_beyond_the_budget_is_cut() -> None:
+    plan = plan_groups(rows_of([0] * 20), 70)
+    assert len(plan) > 1
+    assert all(len(groups) == 1 for groups in plan)

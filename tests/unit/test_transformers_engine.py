@@ -16,7 +16,7 @@ from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.spec import Calibration, RewardModelSpec
 from assay.score import Score, ScoreFailure
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_serving.transformers_engine import TransformersScorer
+from assay_serving.transformers_engine import Layout, TransformersScorer
 
 PROMPT = (Message("user", "Name a metal."),)
 
@@ -115,7 +115,7 @@ def test_max_length_can_only_shorten(tiny_reward_model: Path) -> None:
 def test_a_non_finite_score_is_a_failure(tiny_reward_model: Path) -> None:
     scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu")
     with torch.no_grad():
-        scorer._model.get_parameter("score.weight")[0, 0] = float("nan")
+        scorer.model.get_parameter("score.weight")[0, 0] = float("nan")
     assert only_failure(scorer.score([ScoreItem(PROMPT, "Gold.")])[0]).code == "non_finite"
 
 
@@ -145,16 +145,18 @@ def test_other_kinds_and_headless_models_are_refused(with_spec: Callable[..., Pa
         TransformersScorer.load("no-such-model", device="cpu")
 
 
-def test_a_batch_too_large_for_the_memory_is_halved(tiny_reward_model: Path) -> None:
+@pytest.mark.parametrize("layout", ["packed", "right"])
+def test_a_batch_too_large_for_the_memory_is_halved(layout: Layout, tiny_reward_model: Path) -> None:
     """The real engine, with a memory that holds two rows at most and none longer than 200 tokens."""
 
     class SmallMemory(TransformersScorer):
-        def _padded(self, rows):  # type: ignore[no-untyped-def]
-            if len(rows) > 2 or max(map(len, rows)) > 200:
+        def _forward(self, batch, rows):  # type: ignore[no-untyped-def]
+            numbers = [i for group in batch for i in group]
+            if len(numbers) > 2 or max(len(rows[i]) for i in numbers) > 200:
                 raise torch.OutOfMemoryError("out of memory")
-            return super()._padded(rows)
+            return super()._forward(batch, rows)
 
-    small = SmallMemory.load(str(tiny_reward_model), device="cpu")
+    small = SmallMemory.load(str(tiny_reward_model), device="cpu", layout=layout)
     whole = TransformersScorer.load(str(tiny_reward_model), device="cpu")
     items = [ScoreItem(PROMPT, "Gold. " * (1 + n % 3)) for n in range(9)] + [ScoreItem(PROMPT, "x" * 300)]
     results = small.score(items)

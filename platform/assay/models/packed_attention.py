@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NAME = "assay_packed"
 #: Tokens of a sequence up to which attention probabilities are kept for the backward pass.
 LONGEST = 1024
+#: Scores of one group (heads x tokens of its branches x longest sequence) that may lie in memory at once.
+LARGEST = 1 << 26
 
 
 class Span(NamedTuple):
@@ -50,12 +52,11 @@ class Segments(NamedTuple):
 
 
 class Layout:
-    """Where the groups of one packed row lie; masks are made once and serve all layers."""
+    """Where the groups of one packed row lie; what the kernels need is made once and serves all layers."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = tuple(spans)
         self.lengths = [span.length for span in self.spans]
-        self._masks: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         self._device: dict[str, Any] = {}
 
     @cached_property
@@ -77,21 +78,6 @@ class Layout:
                 keys.extend((prefix, torch.arange(start, start + length)))
                 start += length
         return Segments(q_lengths, k_lengths, torch.cat(keys))
-
-    def mask(self, number: int, dtype: torch.dtype) -> torch.Tensor:
-        """Group `number`'s additive mask [G, G]: causal, and a branch does not see its sisters."""
-        import torch
-
-        key = (number, dtype)
-        if (made := self._masks.get(key)) is None:
-            span = self.spans[number]
-            branch = torch.repeat_interleave(
-                torch.arange(len(span.branches) + 1), torch.tensor([span.prefix, *span.branches])
-            )
-            sees = (branch[None, :] == 0) | (branch[None, :] == branch[:, None])
-            sees = sees.tril()
-            made = self._masks[key] = torch.zeros(sees.shape, dtype=dtype).masked_fill_(~sees, float("-inf"))
-        return made
 
     def block_mask(self, device: torch.device) -> Any:
         """FlexAttention's mask of the whole row."""
@@ -180,7 +166,7 @@ def by_groups(
     """One group after the other; [1, H, N, D], in autocast's format where that is on.
 
     By matrix products (`group_attention`), which need no more than the positions that see each other and have the
-    faster backward pass, or, for a single sequence without gradient, long groups and dropout, by torch's own kernel.
+    faster backward pass; a single sequence without gradient, large groups and dropout by torch's own kernel.
     """
     import torch
 
@@ -193,10 +179,11 @@ def by_groups(
     # `split` and not slices: the gradient of a slice is a row of zeros as long as the whole
     parts = zip(*(torch.split(tensor, layout.lengths, 2) for tensor in (query, key, value)), strict=True)
     outs = []
-    for number, (span, (q, k, v)) in enumerate(zip(layout.spans, parts, strict=True)):
+    for span, (q, k, v) in zip(layout.spans, parts, strict=True):
         longest = span.prefix + max(span.branches)
-        if dropout or longest > LONGEST or (span.is_plain and not wants_gradient):
-            outs.append(_fused(q.to(low), k.to(low), v.to(low), layout, number, dropout, scale))
+        large = longest > LONGEST or q.shape[1] * sum(span.branches) * longest > LARGEST
+        if dropout or large or (span.is_plain and not wants_gradient):
+            outs.append(_fused(q.to(low), k.to(low), v.to(low), span, dropout, scale))
         else:
             with torch.autocast(kind, enabled=False):
                 out = GroupAttention.apply(q[0], k[0], v[0], span.prefix, span.branches, scale, low)  # type: ignore[no-untyped-call]
@@ -204,19 +191,24 @@ def by_groups(
     return torch.cat(outs, 2)
 
 
-def _fused(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: Layout, number: int, dropout: float, scale: float
-) -> torch.Tensor:
-    """One group through torch's kernel, under a mask where its branches are several."""
+def _fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, span: Span, dropout: float, scale: float) -> torch.Tensor:
+    """One group through torch's kernel: its prefix, then each branch after the prefix; memory linear in its tokens."""
+    import torch
     import torch.nn.functional as F
 
-    mask = None if layout.spans[number].is_plain else layout.mask(number, q.dtype).to(q.device)
     repeats = q.shape[1] // k.shape[1]
     if repeats > 1:
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scale
-    )
+    parts = [span.prefix + span.branches[0]] if span.is_plain else [span.prefix, *span.branches]
+    stretches = zip(*(torch.split(tensor, parts, 2) for tensor in (q, k, v)), strict=True)
+    first_q, first_k, first_v = next(stretches)
+    outs = [F.scaled_dot_product_attention(first_q, first_k, first_v, None, dropout, is_causal=True, scale=scale)]
+    for own_q, own_k, own_v in stretches:
+        n = own_q.shape[2]
+        mask = torch.ones(n, span.prefix + n, dtype=torch.bool, device=q.device).tril_(span.prefix)
+        keys, values = torch.cat([first_k, own_k], 2), torch.cat([first_v, own_v], 2)
+        outs.append(F.scaled_dot_product_attention(own_q, keys, values, mask, dropout, scale=scale))
+    return torch.cat(outs, 2)
 
 
 def has_varlen() -> bool:
