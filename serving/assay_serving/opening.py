@@ -32,12 +32,15 @@ def open_scorer(
     max_length: int | None = None,
     kind: str | None = None,
     question: str | None = None,
+    allow_failed_parity: bool = False,
+    correct: str | None = None,
     workspace: Path | None = None,
     wait: float = 10.0,
 ) -> Scorer:
     """A scorer for a URL of a reward server (`model` and `api_key` are its), or for a model to load here.
 
-    `kind`, `question`: see `load_engine`. `wait`: seconds to give a server that is still loading; then BackendError.
+    `kind`, `question`, `allow_failed_parity`, `correct`: see `load_engine`. `wait`: seconds to give a server that is
+    still loading; then BackendError.
     """
     if is_url(reference):
         from assay_serving.client import RemoteScorer, RewardClient
@@ -57,6 +60,8 @@ def open_scorer(
         max_length=max_length,
         kind=kind,
         question=question,
+        allow_failed_parity=allow_failed_parity,
+        correct=correct,
     )
 
 
@@ -70,13 +75,45 @@ def load_engine(
     max_length: int | None = None,
     kind: str | None = None,
     question: str | None = None,
+    allow_failed_parity: bool = False,
+    correct: str | None = None,
 ) -> Scorer:
-    """The engine for the kind of reward model that `name` (a folder, a hub id) is.
+    """The engine for the kind of reward model that `name` (a folder, a hub id, an ensemble's file or folder) is.
 
     `kind`: of a model from elsewhere, which brings no spec of ours; scalar unless it is given. `question`: the wording
-    that such a principle model was trained with. Raises BadInputError for an unknown kind, and what the engine raises
-    for a model of another kind.
+    that such a principle model was trained with. `allow_failed_parity`: load it though its spec says that it does not
+    give the scores it was trained to. `correct`: name of a length correction of its spec to take off every reward.
+    Raises BadInputError for an unknown kind or correction, and what the engine raises for a model of another kind.
     """
+    if correct is not None:
+        from assay_serving.length_corrected import with_correction
+
+        plain = load_engine(
+            name,
+            served_as=served_as,
+            device=device,
+            dtype=dtype,
+            token_budget=token_budget,
+            max_length=max_length,
+            kind=kind,
+            question=question,
+            allow_failed_parity=allow_failed_parity,
+        )
+        return with_correction(plain, known_spec(name), correct)
+    if is_ensemble(name):
+        from assay_serving.ensemble import EnsembleScorer
+
+        def open_member(member: str) -> Scorer:
+            return load_engine(
+                member,
+                device=device,
+                dtype=dtype,
+                token_budget=token_budget,
+                max_length=max_length,
+                allow_failed_parity=allow_failed_parity,
+            )
+
+        return EnsembleScorer.load(Path(name).expanduser(), open_member, name=served_as)
     from assay_serving.transformers_engine import TOKEN_BUDGET, TransformersScorer
 
     options: dict[str, Any] = {
@@ -85,6 +122,7 @@ def load_engine(
         "dtype": dtype,
         "token_budget": token_budget or TOKEN_BUDGET,
         "max_length": max_length,
+        "allow_failed_parity": allow_failed_parity,
     }
     chosen = kind or kind_of(name)
     if question is not None and chosen != "principle":
@@ -140,13 +178,23 @@ def open_judge(
 
 
 def kind_of(name: str) -> str:
-    """What its spec says; scalar for a model from elsewhere."""
+    """What its spec says; scalar for a model from elsewhere, "ensemble" for an ensemble's file or folder."""
+    if is_ensemble(name):
+        return "ensemble"
     spec = known_spec(name)
     return spec.kind if spec is not None else "scalar"
 
 
+def is_ensemble(name: str) -> bool:
+    """Whether `name` is the description of an ensemble, or a folder that holds one."""
+    path = Path(name).expanduser()
+    return path.is_file() if path.suffix in (".yaml", ".yml") else (path / "ensemble.yaml").is_file()
+
+
 def known_spec(name: str) -> RewardModelSpec | None:
-    """The spec in the model's folder; None for a model from elsewhere."""
+    """The spec in the model's folder; None for a model from elsewhere and for an ensemble."""
+    if is_ensemble(name):
+        return None
     from assay.models.loading import resolve_model
     from assay.models.spec import RewardModelSpec
 

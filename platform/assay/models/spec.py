@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
+from assay.models.length_correction import LengthCorrection
 from assay.models.readings import Aggregation, RatingHeads, Stepwise
 
 __all__ = [
@@ -94,6 +95,7 @@ class RewardModelSpec:
     run_id: str | None = None
     parity: str = "unchecked"  #: "passed" where every check held, "failed: ..." otherwise
     parity_checks: tuple[ParityCheck, ...] = ()
+    length_corrections: tuple[LengthCorrection, ...] = ()  #: applied only where one is asked for by name
     judging: Judging | None = None  #: of generative models
     stepwise: Stepwise | None = None  #: of process reward models (kind scalar)
     ratings: RatingHeads | None = None  #: of models that keep one output a rating (kind scalar)
@@ -118,8 +120,10 @@ class RewardModelSpec:
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
             judging, stepwise = payload.pop("judging", None), payload.pop("stepwise", None)
             ratings = payload.pop("ratings", None)
+            corrections = tuple(LengthCorrection.from_dict(c) for c in payload.pop("length_corrections", ()))
             return cls(
                 **payload,
+                length_corrections=corrections,
                 calibration=Calibration.from_dict(calibration) if calibration else None,
                 parity_checks=checks,
                 judging=Judging(**judging) if judging else None,
@@ -131,6 +135,11 @@ class RewardModelSpec:
 
     def calibrated(self, calibration: Calibration) -> RewardModelSpec:
         return replace(self, calibration=calibration)
+
+    def corrected(self, correction: LengthCorrection) -> RewardModelSpec:
+        """With this length correction, in the place of one of its name."""
+        others = tuple(c for c in self.length_corrections if c.name != correction.name)
+        return replace(self, length_corrections=(*others, correction))
 
 
 def _rating_heads(payload: dict[str, Any]) -> RatingHeads:

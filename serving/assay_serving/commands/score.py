@@ -62,6 +62,16 @@ def score(
             show_default=False,
         ),
     ] = None,
+    allow_failed_parity: Annotated[
+        bool,
+        typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks."),
+    ] = False,
+    correct: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:DOMAIN]", help="Length correction of the model to take off its rewards.", show_default=False
+        ),
+    ] = None,
     save: Annotated[bool, typer.Option("--save", help="Also store the scores in the workspace.")] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -95,7 +105,16 @@ def score(
     if reward is not None:
         scorer = open_scorer(reward, model=model, api_key=api_key, wait=wait)
     else:
-        scorer = open_scorer(source, device=device, dtype=dtype, kind=kind, question=question, workspace=workspace)
+        scorer = open_scorer(
+            source,
+            device=device,
+            dtype=dtype,
+            kind=kind,
+            question=question,
+            allow_failed_parity=allow_failed_parity,
+            correct=correct,
+            workspace=workspace,
+        )
 
     complaints = 0
 
@@ -182,4 +201,5 @@ def _readable(result: ScoreResult, response: str) -> str:
     if not isinstance(result, Score):
         return f"{result.code:>10}  {start}  ({result.message})"
     probability = f"  p={result.probability:.3f}" if result.probability is not None else ""
-    return f"{result.reward:>10.4f}{probability}  {start}"
+    spread = f"  ±{result.uncertainty:.3f}" if result.uncertainty is not None else ""
+    return f"{result.reward:>10.4f}{spread}{probability}  {start}"

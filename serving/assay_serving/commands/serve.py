@@ -46,6 +46,16 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    allow_failed_parity: Annotated[
+        bool,
+        typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks."),
+    ] = False,
+    correct: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:DOMAIN]", help="Length correction of the models to take off its rewards.", show_default=False
+        ),
+    ] = None,
     max_queue: Annotated[int, typer.Option(min=1, help="Waiting items per model; past it 503.")] = 8192,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is answered 504.")] = 120.0,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="One line a request, without its text.")] = False,
@@ -99,6 +109,8 @@ def serve(
             max_length=max_length,
             kind=of_kind,
             question=question if of_kind == "principle" else None,
+            allow_failed_parity=allow_failed_parity,
+            correct=correct,
         )
     url = url_of(listening)
 
