@@ -80,7 +80,7 @@ def test_loss_and_gradient_are_a_stock_trainers(tiny_principle_base: Path) -> No
         labels = torch.tensor([[-100] * len(ids) + [answer]])
         losses.append(model(input_ids=whole, labels=labels).loss)
     expected = (torch.stack(losses) * weights).sum() / weights.sum()
-    expected.backward()
+    expected.backward()  # type: ignore[no-untyped-call]
     grads = {name: p.grad for name, p in model.named_parameters()}
     for together in (1, 2, 8):
         loss, found = gradient(tiny_principle_base, Principle(together=together), config, rows)

@@ -90,7 +90,7 @@ def test_bfloat16_hidden_states_give_float32_rewards(tiny_principle_base: Path) 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rewards = log_odds(model, hidden, yes=5, no=9)
     assert rewards.dtype == torch.float32
-    rows = model.get_output_embeddings().weight[[5, 9]].float()
+    rows = model.get_output_embeddings().weight[[5, 9]].float()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(rewards, hidden.float() @ rows[0] - hidden.float() @ rows[1], rtol=1e-5, atol=1e-6)
 
 
