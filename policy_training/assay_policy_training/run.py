@@ -116,7 +116,7 @@ def train_policy(
     with start_run(workspace, "rl", plan.to_dict(), inputs=inputs) as run:
         plan.write(run.folder)
         if resume is not None:
-            _take_over(workspace.runs / resume, run.folder)
+            take_over(workspace.runs / resume, run.folder)
         return _train(run, plan, prompts, rewards, held_out, target)
 
 
@@ -223,7 +223,7 @@ def _artifact_of(workspace: Workspace, kind: str, *, version: str = "", name: st
     return None if row is None else str(row[0])
 
 
-def _take_over(old: Path, new: Path) -> None:
+def take_over(old: Path, new: Path) -> None:
     """The interrupted run's newest checkpoint and its logs: the old run stays as it was."""
     newest = checkpoints(old)[-1]
     try:

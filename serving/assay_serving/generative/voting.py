@@ -118,14 +118,15 @@ def majority_accuracy(p: float, k: int) -> float:
 
 def majority_at(right: int, wrong: int, none: int, k: int) -> float:
     """Expected credit of the majority of k votes drawn without replacement from n = right + wrong + none votes, of
-    which `none` could not be read and count for nobody; a tie is worth 0.5. Exact. Raises ValueError for k > n."""
+    which `none` could not be read and count for nobody; a tie is worth 0.5, no readable vote at all nothing. Exact.
+    Raises ValueError for k > n."""
     total = right + wrong + none
     if not 1 <= k <= total:
         raise ValueError(f"cannot draw {k} of {total} votes")
     credit = 0.0
     for i in range(min(right, k) + 1):
         for j in range(min(wrong, k - i) + 1):
-            worth = 1.0 if i > j else 0.5 if i == j else 0.0
+            worth = 1.0 if i > j else 0.5 if i == j > 0 else 0.0
             credit += worth * math.comb(right, i) * math.comb(wrong, j) * math.comb(none, k - i - j)
     return credit / math.comb(total, k)
 

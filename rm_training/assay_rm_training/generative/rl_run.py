@@ -1,0 +1,316 @@
+"""One recorded reinforcement of a generative judge: from rows to a saved reward model with its lineage.
+
+Covers: the run record, contamination check, held-out evaluation before and after, the loop of policy_training with
+resume, the checkpoint with its parity, the artifacts. Leaves out: the reward (`verdict_reward`), the loop itself.
+
+    RUN/ plan.json (what --resume needs)  metrics.jsonl  rollouts.jsonl  evaluation.json  items.jsonl  before/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from assay.contamination import BenchmarkState, contamination_of, record_waivers, require_clean
+from assay.durable import replacing
+from assay.errors import BadInputError, NotFoundError
+from assay.json_lines import Lines, parse_object
+from assay.models.devices import pick_device
+from assay.models.renderer import Renderer
+from assay.models.spec import Judging, RewardModelSpec
+from assay.progress import progress_bar
+from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
+from assay.workspace import Workspace
+from assay_policy_training.checkpoint import checkpoints
+from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
+from assay_policy_training.policy import Policy
+from assay_policy_training.recipe import Recipe, load_recipe, recipe_from_dict
+from assay_policy_training.run import take_over
+from assay_rm_training.base_model import Trainee
+from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
+from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
+from assay_rm_training.generative.judged_rows import JudgedRow
+from assay_rm_training.generative.sft import answered
+from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
+from assay_rm_training.training_run import model_folder, snapshot_id
+from assay_serving.generative.local import LocalWriter, info_of
+from assay_serving.generative.reader import VerdictReader
+from assay_serving.generative.templates import JudgeFormat, format_named
+
+PLAN = "plan.json"
+RECIPE = "judge"
+
+
+@dataclass(frozen=True)
+class JudgePlan:
+    """What was asked for: enough to go on after a kill. `data`, `eval_data`: snapshot names or absolute paths.
+
+    `samples`, `temperature`: how the finished model is asked; its longest answer is that of the training.
+    """
+
+    recipe: Recipe
+    base: str
+    data: str
+    eval_data: str | None
+    name: str
+    format: str = "pairwise"
+    samples: int = 1
+    temperature: float = 0.0
+    device: str = "auto"
+    force: bool = False
+    waivers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def form(self) -> JudgeFormat:
+        return format_named(self.format)
+
+    @property
+    def judging(self) -> Judging:
+        length = self.recipe.sampling.max_new_tokens
+        return Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=length)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "recipe": self.recipe.to_dict()}
+
+    def write(self, folder: Path) -> None:
+        with replacing(folder / PLAN) as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, workspace: Workspace, run_id: str) -> JudgePlan:
+        """Raises NotFoundError for a run that is no reinforcement of a judge."""
+        path = workspace.runs / run_id / PLAN
+        payload = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if "format" not in payload:
+            raise NotFoundError(f"{run_id} is not a reinforcement of a judge in {workspace.root}")
+        return cls(**{**payload, "recipe": recipe_from_dict(payload["recipe"])})
+
+
+@dataclass(frozen=True)
+class TrainedJudge:
+    """What a reinforcement leaves behind."""
+
+    run_id: str
+    folder: Path  #: of the run
+    path: Path  #: the checkpoint
+    artifact_id: str
+    spec: RewardModelSpec
+    metrics: dict[str, Any]
+    steps: list[dict[str, Any]]  #: metrics of every step, those before a resume included
+    before: JudgeEvaluation | None
+    after: JudgeEvaluation | None
+    contamination: Sequence[BenchmarkState] = ()
+
+
+def judge_recipe(name: str | None, overrides: Sequence[str] = ()) -> Recipe:
+    """The shipped recipe, or a YAML file. Raises as `load_recipe`."""
+    shipped = resources.files("assay_rm_training") / "recipes" / f"{RECIPE}.yaml"
+    return load_recipe(str(shipped) if name in (None, RECIPE) else str(name), overrides)
+
+
+def reinforce_judge(
+    workspace: Workspace,
+    plan: JudgePlan,
+    rows: Sequence[JudgedRow],
+    eval_rows: Sequence[JudgedRow] | None = None,
+    *,
+    resume: str | None = None,
+) -> TrainedJudge:
+    """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
+
+    `resume`: id of the interrupted run whose plan and data these are. Raises BadInputError for a name that is taken
+    (unless `plan.force`), data that is neither checked against a registered benchmark nor waived, questions of which
+    none fits, and all that the parts raise.
+    """
+    folder = model_folder(workspace, plan.name, force=plan.force)
+    if resume is not None and not checkpoints(workspace.runs / resume):
+        raise BadInputError(f"{resume} has no checkpoint to go on from", field="--resume")
+    snapshot = snapshot_id(workspace, plan.data)
+    shown = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
+    states = require_clean(
+        contamination_of(workspace, snapshot), plan.waivers, data=shown, snapshot=snapshot is not None
+    )
+    mark_dead_runs(workspace)
+    inputs = _inputs(workspace, plan, resume)
+    with start_run(workspace, "train", {"method": "generative-rl", **plan.to_dict()}, inputs=inputs) as run:
+        plan.write(run.folder)
+        record_waivers(workspace, run.id, snapshot or plan.data, states)
+        if resume is not None:
+            take_over(workspace.runs / resume, run.folder)
+        return _train(run, plan, rows, eval_rows, folder, states, snapshot)
+
+
+def _train(
+    run: Run,
+    plan: JudgePlan,
+    rows: Sequence[JudgedRow],
+    eval_rows: Sequence[JudgedRow] | None,
+    folder: Path,
+    states: Sequence[BenchmarkState],
+    snapshot: str | None,
+) -> TrainedJudge:
+    recipe, form = _with_parts(plan.recipe, plan.form), plan.form
+    device = pick_device(plan.device)
+    policy = Policy(
+        locate_model(run.workspace, plan.base)[0],
+        device=device,
+        max_prompt_tokens=recipe.sampling.max_prompt_tokens,
+        autocast=recipe.optimisation.autocast,
+        lora=recipe.lora,
+        with_reference=recipe.needs_reference,
+    )
+    kept, too_long = _fitting(rows, form, policy)
+    reward = VerdictReward(form)
+    prompts = JudgePrompts(judge_prompts(kept, form), seed=recipe.seed)
+    trainer = PolicyTrainer(recipe, policy, prompts, [reward], run.folder, extra=[reward])
+    spec = RewardModelSpec(
+        kind="generative",
+        base=plan.base,
+        template_hash=policy.renderer.template_hash,
+        trained_length=recipe.sampling.max_prompt_tokens,
+        version="unsaved",
+        principles=True,
+        snapshot=snapshot,
+        run_id=run.id,
+        judging=plan.judging,
+    )
+
+    def evaluate(when: str) -> JudgeEvaluation | None:
+        if eval_rows is None:
+            return None
+        writer = LocalWriter(policy.model, policy.renderer, info_of(f"{plan.name} {when}", spec, policy.model))
+        with progress_bar(f"evaluating {when}", len(eval_rows) * form.responses, unit="questions") as advance:
+            return evaluate_judge(writer, spec, eval_rows, seed=recipe.seed, advance=advance)
+
+    before = evaluate("before")
+    if before is not None:
+        (run.folder / "before").mkdir()
+        before.write(run.folder / "before")
+    done = trainer.resume()
+    with progress_bar("training the judge", recipe.steps, unit="steps") as advance:
+        advance(done)
+        trainer.train(on_step=lambda _: advance(1))
+    after = evaluate("after")
+    steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if trainer.step else []
+    sample = answered([replace(row, rationale=row.rationale or "It is so.") for row in kept[:SAMPLE]], form)[:SAMPLE]
+    base = policy.model.get_base_model() if policy.lora else policy.model
+    trainee = Trainee(base, policy.tokenizer, new_head=False, adapter=policy.model if policy.lora else None, heads=())
+    renderer = Renderer(policy.tokenizer, max_length=spec.trained_length)
+    merged_scorer(trainee, spec, renderer, sample, engine=VerdictReader)
+    card = _card(folder.name, plan, spec, steps, before, after, states)
+    spec, parity = save_checkpoint(trainee, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader)
+    run.metrics.update(
+        {
+            "method": "generative-rl",
+            "rows": len(kept),
+            "left_out": {"too long": too_long} if too_long else {},
+            "steps": trainer.step,
+            "updates": trainer.updates,
+            "resumed_at": done,
+            "device": str(device),
+            "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
+            "first_step": steps[0] if steps else None,
+            "last_step": steps[-1] if steps else None,
+            "before": before.to_dict() if before else None,
+            "after": after.to_dict() if after else None,
+            "contamination": [state.to_dict() for state in states],
+        }
+    )
+    if after is not None:
+        after = after.of(replace(after.model, name=folder.name, version=spec.version, parity=spec.parity))
+        after.write(run.folder)
+    artifact = run.add_artifact(
+        "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
+    )
+    _keep_rollouts(run, folder.name)
+    return TrainedJudge(
+        run.id, run.folder, folder, artifact, spec, dict(run.metrics), steps, before, after, tuple(states)
+    )
+
+
+def _with_parts(recipe: Recipe, form: JudgeFormat) -> Recipe:
+    """The recipe without weights of parts that this format does not have: consistency is of pairs, tail of two labels.
+    Raises BadInputError where such a part was to count."""
+    lacking = {CONSISTENCY} if form.responses != 2 else set()
+    lacking |= {TAIL} if len(form.labels) != 2 else set()
+    weights = dict(recipe.reward.weights)
+    if counted := [name for name in lacking if weights.get(name)]:
+        raise BadInputError(f"{form.name} judges have no such part", field=f"reward.weights.{counted[0]}")
+    kept = {name: weight for name, weight in weights.items() if name not in lacking}
+    return replace(recipe, reward=replace(recipe.reward, weights=kept))
+
+
+def _fitting(rows: Sequence[JudgedRow], form: JudgeFormat, policy: Policy) -> tuple[list[JudgedRow], int]:
+    """Rows whose question is not cut, and how many others there were. Raises BadInputError where none fits."""
+    kept = [row for row in rows if not policy.renderer.encode(row.question(form)).truncated]
+    if not kept:
+        limit = policy.renderer.max_length
+        raise BadInputError(f"no question of {len(rows)} fits in {limit} tokens", field="sampling.max_prompt_tokens")
+    return kept, len(rows) - len(kept)
+
+
+def _inputs(workspace: Workspace, plan: JudgePlan, resume: str | None) -> dict[str, str]:
+    inputs = {resume: "run"} if resume is not None else {}
+    for data in filter(None, (plan.data, plan.eval_data)):
+        snapshot = snapshot_id(workspace, data)
+        inputs[snapshot or data] = "snapshot" if snapshot else "file"
+    if (artifact := locate_model(workspace, plan.base)[1]) is not None:
+        inputs[artifact] = "artifact"
+    return inputs
+
+
+def _keep_rollouts(run: Run, name: str) -> None:
+    path = run.folder / ROLLOUTS_FILE
+    path.touch()
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+    run.add_artifact("rollouts", f"{name}-rollouts", path, content_hash=digest)
+
+
+def _card(
+    name: str,
+    plan: JudgePlan,
+    spec: RewardModelSpec,
+    steps: Sequence[dict[str, Any]],
+    before: JudgeEvaluation | None,
+    after: JudgeEvaluation | None,
+    states: Sequence[BenchmarkState],
+) -> str:
+    recipe, sampling = plan.recipe, plan.recipe.sampling
+    weights = ", ".join(f"{part} {weight:g}" for part, weight in recipe.reward.weights.items() if weight)
+    rows = [
+        ("data", f"{plan.data} ({spec.snapshot or 'a file'})"),
+        ("run", spec.run_id or "outside a workspace"),
+        ("trained", f"GRPO, recipe {recipe.name}: reward {weights}; {len(steps)} steps of "
+         f"{sampling.prompts_per_step} questions x {sampling.group_size} answers, lr {recipe.optimisation.lr:g}"),
+        ("format", f"{plan.format}, question `{plan.form.hash}`"),
+        ("asked with", f"{plan.samples} samples, temperature {plan.temperature:g}, {sampling.max_new_tokens} tokens"),
+        ("trained length", f"{spec.trained_length} tokens of question"),
+        ("template hash", f"`{spec.template_hash}`"),
+        ("contamination", "; ".join(map(str, states)) or "not checked: no benchmark was registered"),
+    ]  # fmt: skip
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [reward-model, generative, judge, assay]",
+        "---",
+        f"# {name}",
+        "",
+        f"A generative reward model on `{spec.base}`, trained by Assay. A stock language model that reasons and then "
+        "judges: the reward is read at the verdict, after the reasoning.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {key} | {value} |" for key, value in rows),
+    ]
+    for when, found in (("before", before), ("after", after)):
+        if found is not None:
+            lines += ["", f"## Evaluation {when} training, on {plan.eval_data}", "", "| | |", "|---|---|"]
+            lines += [f"| {key} | {value} |" for key, value in found.rows()]
+    return "\n".join(lines) + "\n"

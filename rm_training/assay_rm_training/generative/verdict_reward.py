@@ -1,0 +1,165 @@
+"""Reinforcement of a judge by its verdicts: the prompts, the reward, and what is measured of each step.
+
+Covers: judge questions in both orders as two prompts of one batch, three reward parts from the same answers, parse
+failures and position bias by step. Leaves out: the loop (policy_training), the run (`rl_run`).
+
+Parts, weighed by the recipe's `reward.weights` (reward-model cards B3, B4):
+  verdict      1 if the verdict is the label, else 0; an answer without a verdict gets 0, the least, and is counted
+  tail         RM-R1's rule (arXiv 2505.02387): +1 if the last 80 characters hold the right final line and not the
+               other, else -1; of formats with two labels only
+  consistency  J1 (arXiv 2505.10320): 1 to rollout i of both orders if both are right, else 0; of pairs only
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from assay.errors import BadInputError
+from assay.ids import rows_digest
+from assay_policy_training.prompts.source import ShuffledPrompts
+from assay_policy_training.slots import PromptItem, Rewards, StepReport
+from assay_rm_training.generative.judged_rows import JudgedRow
+from assay_serving.generative.templates import JudgeFormat
+from assay_serving.generative.verdict import Verdict, read_verdict, tail_reward
+
+VERDICT, TAIL, CONSISTENCY = "verdict", "tail", "consistency"
+#: What a part gives an answer that has no verdict: its least.
+LEAST = {VERDICT: 0.0, TAIL: -1.0, CONSISTENCY: 0.0}
+
+
+def judge_prompts(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[list[PromptItem]]:
+    """The questions of each row: both orders of a pair, one of a single response. Rationales play no part here."""
+    units = []
+    for number, row in enumerate(rows):
+        ways = [(row.responses, row.label)]
+        if len(row.responses) == 2:
+            ways.append((row.responses[::-1], "AB"["BA".index(row.label)]))
+        units.append(
+            [
+                PromptItem(
+                    form.ask(row.prompt, responses, row.principle),
+                    meta={"row": number, "order": order, "label": label, "category": row.category},
+                )
+                for order, (responses, label) in enumerate(ways)
+            ]
+        )
+    return units
+
+
+class JudgePrompts:
+    """S0: whole units (both orders of a pair) in shuffled epochs, so that partners are in one batch."""
+
+    def __init__(self, units: Sequence[Sequence[PromptItem]], *, seed: int) -> None:
+        self._partners = {unit[0].meta["row"]: list(unit) for unit in units}
+        self._size = max((len(unit) for unit in units), default=1)
+        self._drawn = ShuffledPrompts([unit[0] for unit in units], seed=seed)
+        self._labels = rows_digest((item.meta["row"], item.meta["label"]) for unit in units for item in unit)
+
+    def next(self, n: int) -> list[PromptItem]:
+        """Raises BadInputError where `n` prompts are not whole units."""
+        if n % self._size:
+            raise BadInputError(
+                f"must be a multiple of {self._size}, both orders of a pair, not {n}", field="sampling.prompts_per_step"
+            )
+        return [p for first in self._drawn.next(n // self._size) for p in self._partners[first.meta["row"]]]
+
+    def observe(self, report: StepReport) -> None:
+        """This source does not adapt."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self._drawn.state_dict(), "labels": self._labels}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises BadInputError when the prompts or their labels are not those that the state is about."""
+        if state["labels"] != self._labels:
+            raise BadInputError("these are not the labels that the interrupted run used", field="data")
+        self._drawn.load_state_dict(state)
+
+
+class VerdictReward:
+    """S3 and S16: rewards of rollouts by their verdicts, and the figures of the last scored step."""
+
+    name = VERDICT
+
+    def __init__(self, form: JudgeFormat) -> None:
+        self.form = form
+        self._figures: dict[str, float] = {}
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        """No part is ever missing: an answer that cannot be read has the least reward. Raises ValueError where the two
+        orders of a pair have different numbers of rollouts."""
+        labels = [str(item.meta["label"]) for item in items]
+        read = [read_verdict(text, self.form.labels) for text in responses]
+        said = [verdict.label if isinstance(verdict, Verdict) else None for verdict in read]
+        right = [
+            float(one == label) if one is not None else LEAST[VERDICT] for one, label in zip(said, labels, strict=True)
+        ]
+        parts = {VERDICT: right}
+        if len(self.form.labels) == 2:
+            parts[TAIL] = [self._tail(text, label) for text, label in zip(responses, labels, strict=True)]
+        if self.form.responses == 2:
+            parts[CONSISTENCY] = both_right(items, right)
+        self._figures = self._measured(items, said, right, Counter(v.fault for v in read if not isinstance(v, Verdict)))
+        if CONSISTENCY in parts:
+            self._figures["both_orders_right"] = sum(parts[CONSISTENCY]) / len(items)
+        return Rewards(
+            {name: torch.tensor(values, dtype=torch.float64) for name, values in parts.items()},
+            [() for _ in items],
+            [{} for _ in items],
+        )
+
+    def measure(self, report: StepReport) -> dict[str, float]:
+        """Shares of the step's answers: `parse_failures`, `fault_KIND`, `first_position` and `position_bias` (accuracy
+        where the better response stood first less where it stood second, of readable verdicts)."""
+        return dict(self._figures)
+
+    def _tail(self, text: str, label: str) -> float:
+        """The rule with the final lines as tags; white space behind the last one is no text."""
+        wrong = next(other for other in self.form.labels if other != label)
+        return float(tail_reward(text.rstrip(), self.form.final_line(label), self.form.final_line(wrong)))
+
+    def _measured(
+        self,
+        items: Sequence[PromptItem],
+        said: Sequence[str | None],
+        right: Sequence[float],
+        faults: Counter[str],
+    ) -> dict[str, float]:
+        read = [(item, label, credit) for item, label, credit in zip(items, said, right, strict=True) if label]
+        figures = {"parse_failures": faults.total() / len(items)}
+        figures |= {f"fault_{fault}": count / len(items) for fault, count in faults.items()}
+        if self.form.responses != 2:
+            return figures
+        if read:
+            figures["first_position"] = sum(label == "A" for _, label, _ in read) / len(read)
+        halves = [[credit for item, _, credit in read if item.meta["label"] == place] for place in "AB"]
+        if all(halves):
+            first, second = (sum(half) / len(half) for half in halves)
+            figures["position_bias"] = first - second
+        return figures
+
+
+def both_right(items: Sequence[PromptItem], right: Sequence[float]) -> list[float]:
+    """J1's consistency: 1 where rollout i of both orders of a pair is right. Raises ValueError where the orders have
+    different numbers of rollouts."""
+    places: dict[tuple[Any, Any], list[int]] = defaultdict(list)
+    for place, item in enumerate(items):
+        places[item.meta["row"], item.meta["order"]].append(place)
+    credit = [0.0] * len(items)
+    for (row, order), mine in places.items():
+        other = places.get((row, 1 - order), [])
+        if len(other) != len(mine):
+            raise ValueError(f"row {row} has {len(mine)} rollouts one way round and {len(other)} the other")
+        for a, b in zip(mine, other, strict=True):
+            credit[a] = float(right[a] == 1.0 and right[b] == 1.0)
+    return credit
+
+
+def rating_reward(scores: Sequence[float], best: int) -> int:
+    """DeepSeek-GRM's rule for several responses (arXiv 2504.02495): +1 if the best one's score is above every other's,
+    else -1."""
+    return 1 if all(scores[best] > score for place, score in enumerate(scores) if place != best) else -1
