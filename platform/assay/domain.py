@@ -113,7 +113,10 @@ class Judgment:
 
 @dataclass(frozen=True, slots=True)
 class PreferencePair:
-    """One training or evaluation row: a comparison with its label resolved to chosen/rejected."""
+    """One training or evaluation row: a comparison with its label resolved to chosen/rejected.
+
+    Only objectives that ask for them see rows that are not plainly decided (`assay_rm_training.pair_labels`).
+    """
 
     prompt: Prompt
     chosen: str
@@ -123,3 +126,5 @@ class PreferencePair:
     weight: float = 1.0
     source: str = ""
     category: str = ""
+    preference: float = 1.0  #: P(chosen wins), where annotators were split
+    tie: bool = False  #: the label prefers neither: chosen and rejected are in no order

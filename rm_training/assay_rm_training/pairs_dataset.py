@@ -1,14 +1,14 @@
 """Preference pairs as tokens: encoded once, counted where they cannot be used.
 
 Covers: encoding both sides with the one renderer, the reasons a pair is left out. Leaves out: reading pairs
-(`assay.pairs`), batches (`item_set.py`), padding and the forward pass (`pair_forward.py`).
+(`assay.pairs`), batches (`item_set.py`), the forward pass (`group_forward.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from assay import ids
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
+from assay.models.packing import TokenGroup
 from assay.models.renderer import Encoded, Renderer
 from assay.progress import Advance, silent
 from assay_rm_training.item_set import ItemSet
@@ -25,7 +26,8 @@ Tokens = npt.NDArray[np.int32]
 
 
 class EncodedPair(NamedTuple):
-    """Token ids of both conversations; `margin` is 0 where the label carries none."""
+    """Token ids of both conversations; `margin` is 0 where the label carries none. `preference`, `tie`: as in
+    `PreferencePair`. `starts`: where each side's response begins."""
 
     chosen: Tokens
     rejected: Tokens
@@ -33,6 +35,14 @@ class EncodedPair(NamedTuple):
     weight: float
 
     common: int  #: tokens that both sides begin with; at least one token of each side is beyond them
+    preference: float = 1.0
+    tie: bool = False
+    starts: tuple[int, int] = (0, 0)
+
+    @property
+    def group(self) -> TokenGroup:
+        """Both sides, chosen first, with their common beginning once."""
+        return TokenGroup(self.chosen[: self.common], (self.chosen[self.common :], self.rejected[self.common :]))
 
     @property
     def joint_length(self) -> int:
@@ -65,7 +75,7 @@ def encode_pairs(
     if not usable:
         what = f"none of the {len(pairs)} pairs can be used; {first_fault}" if pairs else "there are no pairs"
         raise BadInputError(what)
-    digest = ids.rows_digest((p.comparison_id, p.chosen, p.rejected, p.margin, p.weight) for p in pairs)
+    digest = ids.rows_digest(_identity(pair) for pair in pairs)
     return ItemSet(usable, dict(left_out), truncated, digest, first_fault, tags)
 
 
@@ -85,8 +95,23 @@ def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool
     if sides[0].ids == sides[1].ids:
         return "both sides are the same tokens"
     chosen, rejected = (np.asarray(side.ids, dtype=np.int32) for side in sides)
-    encoded_pair = EncodedPair(chosen, rejected, float(pair.margin or 0.0), pair.weight, _common(chosen, rejected))
+    encoded_pair = EncodedPair(
+        chosen,
+        rejected,
+        float(pair.margin or 0.0),
+        pair.weight,
+        _common(chosen, rejected),
+        pair.preference,
+        pair.tie,
+        (sides[0].response_start, sides[1].response_start),
+    )
     return encoded_pair, any(side.truncated for side in sides)
+
+
+def _identity(pair: PreferencePair) -> tuple[Any, ...]:
+    """What a pair is to a resumed run."""
+    plain = (pair.comparison_id, pair.chosen, pair.rejected, pair.margin, pair.weight)
+    return (*plain, pair.preference, pair.tie) if pair.tie or pair.preference != 1.0 else plain
 
 
 def _common(chosen: Tokens, rejected: Tokens) -> int:
