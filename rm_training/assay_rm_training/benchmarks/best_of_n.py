@@ -16,7 +16,7 @@ from assay_rm_training.benchmarks.protocol import CurvePoint
 from assay_rm_training.benchmarks.strata import Floats, Stratum, means, percentile_interval, resampled_means
 
 
-def expected_best(proxy: Sequence[float], gold: Sequence[float]) -> Floats:
+def expected_best(proxy: Sequence[float] | Floats, gold: Sequence[float] | Floats) -> Floats:
     """Expected gold of the sample with the highest proxy score among n of the N, for n = 1..N; shape [N].
 
     E[gold@n] = sum_{i >= n} C(i-1, n-1) / C(N, n) g_(i), i the rank by proxy, ascending. Samples with equal proxy

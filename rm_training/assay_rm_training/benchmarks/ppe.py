@@ -23,7 +23,6 @@ from assay_rm_training.benchmarks.best_of_n import curve, expected_best
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocol import (
     Benchmark,
-    CurvePoint,
     Measured,
     TiePolicy,
     cluster_of,
@@ -86,8 +85,8 @@ class PPE(Benchmark):
     ) -> Measured:
         strata: list[Stratum] = []
         shares: dict[str, list[tuple[str, str]]] = {}
-        given = {}
-        curves: dict[str, list[CurvePoint]] = {}
+        votes: list[tuple[BenchmarkItem, Sequence[float]]] = []
+        lists: dict[str, list[tuple[str, Sequence[float], Sequence[float]]]] = {}
         groups = grouped(items, outcomes, lambda item: item.part)
         for part, members in groups.items():
             if part == VOTES:
@@ -104,7 +103,7 @@ class PPE(Benchmark):
                         strata.append(stratum)
                         for group in (f"{VOTES}/accuracy", f"{VOTES}/language/{language}"):
                             shares.setdefault(group, []).append((stratum.name, "accuracy"))
-                given = vote_figures([(i, o.scores) for i, o in members if o.scores is not None], seed=seed)
+                votes = [(i, o.scores) for i, o in members if o.scores is not None]
                 continue
             longest = max(len(item.gold) for item, _ in members)
             columns = (*PER_PROMPT, *(f"best_of_{k}" for k in range(1, longest + 1)))
@@ -117,8 +116,8 @@ class PPE(Benchmark):
             )
             if stratum is not None:
                 strata.append(stratum)
-                lists = [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
-                curves[f"correctness/{part}"] = curve(lists, seed=seed)
+                mine = [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
+                lists[f"correctness/{part}"] = mine  # type: ignore[assignment]
         sizes = {stratum.name: len(stratum.values) for stratum in strata}
         domains = [name for name in sizes if not name.startswith(f"{VOTES}|")]
         return Measured(
@@ -133,8 +132,8 @@ class PPE(Benchmark):
                 "votes": sum(item.part == VOTES for item in items),
                 "tied_votes": sum(item.part == VOTES and item.gold[0] == item.gold[1] for item in items),
             },
-            given={} if failed_as_wrong else given,
-            curves=curves,
+            given=lambda: vote_figures(votes, seed=seed),
+            curves=lambda: {name: curve(own, seed=seed) for name, own in lists.items()},
             missing=[part for part in (VOTES, *DOMAINS) if part not in groups],
         )
 

@@ -39,8 +39,9 @@ class Measured:
     """One protocol's figures of one model, before they are reduced.
 
     `shares`: aggregates that are a share of pooled items -> their (stratum, column)s, which get a Wilson interval where
-    that is sound. `given`: aggregates that are no function of strata, with their intervals. `sizes`: how many items
-    stand behind an aggregate. `missing`: parts of the benchmark of which there is no scored item.
+    that is sound. `given`: aggregates that are no function of strata, with their intervals; like `curves` worked out
+    only when asked for, as they take a bootstrap of their own. `sizes`: how many items stand behind an aggregate.
+    `missing`: parts of the benchmark of which there is no scored item.
     """
 
     strata: Sequence[Stratum]
@@ -48,8 +49,8 @@ class Measured:
     shares: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
-    given: Mapping[str, tuple[float, NamedInterval | None]] = field(default_factory=dict)
-    curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
+    given: Callable[[], Mapping[str, tuple[float, NamedInterval | None]]] = dict
+    curves: Callable[[], Mapping[str, Sequence[CurvePoint]]] = dict
     missing: Sequence[str] = ()
 
 

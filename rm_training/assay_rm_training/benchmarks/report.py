@@ -160,7 +160,7 @@ def report(
             "tie_policy": ties,
             **benchmark.statement(ties),
         },
-        curves=measured.curves,
+        curves=measured.curves(),
         missing=measured.missing,
         seed=seed,
         details=details or {},
@@ -170,7 +170,10 @@ def report(
 def reduce(
     measured: Measured, *, seed: int, intervals: bool = True
 ) -> tuple[dict[str, float | None], dict[str, NamedInterval]]:
-    """Values and intervals by name. A share is successes / items exactly, not a mean of means."""
+    """Values and intervals by name. A share is successes / items exactly, not a mean of means.
+
+    Without `intervals` also without what is no function of the strata.
+    """
     plain = measured.combine(means(measured.strata)) if measured.strata else {}
     values = {name: _number(array) for name, array in plain.items()}
     by_name = {stratum.name: stratum for stratum in measured.strata}
@@ -181,11 +184,12 @@ def reduce(
     for name, members in parts.items():
         if name in values and members:
             values[name] = _pooled(members)
-    for name, (value, _) in measured.given.items():
-        values[name] = value if np.isfinite(value) else None
     if not intervals:
         return values, {}
-    found: dict[str, NamedInterval | None] = {name: interval for name, (_, interval) in measured.given.items()}
+    found: dict[str, NamedInterval | None] = {}
+    for name, (value, interval) in measured.given().items():
+        values[name] = value if np.isfinite(value) else None
+        found[name] = interval
     for name, members in parts.items():
         if name in values and members:
             found[name] = share_interval(members) or _clustered(members, seed)

@@ -17,7 +17,6 @@ from assay_rm_training.benchmarks.best_of_n import curve
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocol import (
     Benchmark,
-    CurvePoint,
     Measured,
     TiePolicy,
     cluster_of,
@@ -122,7 +121,7 @@ class RewardBench2(Benchmark):
         seed: int = 0,
     ) -> Measured:
         strata: list[Stratum] = []
-        curves: dict[str, list[CurvePoint]] = {}
+        lists: dict[str, list[tuple[str, Sequence[float], Sequence[float]]]] = {}
         for name, members in grouped(items, outcomes, lambda item: item.part).items():
             if name == TIES:
                 stratum = _ties(members, failed_as_wrong)
@@ -134,8 +133,7 @@ class RewardBench2(Benchmark):
                     lambda item, scores: [row_score(scores, round(sum(item.gold)))],
                     failed_as_wrong=failed_as_wrong,
                 )
-                lists = [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
-                curves[name] = curve(lists, seed=seed)
+                lists[name] = [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
             if stratum is not None:
                 strata.append(stratum)
         return Measured(
@@ -162,7 +160,7 @@ class RewardBench2(Benchmark):
                     for item, outcome in zip(items, outcomes, strict=True)
                 )
             },
-            curves=curves,
+            curves=lambda: {name: curve(mine, seed=seed) for name, mine in lists.items()},
             missing=[name for name in SUBSETS if name not in {stratum.name for stratum in strata}],
         )
 

@@ -89,18 +89,18 @@ class RMB(Benchmark):
             for group in (stratum.name.split("/")[0], stratum.name):
                 shares.setdefault(group, []).append((stratum.name, "right"))
         sizes = {stratum.name: len(stratum.values) for stratum in strata}
-        curves = {}
-        for cell, members in grouped(items, outcomes, lambda item: item.part).items():
-            if cell.startswith("bon_"):
-                lists = [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
-                curves[cell] = curve(lists, seed=seed)
+        lists = {
+            cell: [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
+            for cell, members in grouped(items, outcomes, lambda item: item.part).items()
+            if cell.startswith("bon_")
+        }
         return Measured(
             strata,
             lambda means: _combine(means, shares, sizes),
             shares=shares,
             sizes={group: sum(sizes[name] for name, _ in members) for group, members in shares.items()},
             counts={"ties": tied_pairs(outcomes)},
-            curves=curves,
+            curves=lambda: {cell: curve(mine, seed=seed) for cell, mine in lists.items()},
             missing=[cell for cell in CELLS if cell not in shares],
         )
 

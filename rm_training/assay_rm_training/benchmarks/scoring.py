@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from assay.errors import BadInputError
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
@@ -23,8 +24,13 @@ _VERDICTS = {"A": "A>B", "B": "B>A", "tie": "A=B"}
 def score_items(
     scorer: Scorer, items: Sequence[BenchmarkItem], *, principle: str | None = None, advance: Advance = silent
 ) -> list[Outcome]:
-    """One outcome an item. `principle`: asked of items that name none. `advance` counts responses."""
+    """One outcome an item. `principle`: asked of items that name none. `advance` counts responses.
+
+    Raises BadInputError for a `principle` that a scalar model cannot be asked.
+    """
     asks = scorer.info.kind != "scalar"  # a scalar model scores an item that names a principle without it
+    if principle is not None and not asks:
+        raise BadInputError(f"{scorer.info.name} is a scalar reward model and takes no principle", field="principle")
     flat = [
         ScoreItem(item.prompt, text, (item.principle if asks else None) or principle)
         for item in items
