@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
 if TYPE_CHECKING:
+    from assay_rm_training.generative.rl_run import TrainedJudge
     from assay_rm_training.methods import Method
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `eval-judge`; the ways to train are in the group `train`."""
+    app.command("eval-judge")(eval_judge)
 
 
 def generative_sft(
@@ -34,3 +45,195 @@ def generative_sft(
     from assay_rm_training.generative.sft import GenerativeSft
 
     return GenerativeSft(form, not one_order, verdict_weight, samples, temperature, max_new_tokens)
+
+
+def generative_rl(
+    data: Annotated[str | None, typer.Option(help="Snapshot of the workspace, or a file of judged rows.")] = None,
+    base: Annotated[
+        str, typer.Option(help="What to go on from: as a rule a model of train generative-sft.")
+    ] = "smollm2",
+    eval_data: Annotated[str | None, typer.Option(help="Held-out rows, judged before and after.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-rl.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
+    form: Annotated[
+        str | None, typer.Option("--format", help="pairwise, pointwise or rating. Default: the base's.")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="judge, or a YAML file.")] = "judge",
+    steps: Annotated[int | None, typer.Option(help="Steps in all. Default: the recipe's.")] = None,
+    group_size: Annotated[int | None, typer.Option(help="Answers a question. Default: the recipe's.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Longest answer. Default: the recipe's.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Default: the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, e.g. reward.weights.consistency=1."),
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Votes a question, when the model is used.")] = 1,
+    temperature: Annotated[float, typer.Option(help="When the model is used; 0 = most likely token.")] = 0.0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    waive_contamination: Annotated[
+        list[str] | None,
+        typer.Option(metavar="BENCHMARK=REASON", help="Train though the data is not checked; repeatable."),
+    ] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN_ID", help="Go on from this run's checkpoint.")] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Reinforce a generative judge: GRPO, rewarded where its verdict is the label. Rationales are not needed.
+
+    Both orders of a pair are two questions of one batch. An answer without a verdict has the least reward and is
+    counted. With --resume the plan is the old run's; --steps and --name may be given anew.
+
+    Example: `assay train generative-rl --data gold --base judge --eval-data gold-holdout --name judge-rl --steps 50`
+    """
+    from assay.errors import BadInputError
+    from assay.runs import locate_model
+    from assay.workspace import Workspace
+    from assay_rm_training.commands.training_options import waivers_of
+    from assay_rm_training.generative.judged_rows import read_judged
+    from assay_rm_training.generative.rl_run import JudgePlan, judge_recipe, reinforce_judge
+    from assay_serving.opening import known_spec
+
+    here = Workspace.find(workspace)
+    waivers = waivers_of(waive_contamination or [])
+    if resume is not None:
+        plan = JudgePlan.read(here, resume)
+        if overrides:
+            raise BadInputError("a resumed run keeps its recipe; only --steps may change", field="--set")
+        kept = plan.recipe if steps is None else replace(plan.recipe, steps=steps)
+        plan = replace(plan, recipe=kept, name=name or plan.name, force=force, waivers={**plan.waivers, **waivers})
+    else:
+        if data is None:
+            raise BadInputError("name the rows to train on: --data SNAPSHOT or --data FILE")
+        options = {
+            "steps": steps,
+            "seed": seed,
+            "optimisation.lr": lr,
+            "sampling.group_size": group_size,
+            "sampling.max_new_tokens": max_new_tokens,
+        }
+        given = [f"{key}={value}" for key, value in options.items() if value is not None]
+        chosen = judge_recipe(recipe, [*(overrides or ()), *given])
+        spec = known_spec(locate_model(here, base)[0])
+        own = spec.judging.format if spec is not None and spec.judging is not None else "pairwise"
+        plan = JudgePlan(
+            chosen,
+            base,
+            _absolute(data),
+            _absolute(eval_data) if eval_data else None,
+            name or f"{Path(base).name}-rl",
+            form or own,
+            samples,
+            temperature,
+            device,
+            force,
+            waivers,
+        )
+    rows = read_judged(here, plan.data, plan.form)
+    eval_rows = read_judged(here, plan.eval_data, plan.form) if plan.eval_data else None
+    made = reinforce_judge(here, plan, rows, eval_rows, resume=resume)
+    if as_json:
+        payload = {"model": made.path.name, "path": str(made.path), "artifact_id": made.artifact_id}
+        emit(payload | {"run_id": made.run_id, "parity": made.spec.parity, **made.metrics}, "", as_json=True)
+        return
+    _show_reinforced(made)
+
+
+def eval_judge(
+    judge: Annotated[
+        str, typer.Option(help="Generative model: a name of the workspace, a folder, smollm2, or an endpoint's URL.")
+    ],
+    data: Annotated[str, typer.Option(help="Judged rows or pairs: a snapshot or a file.")],
+    model: Annotated[str | None, typer.Option(help="The endpoint's model.", show_default=False)] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="Of a model without a spec of its own. Default: pairwise.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option("--samples", "-k", min=1, help="Votes a question and order. Default: the model's.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Default: the model's; 0.7 where several samples are asked for.")
+    ] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Default: the model's.")] = None,
+    vote: Annotated[str | None, typer.Option(help="mean (of probabilities) or majority. Default: the model's.")] = None,
+    content_free: Annotated[
+        bool, typer.Option("--content-free", help="Ask about answers that say nothing instead; none may win.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Only the first N rows; 0 = all.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the samples and of the bootstrap.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for evaluation.json and items.jsonl.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Of the endpoint.", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How often a generative judge is right: by rule, both orders, consistency, position bias, parse failures, votes.
+
+    Example: `assay eval-judge --judge judge --data gold-holdout --samples 5 --temperature 0.7`
+    """
+    from assay_rm_training.generative.judging_run import JudgeEvalConfig, evaluate_judge_model
+
+    config = JudgeEvalConfig(
+        judge,
+        data,
+        model=model,
+        format=form,
+        samples=samples,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        vote=vote,
+        content_free=content_free,
+        limit=limit,
+        seed=seed,
+        device=device,
+    )
+    report = evaluate_judge_model(workspace, config, api_key=api_key, out=out)
+    if as_json:
+        emit(report.to_dict(), "", as_json=True)
+        return
+    _table(report.title, report.evaluation.rows())
+    if report.folder is not None:
+        typer.echo(f"items and figures in {report.folder}")
+
+
+def _absolute(data: str) -> str:
+    """A file by its absolute path, so that --resume finds it from any folder; a snapshot as it is."""
+    path = Path(data).expanduser()
+    return str(path.resolve()) if path.is_file() else data
+
+
+def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _show_reinforced(made: TrainedJudge) -> None:
+    for label, row in (("first step", made.metrics["first_step"]), ("last step", made.metrics["last_step"])):
+        if row:
+            names = (
+                "reward_verdict_mean",
+                "parse_failures",
+                "position_bias",
+                "both_orders_right",
+                "kl_k3",
+                "length_mean",
+            )
+            facts = [f"{name.replace('_', ' ')} {row[name]:.4g}" for name in names if name in row]
+            typer.echo(f"{label:<11}" + ", ".join(facts))
+    for label, found in (("before", made.before), ("after", made.after)):
+        if found is not None:
+            _table(f"{label} training", found.rows())
+    parity = made.metrics["parity_check"]
+    typer.echo(
+        f"saved and reloaded: verdicts equal within {parity['largest_difference']:.1e} ({parity['responses']} answers)"
+    )
+    for state in made.contamination:
+        typer.echo(f"contamination: {state}")
+    typer.echo(f"model {made.path} ({made.artifact_id}), run {made.run_id}")

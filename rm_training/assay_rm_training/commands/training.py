@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay_rm_training.commands.generative import generative_sft
+from assay_rm_training.commands.generative import generative_rl, generative_sft
 from assay_rm_training.commands.principle import principle
 from assay_rm_training.commands.probe import probe
 from assay_rm_training.commands.training_options import training_command
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     group.command("principle")(training_command(principle))
     group.command("probe")(probe)
     group.command("generative-sft")(training_command(generative_sft))
+    group.command("generative-rl")(generative_rl)
     app.add_typer(group, name="train")
 
 

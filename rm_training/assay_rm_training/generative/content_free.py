@@ -1,0 +1,34 @@
+"""The negative test of judges: rows in which an answer that says nothing must not win.
+
+Covers: making such rows from judged ones. A pair becomes its better response against a content-free one; a single
+response becomes a content-free one, whose verdict is No. Leaves out: the strings (`assay_serving`), the evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from assay.errors import BadInputError
+from assay_rm_training.generative.judged_rows import JudgedRow
+from assay_serving.generative.content_free import CONTENT_FREE
+from assay_serving.generative.templates import JudgeFormat
+
+
+def content_free_rows(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[JudgedRow]:
+    """One row of each prompt, the strings in turn. Raises BadInputError for ratings, which have no wrong side."""
+    if len(form.labels) != 2:
+        raise BadInputError(f"a {form.name} judge has no verdict that would be wrong", field="format")
+    made: list[JudgedRow] = []
+    seen = set()
+    for row in rows:
+        if row.prompt in seen:
+            continue
+        seen.add(row.prompt)
+        empty = CONTENT_FREE[len(made) % len(CONTENT_FREE)]
+        if form.responses == 1:
+            made.append(replace(row, responses=(empty,), label="No", rationale=""))
+        else:
+            better = row.responses["AB".index(row.label)]
+            made.append(replace(row, responses=(better, empty), label="A", rationale=""))
+    return made

@@ -1,0 +1,137 @@
+"""One evaluation of a generative judge: open it (a model here, or an endpoint), judge, record.
+
+Leaves out: what is measured (`evaluation`). Works without a workspace, and then leaves no run record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import NotFoundError
+from assay.models.spec import Judging, RewardModelSpec
+from assay.progress import progress_bar
+from assay.runs import locate_model, start_run
+from assay.workspace import Workspace
+from assay_rm_training.generative.content_free import content_free_rows
+from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
+from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
+from assay_rm_training.training_run import snapshot_id
+from assay_serving.generative.answers import Writer
+from assay_serving.generative.engine import with_settings
+from assay_serving.generative.local import LocalWriter
+from assay_serving.generative.remote import RemoteWriter, endpoint_of
+from assay_serving.generative.templates import format_named
+from assay_serving.opening import is_url, known_spec
+
+SEVERAL_TEMPERATURE = 0.7  #: where several samples are asked for and no temperature is given
+
+
+@dataclass(frozen=True)
+class JudgeEvalConfig:
+    """`judge`: artifact name or id, folder, hub id, or the URL of an endpoint with its `model`. None: the model's own
+    setting. `content_free`: instead of the rows' responses, ones that say nothing."""
+
+    judge: str
+    data: str
+    model: str | None = None
+    format: str | None = None
+    samples: int | None = None
+    temperature: float | None = None
+    max_new_tokens: int | None = None
+    vote: str | None = None
+    content_free: bool = False
+    limit: int = 0
+    seed: int = 0
+    device: str = "auto"
+
+    def judging(self, known: Judging | None) -> Judging:
+        """How to ask: these settings over the model's own. Raises BadInputError for what does not go together."""
+        if known is None or (self.format is not None and self.format != known.format):
+            form = format_named(self.format or "pairwise")
+            known = Judging(form.name, form.hash)
+        several = (self.samples or known.samples) > 1 and known.temperature == 0
+        return with_settings(
+            known,
+            samples=self.samples,
+            temperature=SEVERAL_TEMPERATURE if several and self.temperature is None else self.temperature,
+            max_new_tokens=self.max_new_tokens,
+            vote=self.vote,
+        )
+
+
+@dataclass(frozen=True)
+class JudgeReport:
+    """`folder`: where evaluation.json and items.jsonl lie."""
+
+    evaluation: JudgeEvaluation
+    judging: Judging
+    run_id: str | None
+    folder: Path | None
+    title: str
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {"run_id": self.run_id, "folder": str(self.folder) if self.folder else None}
+        return {**self.evaluation.to_dict(), "judging": asdict(self.judging), **own}
+
+
+def evaluate_judge_model(
+    named: Path | None, config: JudgeEvalConfig, *, api_key: str | None = None, out: Path | None = None
+) -> JudgeReport:
+    """Evaluate, with progress on standard error. `named`: the workspace's folder, None to look for one.
+
+    Raises NotFoundError for an unknown judge or data, BadInputError for settings that do not go together.
+    """
+    workspace = _workspace(named)
+    source, artifact, known = config.judge, None, None
+    if not is_url(config.judge):
+        source, artifact = locate_model(workspace, config.judge)
+        known = known_spec(source)
+    judging = config.judging(known.judging if known is not None else None)
+    form = format_named(judging.format)
+    rows: Sequence[JudgedRow] = read_judged(workspace, config.data, form)
+    rows = rows[: config.limit] if config.limit else rows
+    if config.content_free:
+        rows = content_free_rows(rows, form)
+    with ExitStack() as stack:
+        run = None
+        if workspace is not None:
+            snapshot = snapshot_id(workspace, config.data)
+            inputs = {artifact or source: "artifact" if artifact else "model"}
+            inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
+            settings = asdict(config) | {"judging": asdict(judging)}
+            run = stack.enter_context(start_run(workspace, "eval", settings, inputs=inputs))
+        writer, spec = _open(stack, source, config, judging, api_key)
+        with progress_bar("judging", len(rows) * form.responses, unit="questions") as advance:
+            evaluation = evaluate_judge(writer, spec, rows, seed=config.seed, advance=advance)
+        folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            evaluation.write(folder)
+        if run is not None:
+            run.metrics.update(evaluation.to_dict())
+    what = "answers that say nothing" if config.content_free else f"{evaluation.items} rows"
+    title = f"{writer.info.name} ({form.name}) on {what} of {Path(config.data).name}"
+    return JudgeReport(evaluation, judging, run.id if run else None, folders[0] if folders else None, title)
+
+
+def _open(
+    stack: ExitStack, source: str, config: JudgeEvalConfig, judging: Judging, api_key: str | None
+) -> tuple[Writer, RewardModelSpec]:
+    if is_url(source):
+        remote, spec = RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging)
+        return stack.enter_context(remote), spec
+    named = config.judge if source != config.judge else None
+    return LocalWriter.load(source, judging=judging, served_as=named, device=config.device)
+
+
+def _workspace(named: Path | None) -> Workspace | None:
+    try:
+        return Workspace.find(named)
+    except NotFoundError:
+        if named is not None:
+            raise
+        return None
