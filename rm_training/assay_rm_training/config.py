@@ -51,7 +51,7 @@ class TrainingConfig:
     `lr`: None takes DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR. `head_lr`: of a new head, which starts at zero and has
     far to go; a head that was there is trained with `lr`. `batch_size`: items (pairs, lists, rows) an optimiser step.
     `micro_batch_tokens`: positions of one forward pass, all sides of its items included; changes time and memory,
-    not the gradient (0: 1024 on a CPU, where little padding counts most, else 16384). `max_length`: tokens of one
+    not the gradient (0: 2048 on a CPU, else 16384). `max_length`: tokens of one
     conversation. `dtype`: of the autocast matrix products (auto: bfloat16 where it is fast); weights and optimiser
     are always float32.
     `freeze_layers`: the embeddings and that many blocks from below stay as they are, which saves their backward

@@ -19,7 +19,7 @@ from assay_rm_training.task import Measured, Task
 
 Item = TypeVar("Item")
 
-CPU_TOKENS, DEVICE_TOKENS = 1024, 16384  #: of one forward pass, where the configuration leaves it open
+CPU_TOKENS, DEVICE_TOKENS = 2048, 16384  #: of one forward pass, where the configuration leaves it open
 
 
 class Pass(NamedTuple):
