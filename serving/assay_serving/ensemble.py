@@ -116,7 +116,8 @@ class EnsembleSpec:
 
     def standardised(self, rewards: Floats) -> Floats:
         """Rewards [B, k] on the common scale."""
-        return (rewards - np.array([m.mean for m in self.members])) / np.array([m.std for m in self.members])
+        means, stds = (np.array([getattr(m, name) for m in self.members]) for name in ("mean", "std"))
+        return np.asarray((rewards - means) / stds)
 
     def combined(self, rewards: Floats) -> Floats:
         """One reward an item [B] of the members' rewards [B, k], already on one scale."""
@@ -124,10 +125,10 @@ class EnsembleSpec:
         if self.combine == "min":
             return np.asarray(rewards.min(axis=1))
         if self.combine == "uwo":
-            return mean - self.weight * self.spread(rewards) ** 2
+            return np.asarray(mean - self.weight * self.spread(rewards) ** 2)
         if self.combine == "kl_robust":
             low = rewards.min(axis=1, keepdims=True)  # factored out: no exponent above 0
-            return low[:, 0] - self.beta * np.log(np.exp(-(rewards - low) / self.beta).mean(axis=1))
+            return np.asarray(low[:, 0] - self.beta * np.log(np.exp(-(rewards - low) / self.beta).mean(axis=1)))
         return mean
 
     def spread(self, rewards: Floats) -> Floats:

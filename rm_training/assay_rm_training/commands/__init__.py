@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from assay_rm_training.commands import evaluation, training
+from assay_rm_training.commands import calibration, evaluation, generative, training, verification
 
 
 def register(app: typer.Typer) -> None:
     """Add this part's commands to the application, one module per noun."""
     training.register(app)
     evaluation.register(app)
+    generative.register(app)
+    calibration.register(app)
+    verification.register(app)

@@ -1,0 +1,148 @@
+"""One calibration of a stored reward model: score gold pairs, fit, measure on left-out folds, write it where it counts.
+
+Covers: models of every kind that gives a score, ensembles, rewards under a length correction; the spec, the card, the
+store's calibrations and the probabilities of scores that are stored already. Leaves out: the fit (`calibration`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from assay.domain import PreferencePair
+from assay.errors import BadInputError
+from assay.models.calibration import Calibration
+from assay.models.spec import FILE, RewardModelSpec
+from assay.pairs import load_pairs_or_file
+from assay.progress import progress_bar
+from assay.runs import locate_model, start_run
+from assay.store.calibrations import record_calibration, refresh_probabilities
+from assay.workspace import Workspace
+from assay_rm_training.calibration.held_out import FOLDS, Calibrated, Choice, calibrate
+from assay_rm_training.card_sections import calibration_lines, write_section
+from assay_rm_training.evaluate import evaluate
+from assay_rm_training.training_run import snapshot_id
+from assay_serving.ensemble import FILE as ENSEMBLE_FILE
+from assay_serving.ensemble import EnsembleSpec
+from assay_serving.opening import is_ensemble, load_engine
+
+
+@dataclass(frozen=True)
+class CalibrationConfig:
+    """`model`: artifact name or id, folder, an ensemble's file. `data`: gold pairs, snapshot or file. `correct`: the
+    length correction whose rewards are calibrated. `limit`: first N pairs, 0 = all."""
+
+    model: str
+    data: str
+    method: Choice = "auto"
+    folds: int = FOLDS
+    seed: int = 0
+    limit: int = 0
+    correct: str | None = None
+    device: str = "auto"
+    token_budget: int = 8192
+    allow_failed_parity: bool = False
+
+
+@dataclass(frozen=True)
+class CalibrationOutcome:
+    """`written`: the file that holds the calibration now. `refreshed`: stored scores that took its probability."""
+
+    model: str
+    version: str
+    found: Calibrated
+    pairs: int
+    failures: dict[str, int]
+    written: Path
+    refreshed: int
+    run_id: str | None
+
+
+def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> CalibrationOutcome:
+    """Fit and write, with progress on standard error.
+
+    Raises NotFoundError for an unknown model or data, BadInputError for a model from the hub, which has no folder to
+    write to, and for pairs that give no calibration.
+    """
+    pairs: Sequence[PreferencePair] = load_pairs_or_file(workspace, config.data)
+    if config.limit:
+        pairs = pairs[: config.limit]
+    source, artifact = locate_model(workspace, config.model)
+    if not Path(source).expanduser().exists():
+        raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
+    with ExitStack() as stack:
+        run = None
+        if workspace is not None:
+            snapshot = snapshot_id(workspace, config.data)
+            inputs = {artifact or source: "artifact" if artifact else "model"}
+            inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
+            run = stack.enter_context(start_run(workspace, "calibrate", asdict(config), inputs=inputs))
+        scorer = load_engine(
+            source,
+            served_as=config.model if config.model != source else None,
+            device=config.device,
+            token_budget=config.token_budget,
+            allow_failed_parity=config.allow_failed_parity,
+            correct=config.correct,
+        )
+        with progress_bar("scoring", 2 * len(pairs), unit="responses") as advance:
+            evaluation = evaluate(scorer, pairs, seed=config.seed, advance=advance)
+        scored = [item for item in evaluation.items if item.failure is None]
+        found = calibrate(
+            *evaluation.rewards(),
+            [item.prompt_id for item in scored],
+            fitted_on=config.data,
+            method=config.method,
+            folds=config.folds,
+            seed=config.seed,
+        )
+        written = keep_calibration(Path(source).expanduser(), found.calibration, correct=config.correct)
+        refreshed = 0
+        if workspace is not None and run is not None:
+            record_calibration(workspace, scorer.info.version, found.calibration, run.id)
+            refreshed = refresh_probabilities(workspace, scorer.info.version, found.calibration)
+            run.metrics.update(
+                found.to_dict()
+                | {
+                    "model": scorer.info.name,
+                    "version": scorer.info.version,
+                    "pairs": len(scored),
+                    "failures": evaluation.failures,
+                    "refreshed_scores": refreshed,
+                }
+            )
+        return CalibrationOutcome(
+            scorer.info.name,
+            scorer.info.version,
+            found,
+            len(scored),
+            evaluation.failures,
+            written,
+            refreshed,
+            run.id if run else None,
+        )
+
+
+def keep_calibration(model: Path, calibration: Calibration, *, correct: str | None = None) -> Path:
+    """Write it to the spec in the model's folder (under `correct` to that length correction) and to the card, or to an
+    ensemble's file; returns the file. Raises BadInputError for a folder without a spec."""
+    if is_ensemble(str(model)):
+        file = model / ENSEMBLE_FILE if model.is_dir() else model
+        EnsembleSpec.read(file).calibrated(calibration).write(file)
+        return file
+    spec = RewardModelSpec.read(model)
+    if spec is None:
+        raise BadInputError(
+            f"has no {FILE} to hold a calibration; `assay verify --adopt` writes one for a checkpoint from elsewhere",
+            file=model,
+        )
+    if correct is None:
+        spec.calibrated(calibration).write(model)
+        write_section(model, "Calibration", calibration_lines(calibration))
+    else:
+        name = correct.partition(":")[0]
+        correction = next(c for c in spec.length_corrections if c.name == name)  # it was scored under
+        spec.corrected(replace(correction, calibration=calibration)).write(model)
+    return model / FILE
