@@ -3,7 +3,9 @@
 Source: arXiv 2410.12784 and its repository (card D4, code read). A reward model plays one game: A>B if A scores higher,
 else B>A, so that equal scores favour B>A. A judge plays two, the second with the responses exchanged: +1 for each
 decision that equals the label, -1 for the opposite, 0 for a tie or nothing readable; right if the sum is above 0. The
-official figure pools all pairs; papers often report the mean of the four categories: both are given.
+official figure pools all pairs; papers often report the mean of the four categories: both are given. The repository's
+own result files of reward models hold two games; there equal scores sum to 0, which is wrong for either label. Such
+files can be evaluated as they are (`judgments`).
 """
 
 from __future__ import annotations
