@@ -12,35 +12,33 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from assay.conversation import check_unicode
 from assay.errors import BackendError, BadInputError
 from assay.models.answer_logits import log_odds
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
-from assay.models.packing import TokenGroup, can_pack, forward, group_of
+from assay.models.packing import can_pack, forward, forward_rows, group_of
 from assay.models.pooling import pooled_hidden
 from assay.models.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_serving.batching import plan_batches
+from assay_serving.batching import plan_batches, plan_groups
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_serving.transformers_engine import TOKEN_BUDGET, default_name, is_soft_capped
+from assay_serving.transformers_engine import TOKEN_BUDGET, Layout, default_name, is_soft_capped
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
 _UNLIMITED = 1 << 30
-Layout = Literal["shared", "right", "left"]
 
 
 class PrincipleScorer:
@@ -54,12 +52,11 @@ class PrincipleScorer:
         *,
         name: str,
         token_budget: int = TOKEN_BUDGET,
-        layout: Layout = "shared",
+        layout: Layout = "packed",
     ) -> None:
         """`model`: a causal language model, which is put into eval mode. `token_budget`: positions of one forward pass.
 
-        `layout`: `shared` computes common beginnings once where the model allows; `right`, `left` pad each item to a
-        row of its own. It changes no score; the parity gate uses it.
+        `layout` changes no score (the parity gate checks it); a model that cannot be packed gets padded rows.
         """
         if spec.kind != "principle":
             raise BadInputError(f"{name} is a {spec.kind} reward model; this engine asks principle models")
@@ -78,10 +75,11 @@ class PrincipleScorer:
         self.spec = spec
         self.renderer = renderer
         self.token_budget = token_budget
-        self.last_computed = self.last_tokens = 0  #: positions computed and tokens read in the last call, for reports
-        self._model = model.eval()  # type: ignore[no-untyped-call]
+        #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
+        self.last_tokens = self.last_computed = self.last_padding = 0
+        self.model = model.eval()  # type: ignore[no-untyped-call]
         self._pad = model.config.pad_token_id or 0
-        self._layout = layout
+        self._layout: Layout = layout
         self._lock = threading.Lock()
         self._info = ModelInfo(
             name=name,
@@ -142,7 +140,7 @@ class PrincipleScorer:
 
     def other_ways(self) -> Iterator[tuple[str, PrincipleScorer]]:
         """The same weights read in ways that must not change a score; the parity gate compares them with this one."""
-        ways: tuple[tuple[str, Layout], ...] = (("shared = alone", "right"), ("left = right padding", "left"))
+        ways: tuple[tuple[str, Layout], ...] = (("packed = padded", "right"), ("left = right padding", "left"))
         for name, layout in ways:
             other = copy(self)
             other._layout = layout
@@ -152,21 +150,23 @@ class PrincipleScorer:
         """See `Scorer.score`. Failure codes: bad_input (also: no principle), too_long, non_finite, backend (memory)."""
         results: list[ScoreResult | None] = [None] * len(items)
         with self._lock:
-            encoded: dict[int, Encoded] = {}
+            encoded: list[Encoded] = []
+            places: list[int] = []
             for place, item in enumerate(items):
                 made = self._encode(item)
                 if isinstance(made, ScoreFailure):
                     results[place] = made
                 else:
-                    encoded[place] = made
-            if len(encoded) < len(items):
-                on_progress(len(items) - len(encoded))
-            self.last_computed, self.last_tokens = 0, sum(map(len, encoded.values()))
-            for batch in self._plan(items, encoded):
-                places = [place for group in batch for place in group]
-                for place, reward in zip(places, self._rewards(batch, encoded), strict=True):
-                    results[place] = self._result(items[place], encoded[place], reward)
-                on_progress(len(places))
+                    encoded.append(made)
+                    places.append(place)
+            if len(places) < len(items):
+                on_progress(len(items) - len(places))
+            self.last_tokens, self.last_computed, self.last_padding = sum(map(len, encoded)), 0, 0
+            for batch in self._plan(encoded):
+                numbers = [i for group in batch for i in group]
+                for i, reward in zip(numbers, self._rewards(batch, encoded), strict=True):
+                    results[places[i]] = self._result(items[places[i]], encoded[i], reward)
+                on_progress(len(numbers))
         return [result for result in results if result is not None]
 
     def _encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
@@ -185,62 +185,45 @@ class PrincipleScorer:
             return self._failure("too_long", f"the response and the question do not fit in {limit} tokens")
         return encoded
 
-    def _plan(self, items: Sequence[ScoreItem], encoded: dict[int, Encoded]) -> Iterator[list[list[int]]]:
-        """Forward passes; each a list of groups, each a list of places whose tokens begin alike."""
-        places = list(encoded)
-        longest = max((len(row) for row in encoded.values()), default=0)
-        if self._layout != "shared" or not can_pack(self._model, longest):
-            for batch in plan_batches([len(encoded[place]) for place in places], self.token_budget):
-                yield [[places[i]] for i in batch]
-            return
-        passes: list[list[int]] = []
-        used = 0
-        for group in _groups(items, places, encoded, self.token_budget):
-            cost = group_of([encoded[place].ids for place in group]).computed
-            if passes and used + cost > self.token_budget:
-                yield passes
-                passes, used = [], 0
-            passes.append(group)
-            used += cost
-        if passes:
-            yield passes
+    def _plan(self, rows: Sequence[Encoded]) -> list[list[list[int]]]:
+        """Forward passes: lists of groups of row numbers that are computed together."""
+        if self._layout == "packed" and can_pack(self.model, max(map(len, rows), default=0)):
+            return plan_groups([row.ids for row in rows], self.token_budget)
+        return [[[i] for i in batch] for batch in plan_batches([len(row) for row in rows], self.token_budget)]
 
-    def _rewards(self, batch: list[list[int]], encoded: dict[int, Encoded]) -> list[float | None]:
-        """One reward a place, in order; None where not even one item alone fits in the memory."""
+    def _rewards(self, batch: list[list[int]], rows: Sequence[Encoded]) -> list[float | None]:
+        """One reward a row of the batch, in its order; None where not even a row alone fits in the memory."""
         import torch
 
         try:
-            return list(self._forward(batch, encoded))
+            return list(self._forward(batch, rows))
         except RuntimeError as error:
             if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
                 raise
         # Outside the handler, so that the failed pass's tensors are free.
-        if self._model.device.type == "cuda":
+        if self.model.device.type == "cuda":
             torch.cuda.empty_cache()
         if len(batch) == 1:
             if len(batch[0]) == 1:
                 return [None]
-            batch = [[place] for place in batch[0]]
+            batch = [[i] for i in batch[0]]
         middle = len(batch) // 2
-        return self._rewards(batch[:middle], encoded) + self._rewards(batch[middle:], encoded)
+        return self._rewards(batch[:middle], rows) + self._rewards(batch[middle:], rows)
 
-    def _forward(self, batch: list[list[int]], encoded: dict[int, Encoded]) -> list[float]:
+    def _forward(self, batch: list[list[int]], rows: Sequence[Encoded]) -> list[float]:
         import torch
 
-        groups = [group_of([encoded[place].ids for place in group]) for group in batch]
         with torch.inference_mode():
             if self._layout == "left":
-                hidden = self._left_padded([encoded[place] for group in batch for place in group])
+                hidden = self._left_padded([rows[i] for group in batch for i in group])
             else:
-                hidden = self._hidden(groups)
+                run = forward if self._layout == "packed" else forward_rows
+                passed = run(self.model, [group_of([rows[i].ids for i in group]) for group in batch])
+                self.last_computed += passed.computed
+                self.last_padding += passed.padding
+                hidden = passed.last()
             answers = self.asked.answers
-            rewards: list[float] = log_odds(self._model, hidden, yes=answers.yes, no=answers.no).tolist()
-        return rewards
-
-    def _hidden(self, groups: Sequence[TokenGroup]) -> torch.Tensor:
-        passed = forward(self._model, groups)
-        self.last_computed += passed.computed
-        return passed.last()
+            return log_odds(self.model, hidden, yes=answers.yes, no=answers.no).tolist()
 
     def _left_padded(self, rows: Sequence[Encoded]) -> torch.Tensor:
         import torch
@@ -248,9 +231,10 @@ class PrincipleScorer:
         width = max(map(len, rows))
         ids = torch.tensor([[self._pad] * (width - len(row)) + list(row.ids) for row in rows])
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-        device = self._model.device
+        device = self.model.device
         self.last_computed += ids.numel()
-        return pooled_hidden(self._model, ids.to(device), mask.to(device))
+        self.last_padding += int((mask == 0).sum())
+        return pooled_hidden(self.model, ids.to(device), mask.to(device))
 
     def _result(self, item: ScoreItem, row: Encoded, reward: float | None) -> ScoreResult:
         if reward is None:
@@ -302,41 +286,6 @@ def asked_fields(asked: PrincipleRenderer) -> dict[str, Any]:
         "yes_token": asked.answers.yes,
         "no_token": asked.answers.no,
     }
-
-
-def _groups(
-    items: Sequence[ScoreItem], places: Sequence[int], encoded: dict[int, Encoded], budget: int
-) -> Iterator[list[int]]:
-    """Places whose items have the prompt and the response in common, else those that share the prompt; the largest
-    common beginning first. A group beyond the budget is cut."""
-    by_response: dict[Any, list[int]] = defaultdict(list)
-    for place in places:
-        by_response[items[place].prompt, items[place].response].append(place)
-    groups = [group for group in by_response.values() if len(group) > 1]
-    by_prompt: dict[Any, list[int]] = defaultdict(list)
-    for group in by_response.values():
-        if len(group) == 1:
-            by_prompt[items[group[0]].prompt].append(group[0])
-    groups += by_prompt.values()
-    for group in sorted(groups, key=lambda g: -max(len(encoded[place]) for place in g)):
-        part: list[int] = []
-        tokens = common = 0
-        for place in group:
-            row = encoded[place].ids
-            shared = _common(encoded[part[0]].ids, row, common) if part else len(row)
-            if part and tokens + len(row) - len(part) * shared > budget:
-                yield part
-                part, tokens, shared = [], 0, len(row)
-            part.append(place)
-            tokens, common = tokens + len(row), shared
-        yield part
-
-
-def _common(first: Sequence[int], second: Sequence[int], most: int) -> int:
-    """Tokens that both begin with, at most `most`."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(first[:most], second, strict=False)) if a != b), min(most, len(second))
-    )
 
 
 def _sigmoid(x: float) -> float:

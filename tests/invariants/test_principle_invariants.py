@@ -51,7 +51,7 @@ def test_every_other_way_gives_the_same_rewards(scorer: PrincipleScorer) -> None
     for name, other in scorer.other_ways():
         names.append(name)
         assert_close(rewards(other.score(items())), expected)
-    assert names == ["shared = alone", "left = right padding"]
+    assert names == ["packed = padded", "left = right padding"]
 
 
 @settings(max_examples=10)
@@ -73,7 +73,7 @@ def test_the_reward_is_the_models_own_log_odds(scorer: PrincipleScorer) -> None:
     for item in items()[:6]:
         ids = torch.tensor([scorer.asked.encode(item.prompt, item.response, item.principle or "").ids])
         with torch.inference_mode():
-            logp = scorer._model(input_ids=ids).logits[0, -1].float().log_softmax(-1)
+            logp = scorer.model(input_ids=ids).logits[0, -1].float().log_softmax(-1)
         expected = (logp[answers.yes] - logp[answers.no]).double()[None]
         assert_close(rewards(scorer.score([item])), expected)
 

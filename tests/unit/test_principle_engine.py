@@ -136,4 +136,4 @@ def test_a_scalar_model_cannot_be_wrapped(tiny_reward_model: Path, tiny_principl
     assert spec is not None
     renderer = Renderer(load_tokenizer(str(tiny_principle_model)), max_length=512)
     with pytest.raises(BadInputError, match="no language head"):
-        PrincipleScorer(scalar._model, renderer, spec, name="x")
+        PrincipleScorer(scalar.model, renderer, spec, name="x")

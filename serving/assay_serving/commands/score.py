@@ -53,7 +53,7 @@ def score(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     kind: Annotated[
         str | None,
-        typer.Option(help="Of a model from elsewhere: scalar (default) or principle.", show_default=False),
+        typer.Option(help="Of a model from elsewhere: scalar (default), principle or generative.", show_default=False),
     ] = None,
     question: Annotated[
         str | None,

@@ -37,7 +37,7 @@ def serve(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(help="Of models from elsewhere: scalar (default) or principle.", show_default=False),
+        typer.Option(help="Of models from elsewhere: scalar (default), principle or generative.", show_default=False),
     ] = None,
     question: Annotated[
         str | None,
