@@ -95,6 +95,7 @@ class RewardModelSpec:
     run_id: str | None = None
     parity: str = "unchecked"  #: "passed" where every check held, "failed: ..." otherwise
     parity_checks: tuple[ParityCheck, ...] = ()
+    head_start: str | None = None  #: how the head began: "zero", "normal, seed 7", "kept"; averages need the same
     length_corrections: tuple[LengthCorrection, ...] = ()  #: applied only where one is asked for by name
     judging: Judging | None = None  #: of generative models
     stepwise: Stepwise | None = None  #: of process reward models (kind scalar)
