@@ -153,8 +153,9 @@ class Prepares(Protocol):
 class Finishes(Protocol):
     """A method that trains more than the model that is saved (`side_modules.py`)."""
 
-    def finish(self, trainee: Trainee, data: ItemSet[Any]) -> None:
-        """Called once, after training: what is kept goes into the model, the rest is taken off it."""
+    def finish(self, trainee: Trainee, data: ItemSet[Any]) -> dict[str, Any]:
+        """Called once, after training: what is kept goes into the model, the rest is taken off it. Returns fields of
+        the spec that this settles."""
         ...
 
 

@@ -155,8 +155,9 @@ class Pairwise:
             return PositiveMeanTask(trainee, config, self.loss, self.positive)
         return PairTask(trainee, config, self.loss)
 
-    def finish(self, trainee: Trainee, data: ItemSet[EncodedPair]) -> None:
+    def finish(self, trainee: Trainee, data: ItemSet[Any]) -> dict[str, Any]:
         detach_all(trainee)
+        return {}
 
     def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
         return {}

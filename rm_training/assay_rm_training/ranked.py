@@ -1,0 +1,166 @@
+"""Ranked lists as a way to train: Plackett-Luce over all responses of a prompt in one pass, or all their pairs.
+
+Covers: the method `lists` and its task. Leaves out: the losses (`objectives/lists.py`), reading lists and putting them
+together from comparisons (`assay.ranked_lists`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import torch
+
+from assay.domain import Comparison, PreferencePair
+from assay.errors import BadInputError
+from assay.models.packing import TokenGroup
+from assay.models.renderer import Renderer
+from assay.models.spec import Kind
+from assay.progress import Advance, silent
+from assay.ranked_lists import RankedList, load_ranked_lists
+from assay.workspace import Workspace
+from assay_rm_training.base_model import Trainee, load_trainee
+from assay_rm_training.config import TrainingConfig
+from assay_rm_training.evaluate import Evaluation, evaluate
+from assay_rm_training.group_forward import GroupForward, rewards_of, tokens_of
+from assay_rm_training.item_set import ItemSet
+from assay_rm_training.objectives import lists
+from assay_rm_training.remembered import RememberedScorer
+from assay_rm_training.response_groups import encode_responses, encode_rows
+from assay_rm_training.task import Measured
+from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.transformers_engine import TransformersScorer
+
+ListLoss = Literal["plackett_luce", "pairs"]
+
+
+class EncodedList(NamedTuple):
+    """Conversations of one prompt, and the ranks of their responses, 1 for the best."""
+
+    group: TokenGroup
+    ranks: tuple[int, ...]
+    weight: float
+
+
+class ListTask:
+    """Losses of ranked lists. Figures of a list: `accuracy`, the share of its ordered pairs that are ranked right;
+    `top`, whether the highest reward is one of the best."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig, method: RankedLists) -> None:
+        self._forward = GroupForward(trainee, config)
+        self._loss = lists.plackett_luce if method.loss == "plackett_luce" else lists.all_pairs
+        self._centring = method.centring
+
+    def cost(self, item: EncodedList) -> int:
+        return self._forward.cost(item.group)
+
+    def weight(self, item: EncodedList) -> float:
+        return item.weight
+
+    def measure(self, trainee: Trainee, items: Sequence[EncodedList]) -> Measured:
+        groups = [item.group for item in items]
+        hidden = self._forward(trainee, groups)
+        lengths = [len(item.ranks) for item in items]
+        each = torch.split(rewards_of(trainee, hidden), lengths)
+        losses = []
+        accuracy, top = 0.0, 0.0
+        for item, rewards in zip(items, each, strict=True):
+            loss = self._loss(rewards, item.ranks)
+            losses.append(loss + self._centring * (2 * rewards.mean()) ** 2 if self._centring else loss)
+            found = rewards.detach().tolist()
+            pairs = lists.ordered_pairs(item.ranks)
+            accuracy += sum(found[i] > found[j] for i, j in pairs) / len(pairs)
+            top += item.ranks[found.index(max(found))] == min(item.ranks)
+        figures = {"accuracy": torch.tensor(accuracy), "top": torch.tensor(top)}
+        return Measured(torch.stack(losses), figures, tokens_of(groups), hidden.computed, hidden.padding)
+
+
+@dataclass(frozen=True)
+class RankedLists:
+    """A stock sequence classifier of one label, trained on ranked lists.
+
+    `loss`: `plackett_luce`, the likelihood of the whole ranking (equal ranks: of any order of theirs), or `pairs`,
+    Bradley-Terry over all ordered pairs of the list, as their mean. `centring`: weight of (2 * mean reward of the
+    list)^2, which is (c + r)^2 for two.
+    """
+
+    name: ClassVar[str] = "lists"
+    kind: ClassVar[Kind] = "scalar"
+    engine: ClassVar[type[TransformersScorer]] = TransformersScorer
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "plackett-luce")
+    unit: ClassVar[str] = "lists"
+
+    loss: ListLoss = "plackett_luce"
+    centring: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.loss not in get_args(ListLoss):
+            raise BadInputError(f"unknown loss {self.loss!r}; one of {', '.join(get_args(ListLoss))}", field="loss")
+        if not self.centring >= 0:
+            raise BadInputError(f"must not be negative, but is {self.centring}", field="centring")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: dict[str, Any]) -> RankedLists:
+        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
+        try:
+            return cls(**payload)
+        except TypeError as error:
+            raise BadInputError(f"not an objective of this version: {error}", field="method") from error
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        return load_trainee(config, device)
+
+    def read(self, workspace: Workspace | None, data: str) -> list[RankedList]:
+        return load_ranked_lists(workspace, data)
+
+    def encode(
+        self, rows: Sequence[RankedList], renderer: Renderer, *, advance: Advance = silent
+    ) -> ItemSet[EncodedList]:
+        return encode_rows(rows, lambda row: _encode(row, renderer), unit=self.unit, advance=advance)
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> ListTask:
+        return ListTask(trainee, config, self)
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        return {}
+
+    def responses(self, rows: Sequence[RankedList]) -> list[ScoreItem]:
+        return [ScoreItem(row.prompt, response) for row in rows for response in row.responses]
+
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[RankedList], *, seed: int, advance: Advance = silent
+    ) -> Evaluation:
+        """On every ordered pair of the lists: a long list counts by its pairs; intervals are by prompt."""
+        return evaluate(RememberedScorer(scorer), pairs_of(rows), seed=seed, advance=advance)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        return [("loss", f"{self.loss} of ranked lists, centring {self.centring:g}")]
+
+
+def pairs_of(rows: Sequence[RankedList]) -> list[PreferencePair]:
+    """Every ordered pair of every list; equals make none."""
+    found = []
+    for row in rows:
+        for i, j in lists.ordered_pairs(row.ranks):
+            better, worse = row.responses[i], row.responses[j]
+            comparison = Comparison.of(row.prompt, better, worse)[0].id
+            found.append(
+                PreferencePair(row.prompt, better, worse, comparison, source=row.source, category=row.category)
+            )
+    return found
+
+
+def _encode(row: RankedList, renderer: Renderer) -> tuple[EncodedList, bool] | str:
+    if not row.weight > 0:
+        return f"weight not positive: {row.weight}"
+    if not lists.stages(row.ranks):
+        return "all responses are tied, which says nothing here"
+    equals = max((row.ranks.count(rank) for rank in row.ranks if rank != max(row.ranks)), default=0)
+    if equals > lists.MOST_EQUAL:
+        return f"too many responses of one rank: {equals}, at most {lists.MOST_EQUAL} above the last"
+    made = encode_responses(renderer, row.prompt, row.responses)
+    return made if isinstance(made, str) else (EncodedList(made.group, row.ranks, row.weight), made.truncated)

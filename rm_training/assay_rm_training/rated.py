@@ -1,0 +1,291 @@
+"""Named ratings as a way to train: one head a rating, folded into the stock head by the named aggregation.
+
+Covers: the method `ratings` and its task, the standardising of ratings, its evaluation. Leaves out: the loss and the
+aggregations (`objectives/regression.py`), reading ratings (`assay.ratings`).
+
+Every rating is standardised by the mean and deviation of the training rows, so that scales of 1-5 and 0-100 count
+alike and no head needs a bias. The saved reward of a linear aggregation is the aggregate in the ratings' own units,
+less its value at the training means: a constant that no ranking sees.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+
+from assay.durable import replacing
+from assay.errors import BadInputError
+from assay.models.packing import TokenGroup
+from assay.models.pooling import HEAD
+from assay.models.renderer import Renderer
+from assay.models.spec import Kind, RatingHeads
+from assay.progress import Advance, silent
+from assay.ratings import RatedResponse, load_ratings
+from assay.score import Score
+from assay.workspace import Workspace
+from assay_rm_training.base_model import Trainee, load_trainee
+from assay_rm_training.config import TrainingConfig
+from assay_rm_training.group_forward import GroupForward, tokens_of
+from assay_rm_training.item_set import ItemSet
+from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
+from assay_rm_training.response_groups import encode_responses, encode_rows
+from assay_rm_training.side_modules import attach, detach_all, new_linear, set_head, side_module
+from assay_rm_training.task import Measured
+from assay_serving.ratings_engine import RatingsScorer
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.transformers_engine import TransformersScorer
+
+HEADS = "ratings"
+
+
+class Scale(NamedTuple):
+    """Mean and deviation of each rating over the training rows; a rating that never varies has deviation 1."""
+
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+
+class EncodedRating(NamedTuple):
+    """One conversation and its ratings [K], nan where missing; standardised where `scale` is not None."""
+
+    group: TokenGroup
+    values: tuple[float, ...]
+    weight: float
+    scale: Scale | None = None
+
+
+class RatingTask:
+    """Squared errors of standardised ratings. Figure `explained`: a row's mean squared rating less its error; beside
+    `variance` it says what share of the ratings' variance is explained."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
+        self._forward = GroupForward(trainee, config)
+
+    def cost(self, item: EncodedRating) -> int:
+        return self._forward.cost(item.group)
+
+    def weight(self, item: EncodedRating) -> float:
+        return item.weight
+
+    def measure(self, trainee: Trainee, items: Sequence[EncodedRating]) -> Measured:
+        groups = [item.group for item in items]
+        hidden = self._forward(trainee, groups)
+        predicted = apply_heads(side_module(trainee, HEADS), hidden.last())
+        target = torch.tensor([item.values for item in items], dtype=torch.float32, device=predicted.device)
+        present = (~target.isnan()).float()
+        losses = masked_mse(predicted, target, present)
+        none = masked_mse(torch.zeros_like(predicted), target, present).sum()
+        figures = {"variance": none, "explained": none - losses.detach().sum()}
+        return Measured(losses, figures, tokens_of(groups), hidden.computed, hidden.padding)
+
+
+def apply_heads(heads: torch.nn.Linear, pooled: torch.Tensor) -> torch.Tensor:
+    """Ratings [B, K] of hidden states [B, H], in float32 even inside autocast."""
+    with torch.autocast(pooled.device.type, enabled=False):
+        return torch.nn.functional.linear(pooled.float(), heads.weight.float())
+
+
+@dataclass(frozen=True)
+class RatingEvaluation:
+    """How rewards agree with the aggregated ratings of held-out rows. `pearson`, `spearman`: None where either does not
+    vary. `by_rating`: Spearman of the reward with each rating alone."""
+
+    model: ModelInfo
+    rows: int
+    scored: int
+    failures: int
+    pearson: float | None
+    spearman: float | None
+    by_rating: dict[str, float | None]
+    items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "items"}
+
+    def write(self, folder: Path) -> None:
+        with replacing(folder / "evaluation.json") as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        with replacing(folder / "items.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
+            for item in self.items:
+                stream.write(json.dumps(item) + "\n")
+
+    def of(self, model: ModelInfo) -> RatingEvaluation:
+        return replace(self, model=model)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        shown = [("correlation with the aggregated ratings", self.pearson), ("its rank correlation", self.spearman)]
+        shown += [(f"rank correlation with {name}", value) for name, value in self.by_rating.items()]
+        rows = [(name, "none: one of them does not vary" if value is None else f"{value:.4f}") for name, value in shown]
+        return [("rows", f"{self.scored} scored of {self.rows}"), *rows]
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """A stock sequence classifier of one label, from regression on the ratings `names` under `aggregation`.
+
+    `missing`: the number that stands for "not rated". An aggregation that is no sum (min, gate) does not fold into one
+    head: the checkpoint keeps one output a rating, and its spec says how they become the reward.
+    """
+
+    name: ClassVar[str] = "ratings"
+    kind: ClassVar[Kind] = "scalar"
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "multi-objective")
+    unit: ClassVar[str] = "ratings"
+
+    names: tuple[str, ...]
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    missing: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise BadInputError("name the ratings, each once", field="ratings")
+        self.aggregation.check(len(self.names))
+
+    @property
+    def engine(self) -> type[TransformersScorer] | type[RatingsScorer]:
+        return TransformersScorer if self.aggregation.is_linear else RatingsScorer
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: dict[str, Any]) -> Ratings:
+        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
+        try:
+            given = payload["aggregation"]
+            aggregation = Aggregation(given["kind"], tuple(given["weights"]), tuple(given["thresholds"]))
+            return cls(tuple(payload["names"]), aggregation, payload["missing"])
+        except (TypeError, KeyError) as error:
+            raise BadInputError(f"not an objective of this version: {error}", field="method") from error
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        trainee = load_trainee(config, device)
+        return attach(trainee, HEADS, new_linear(trainee, len(self.names)))
+
+    def read(self, workspace: Workspace | None, data: str) -> list[RatedResponse]:
+        return load_ratings(data, missing=self.missing)
+
+    def encode(
+        self, rows: Sequence[RatedResponse], renderer: Renderer, *, advance: Advance = silent
+    ) -> ItemSet[EncodedRating]:
+        return encode_rows(rows, lambda row: self._encode(row, renderer), unit="rated responses", advance=advance)
+
+    def _encode(self, row: RatedResponse, renderer: Renderer) -> tuple[EncodedRating, bool] | str:
+        values = tuple(row.ratings.get(name, float("nan")) for name in self.names)
+        if all(value != value for value in values):
+            return f"has none of the ratings {', '.join(self.names)}"
+        made = encode_responses(renderer, row.prompt, [row.response])
+        return made if isinstance(made, str) else (EncodedRating(made.group, values, row.weight), made.truncated)
+
+    def prepare(
+        self,
+        trainee: Trainee,
+        config: TrainingConfig,
+        data: ItemSet[EncodedRating],
+        eval_data: ItemSet[EncodedRating] | None,
+    ) -> tuple[ItemSet[EncodedRating], ItemSet[EncodedRating] | None]:
+        """Standardise both sets by the training rows. Raises BadInputError for a rating that no row has."""
+        scale = scale_of([item.values for item in data.items], self.names)
+        return _standardised(data, scale), None if eval_data is None else _standardised(eval_data, scale)
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> RatingTask:
+        return RatingTask(trainee, config)
+
+    def finish(self, trainee: Trainee, data: ItemSet[EncodedRating]) -> dict[str, Any]:
+        """Fold the heads into the model's own, or make them its own where the aggregation is no sum."""
+        scale = data.items[0].scale
+        assert scale is not None  # `prepare` came before
+        heads = side_module(trainee, HEADS).weight.detach()
+        detach_all(trainee)
+        if self.aggregation.is_linear:
+            weights = self.aggregation.linear_weights(len(self.names))
+            set_head(trainee, fold(heads, weights, scale.deviations))
+            return {}
+        several = torch.nn.Linear(heads.shape[1], heads.shape[0], bias=False).to(heads.device)
+        with torch.no_grad():
+            several.weight.copy_(heads * heads.new_tensor(scale.deviations)[:, None])
+        setattr(trainee.model, HEAD, several)
+        trainee.model.config.num_labels = len(self.names)
+        return {"ratings": RatingHeads(self.names, scale.means, self.aggregation)}
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        return {}
+
+    def responses(self, rows: Sequence[RatedResponse]) -> list[ScoreItem]:
+        return [ScoreItem(row.prompt, row.response) for row in rows]
+
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[RatedResponse], *, seed: int, advance: Advance = silent
+    ) -> RatingEvaluation:
+        """Rewards against the aggregated ratings of the rows that have all of them, and against each rating alone."""
+        scores = scorer.score(self.responses(rows), advance)
+        kept = [(row, score.reward) for row, score in zip(rows, scores, strict=True) if isinstance(score, Score)]
+        if not kept:
+            raise BadInputError(f"none of the {len(rows)} rated responses could be scored")
+        full = [(row, reward) for row, reward in kept if all(name in row.ratings for name in self.names)]
+        whole = [self.aggregation([row.ratings[name] for name in self.names]) for row, _ in full]
+        by_rating = {}
+        for name in self.names:
+            rated = [(row.ratings[name], reward) for row, reward in kept if name in row.ratings]
+            by_rating[name] = rank_correlation([v for v, _ in rated], [r for _, r in rated])
+        rewards = [reward for _, reward in full]
+        return RatingEvaluation(
+            scorer.info,
+            len(rows),
+            len(kept),
+            len(rows) - len(kept),
+            correlation(whole, rewards),
+            rank_correlation(whole, rewards),
+            by_rating,
+            tuple({"reward": reward, "ratings": dict(row.ratings)} for row, reward in kept),
+        )
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        how = self.aggregation
+        weights = f" {', '.join(f'{w:g}' for w in how.weights)}" if how.weights else ""
+        kept = "folded into one head" if how.is_linear else "one output a rating is kept"
+        thresholds = f" above {', '.join(f'{t:g}' for t in how.thresholds)}" if how.thresholds else ""
+        return [("ratings", ", ".join(self.names)), ("aggregation", f"{how.kind}{weights}{thresholds}, {kept}")]
+
+
+def scale_of(values: Sequence[Sequence[float]], names: Sequence[str]) -> Scale:
+    """Of ratings [N, K] with nan where missing. Raises BadInputError for a rating that is missing everywhere."""
+    array = np.array(values, dtype=float)
+    if absent := [name for name, seen in zip(names, (~np.isnan(array)).sum(0), strict=True) if not seen]:
+        raise BadInputError(f"no row has the rating {absent[0]!r}", field="ratings")
+    deviations = np.nanstd(array, axis=0)
+    return Scale(tuple(np.nanmean(array, axis=0).tolist()), tuple(np.where(deviations > 0, deviations, 1.0).tolist()))
+
+
+def _standardised(data: ItemSet[EncodedRating], scale: Scale) -> ItemSet[EncodedRating]:
+    means, deviations = np.array(scale.means), np.array(scale.deviations)
+    items = [
+        item._replace(values=tuple(((np.array(item.values) - means) / deviations).tolist()), scale=scale)
+        for item in data.items
+    ]
+    return replace(data, items=items)
+
+
+def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Pearson's; None where either does not vary."""
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Spearman's, ties at their mean rank; None where either does not vary."""
+    return correlation(_mean_ranks(x), _mean_ranks(y)) if len(x) > 1 else None
+
+
+def _mean_ranks(values: Sequence[float]) -> list[float]:
+    array = np.asarray(values, dtype=float)
+    _, inverse, counts = np.unique(array, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return [float(rank) for rank in ((last - (counts - 1) / 2)[inverse])]

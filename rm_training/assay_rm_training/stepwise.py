@@ -1,0 +1,213 @@
+"""Labelled steps as a way to train: a process reward model, one logit a step from the stock head.
+
+Covers: the method `steps`, its task and its evaluation. Leaves out: where a step is read (`assay.models.step_reader`),
+the loss and the labels (`objectives/steps.py`), scoring (`assay_serving.step_engine`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from assay.durable import replacing
+from assay.errors import BadInputError
+from assay.intervals import Interval, wilson
+from assay.models.packing import TokenGroup, group_of
+from assay.models.pooling import HEAD, apply_head
+from assay.models.renderer import Renderer
+from assay.models.spec import Kind, Stepwise
+from assay.models.step_reader import read_steps
+from assay.progress import Advance, silent
+from assay.step_labels import SteppedResponse, load_steps
+from assay.workspace import Workspace
+from assay_rm_training.base_model import Trainee, load_trainee
+from assay_rm_training.config import TrainingConfig
+from assay_rm_training.group_forward import GroupForward, tokens_of
+from assay_rm_training.item_set import ItemSet
+from assay_rm_training.objectives.steps import step_loss
+from assay_rm_training.response_groups import encode_rows
+from assay_rm_training.task import Measured
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.step_engine import StepScorer, StepScores
+
+
+class EncodedSteps(NamedTuple):
+    """One conversation; `places`: the token each step is read at; `labels` [K], nan where there is none."""
+
+    group: TokenGroup
+    places: tuple[int, ...]
+    labels: tuple[float, ...]
+    weight: float  #: labelled steps, so that every step of a batch counts alike
+
+
+class StepTask:
+    """Mean binary cross-entropy of a response's labelled steps. Figure `accuracy`: its share of steps on the right side
+    of 1/2 (labels of exactly 1/2 count as wrong)."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
+        self._forward = GroupForward(trainee, config)
+
+    def cost(self, item: EncodedSteps) -> int:
+        return self._forward.cost(item.group)
+
+    def weight(self, item: EncodedSteps) -> float:
+        return item.weight
+
+    def measure(self, trainee: Trainee, items: Sequence[EncodedSteps]) -> Measured:
+        groups = [item.group for item in items]
+        hidden = self._forward(trainee, groups)
+        states = torch.cat([hidden.branch_states(n)[list(item.places)] for n, item in enumerate(items)])
+        logits = apply_head(getattr(trainee.model, HEAD), states)
+        labels = torch.tensor([label for item in items for label in item.labels], device=logits.device)
+        labelled = ~labels.isnan()
+        losses = step_loss(logits, labels, labelled)
+        right = ((logits.detach() > 0) == (labels > 0.5)) & labelled & (labels != 0.5)
+        each, shares, numbers = (_per_response(values, items) for values in (losses, right, labelled))
+        means = torch.stack([loss.sum() / n.sum() for loss, n in zip(each, numbers, strict=True)])
+        accuracy = torch.stack([share.sum() / n.sum() for share, n in zip(shares, numbers, strict=True)]).sum()
+        return Measured(means, {"accuracy": accuracy}, tokens_of(groups), hidden.computed, hidden.padding)
+
+
+def _per_response(values: torch.Tensor, items: Sequence[EncodedSteps]) -> tuple[torch.Tensor, ...]:
+    """Values [all steps] as one tensor a response."""
+    return torch.split(values, [len(item.places) for item in items])
+
+
+@dataclass(frozen=True)
+class StepEvaluation:
+    """Held-out steps: `accuracy` of all labelled steps at 1/2, `base_rate` of right ones (what always saying so gives),
+    and of responses with a wrong step, the share whose first wrong step is found exactly (`first_error`)."""
+
+    model: ModelInfo
+    responses: int
+    failures: int
+    steps: int
+    accuracy: float
+    accuracy_interval: Interval
+    base_rate: float
+    with_error: int
+    first_error: float | None
+    items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "items"}
+
+    def write(self, folder: Path) -> None:
+        with replacing(folder / "evaluation.json") as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        with replacing(folder / "items.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
+            for item in self.items:
+                stream.write(json.dumps(item) + "\n")
+
+    def of(self, model: ModelInfo) -> StepEvaluation:
+        return replace(self, model=model)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        low, high = self.accuracy_interval.low, self.accuracy_interval.high
+        found = "no response has a wrong step" if self.first_error is None else f"{self.first_error:.4f}"
+        return [
+            ("accuracy of steps", f"{self.accuracy:.4f} (95 %: {low:.4f} to {high:.4f}) of {self.steps}"),
+            ("calling every step right", f"{self.base_rate:.4f}"),
+            ("first wrong step found", f"{found} of {self.with_error} responses"),
+        ]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A process reward model in a stock sequence classifier of one label. `reading`: how a response becomes steps and
+    its steps one reward."""
+
+    name: ClassVar[str] = "steps"
+    kind: ClassVar[Kind] = "scalar"
+    engine: ClassVar[type[StepScorer]] = StepScorer
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "process-reward-model")
+    unit: ClassVar[str] = "responses"
+
+    reading: Stepwise = field(default_factory=Stepwise)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: dict[str, Any]) -> Steps:
+        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
+        try:
+            return cls(Stepwise(**payload["reading"]))
+        except (TypeError, KeyError) as error:
+            raise BadInputError(f"not an objective of this version: {error}", field="method") from error
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        return load_trainee(config, device)
+
+    def read(self, workspace: Workspace | None, data: str) -> list[SteppedResponse]:
+        return load_steps(data)
+
+    def encode(
+        self, rows: Sequence[SteppedResponse], renderer: Renderer, *, advance: Advance = silent
+    ) -> ItemSet[EncodedSteps]:
+        return encode_rows(rows, lambda row: self._encode(row, renderer), unit=self.unit, advance=advance)
+
+    def _encode(self, row: SteppedResponse, renderer: Renderer) -> tuple[EncodedSteps, bool] | str:
+        try:
+            read = read_steps(renderer, row.prompt, row.steps, separator=self.reading.separator)
+        except BadInputError as error:
+            return f"cannot be read step by step: {error}"
+        labels = tuple(float("nan") if label is None else label for label in row.labels)
+        weight = row.weight * sum(label == label for label in labels)
+        return EncodedSteps(group_of([read.ids]), read.places, labels, weight), read.truncated
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> StepTask:
+        return StepTask(trainee, config)
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        return {"stepwise": self.reading}
+
+    def responses(self, rows: Sequence[SteppedResponse]) -> list[ScoreItem]:
+        return [ScoreItem(row.prompt, self.reading.separator.join(row.steps)) for row in rows]
+
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[SteppedResponse], *, seed: int, advance: Advance = silent
+    ) -> StepEvaluation:
+        """Of every labelled step, at P = 1/2; soft labels count as what they are nearer to."""
+        assert isinstance(scorer, StepScorer)
+        found = scorer.score_steps([(row.prompt, row.steps) for row in rows], advance)
+        kept = [(row, scores) for row, scores in zip(rows, found, strict=True) if isinstance(scores, StepScores)]
+        if not kept:
+            raise BadInputError(f"none of the {len(rows)} responses could be scored")
+        right = [
+            (reward > 0) == (label > 0.5)
+            for row, scores in kept
+            for label, reward in zip(row.labels, scores.rewards, strict=True)
+            if label is not None
+        ]
+        labels = [label > 0.5 for row, _ in kept for label in row.labels if label is not None]
+        errors = [
+            (first, next((n for n, reward in enumerate(scores.rewards) if reward <= 0), None))
+            for row, scores in kept
+            if (first := next((n for n, label in enumerate(row.labels) if label is not None and label <= 0.5), None))
+            is not None
+        ]
+        return StepEvaluation(
+            scorer.info,
+            len(rows),
+            len(rows) - len(kept),
+            len(right),
+            sum(right) / len(right),
+            wilson(float(sum(right)), len(right)),
+            sum(labels) / len(labels),
+            len(errors),
+            sum(true == said for true, said in errors) / len(errors) if errors else None,
+            tuple({"rewards": list(scores.rewards), "labels": list(row.labels)} for row, scores in kept),
+        )
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        reading = self.reading
+        return [
+            ("loss", "binary cross-entropy of each labelled step"),
+            ("steps", f"joined by {reading.separator!r}; a response's reward: {reading.aggregation} of its steps"),
+        ]

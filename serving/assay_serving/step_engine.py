@@ -1,0 +1,75 @@
+"""Scoring with process reward models: a reward for every step, and one for the response by the spec's aggregation.
+
+Covers: responses given in steps, and whole responses, which the spec's separator cuts into steps. Leaves out: training
+(`assay_rm_training.stepwise`). The checkpoint is a stock sequence classifier: any other engine's score of a whole
+response is its last step's reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.domain import Prompt
+from assay.errors import BadInputError
+from assay.models.renderer import Encoded
+from assay.models.spec import RewardModelSpec, Stepwise
+from assay.models.step_reader import read_steps
+from assay.progress import Advance, silent
+from assay.score import ScoreFailure
+from assay_serving.scorer import ScoreItem
+from assay_serving.state_engine import Reading, StateScorer
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class StepScores:
+    """`rewards`: log-odds that each step is right; `reward`: what they come to for the response."""
+
+    rewards: tuple[float, ...]
+    reward: float
+
+
+class StepScorer(StateScorer):
+    """Scores responses by their steps."""
+
+    def check(self, spec: RewardModelSpec) -> None:
+        if spec.stepwise is None:
+            raise BadInputError("this model was not trained on steps")
+
+    @property
+    def reading(self) -> Stepwise:
+        assert self.spec.stepwise is not None  # checked
+        return self.spec.stepwise
+
+    def read(self, item: ScoreItem, conversation: Encoded) -> Reading:
+        return self._read(item.prompt, self.reading.split(item.response))
+
+    def reward(self, outputs: torch.Tensor) -> float:
+        return self.reading.aggregate(outputs[:, 0].tolist())
+
+    def score_steps(
+        self, responses: Sequence[tuple[Prompt, Sequence[str]]], on_progress: Advance = silent
+    ) -> list[StepScores | ScoreFailure]:
+        """One result for each (prompt, steps), in order; `on_progress` counts them."""
+        readings = [self._checked(prompt, steps) for prompt, steps in responses]
+        results: list[StepScores | ScoreFailure] = []
+        for output in self.outputs(readings, on_progress):
+            if isinstance(output, ScoreFailure):
+                results.append(output)
+            else:
+                results.append(StepScores(tuple(output[:, 0].tolist()), self.reward(output)))
+        return results
+
+    def _checked(self, prompt: Prompt, steps: Sequence[str]) -> Reading | ScoreFailure:
+        try:
+            return self._read(prompt, steps)
+        except BadInputError as error:
+            return self.failure("bad_input", str(error))
+
+    def _read(self, prompt: Prompt, steps: Sequence[str]) -> Reading:
+        found = read_steps(self.renderer, prompt, steps, separator=self.reading.separator)
+        return Reading(Encoded(found.ids, 0, found.truncated), found.places)
