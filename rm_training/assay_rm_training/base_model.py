@@ -90,7 +90,7 @@ def prepare(trainee: Trainee, config: TrainingConfig, *, language_model: bool = 
         if not trainee.model.supports_gradient_checkpointing:
             raise BadInputError(f"{type(trainee.model).__name__} has none", field="gradient_checkpointing")
         model: Any = trainee.model
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     trainee.model.train()
     return trainee
 

@@ -130,7 +130,7 @@ class Group:
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[Group]:
+def joined() -> Iterator[Group]:
     """The group of all processes, for the time of the block.
 
     What goes wrong in one process ends all: the others raise PeerFailedError with its message where it could still be
@@ -140,11 +140,9 @@ def joined(device: torch.device) -> Iterator[Group]:
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     try:
         store, number, world = next(rendezvous("env://", timeout=PATIENCE))
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=number, world_size=world, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise BackendError(f"the processes of the training cannot find each other: {error}") from error

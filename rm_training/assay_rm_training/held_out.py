@@ -34,10 +34,11 @@ Item = TypeVar("Item")
 def measure(
     trainee: Trainee, task: Task[Item], data: ItemSet[Item], config: TrainingConfig, parallel: Alone
 ) -> dict[str, Any]:
-    """Figures of all items; the same in every process. `loss` is the task's, mean over items, not weighted.
+    """Figures of all items, in the first process; the others get the loss and the task's figures only.
 
-    Where the task tells both rewards of its items, the figures of pairs are added: accuracy with its intervals, ties,
-    negative log-likelihood, margin, calibration error, baselines, slices.
+    `loss` is the task's, mean over items, not weighted. Where the task tells both rewards of its items, the figures of
+    pairs are added: accuracy with its intervals, ties, negative log-likelihood, margin, calibration error, baselines,
+    slices.
     """
     began = time.monotonic()
     device = trainee.model.device
@@ -49,7 +50,7 @@ def measure(
         trainee.model.train()
     row: dict[str, Any] = {"items": len(data), "loss": losses / len(data)}
     row |= {name: value / len(data) for name, value in figures.items()}
-    if rewards:
+    if rewards and parallel.main:
         chosen, rejected = (np.array([rewards[n][side] for n in range(len(data))]) for side in (0, 1))
         row |= pair_figures(chosen, rejected, data.tags, seed=config.seed)
     return row | {"seconds_eval": time.monotonic() - began}

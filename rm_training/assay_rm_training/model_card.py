@@ -9,6 +9,7 @@ from assay.models.spec import Kind, RewardModelSpec
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.methods import Findings, Method
+from assay_rm_training.presets import preset
 from assay_rm_training.run_totals import TrainingSummary
 
 #: kind -> pipeline of model hubs, and how the reward is read.
@@ -42,8 +43,10 @@ def model_card(
     evaluation: Findings | None,
     eval_name: str | None,
     contamination: Sequence[str] = (),
+    chosen: str | None = None,
 ) -> str:
-    """Markdown with the metadata header that model hubs read. `contamination`: a line a registered benchmark."""
+    """Markdown with the metadata header that model hubs read. `contamination`: a line a registered benchmark.
+    `chosen`: which step's weights these are, where that was chosen."""
     left_out = ", ".join(f"{n} ({reason})" for reason, n in sorted(data.left_out.items())) or "none"
     tuning = f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha}, merged" if config.lora else "all weights"
     if config.freeze_layers:
@@ -57,11 +60,13 @@ def model_card(
         *method.card_rows(),
         (
             "optimiser",
-            f"AdamW, lr {config.learning_rate:g} ({config.schedule}, warm-up {config.warmup_ratio:g}), "
+            f"{config.optimizer}, lr {config.learning_rate:g} ({config.schedule}, warm-up {config.warmup_ratio:g}), "
             f"{config.batch_size} {method.unit} a step, {config.epochs} epochs, weight decay {config.weight_decay:g}, "
             f"clipping {config.max_grad_norm:g}, seed {config.seed}",
         ),
         ("steps", f"{summary.steps}, {summary.tokens} tokens, {summary.seconds:.0f} s"),
+        *([("weights", chosen)] if chosen else []),
+        *([("settings of", f"{config.preset}: {preset(config.preset).source}")] if config.preset else []),
         ("trained length", f"{spec.trained_length} tokens; longer conversations lose their oldest turns"),
         ("template hash", f"`{spec.template_hash}`"),
         ("calibration", "none at training; `assay eval --calibrate` writes one to `assay.json`"),

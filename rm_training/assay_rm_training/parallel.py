@@ -40,6 +40,10 @@ class Alone:
         """Whether this process owns the run."""
         return self.rank == 0
 
+    def loading_device(self, device: torch.device) -> torch.device:
+        """Where the whole model is loaded to."""
+        return device
+
     def prepare(self, trainee: Trainee) -> None:
         """Once, after loading and before the optimiser is made."""
 
@@ -144,6 +148,10 @@ class Sharded(Replicated):
         super().__init__(group)
         self.device = device
 
+    def loading_device(self, device: torch.device) -> torch.device:
+        """A model that needs dividing may not fit on one GPU; sharding moves each unit there."""
+        return torch.device("cpu")
+
     def prepare(self, trainee: Trainee) -> None:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
@@ -218,6 +226,8 @@ def division(parallel: Parallel, group: Group | None, device: torch.device) -> A
     name = resolve(parallel)
     if group is None or name == "none":
         return Alone()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     return Sharded(group, device) if name == "fsdp" else Replicated(group)
 
 

@@ -20,22 +20,26 @@ from typing import Any
 from assay.contamination import BenchmarkState, contamination_of, record_waivers, require_clean
 from assay.durable import replacing
 from assay.errors import BadInputError, NotFoundError
-from assay.models.devices import pick_device, pick_dtype
+from assay.models.devices import pick_dtype
 from assay.models.renderer import Renderer
-from assay.models.spec import RewardModelSpec
+from assay.models.spec import ParityCheck, RewardModelSpec
 from assay.progress import progress_bar
 from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
 from assay.snapshots import get_snapshot
 from assay.workspace import Workspace
-from assay_rm_training import metrics_file, training_state
+from assay_rm_training import early_choice, metrics_file, training_state
+from assay_rm_training.base_model import Trainee
 from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.config import TrainingConfig
+from assay_rm_training.distributed import world_size
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.methods import Divides, Findings, Finishes, Method, Prepares, method_of, method_payload
 from assay_rm_training.model_card import model_card
 from assay_rm_training.pairwise import Pairwise
+from assay_rm_training.parallel import resolve
 from assay_rm_training.run_totals import TrainingSummary
 from assay_rm_training.step_plan import StepPlan
+from assay_rm_training.together import begin, divided, load
 from assay_rm_training.trainer import train
 from assay_serving.scorer import ScoreItem
 
@@ -65,6 +69,7 @@ class Plan:
     """What was asked for: enough to go on after a kill. `data`, `eval_data`: snapshot names or absolute paths.
 
     `waivers`: registered benchmark -> why training goes on though `data` is not checked against it, or overlaps.
+    `final_data`: what is evaluated on at the end instead of `eval_data`, by which a step may have been chosen.
     """
 
     config: TrainingConfig
@@ -74,6 +79,7 @@ class Plan:
     force: bool = False
     waivers: dict[str, str] = field(default_factory=dict)
     method: Method = field(default_factory=Pairwise)
+    final_data: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "config": self.config.to_dict(), "method": method_payload(self.method)}
@@ -100,27 +106,31 @@ def train_model(
     eval_rows: Sequence[Any] | None = None,
     *,
     resume: str | None = None,
+    final_rows: Sequence[Any] | None = None,
 ) -> TrainedModel:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
-    `rows`, `eval_rows`: what the method's `read` gives of the plan's data. `resume`: an interrupted run's id, whose
-    plan and data these are. Raises BadInputError for a name that is taken (unless `plan.force`, which writes
+    `rows`, `eval_rows`, `final_rows`: what the method's `read` gives of the plan's data. `resume`: an interrupted run's
+    id, whose plan and data these are. Raises BadInputError for a name that is taken (unless `plan.force`, which writes
     `NAME-v2`, `-v3`, ...), for data that is neither checked against a registered benchmark nor waived, and all that
     the parts raise.
     """
     if isinstance(plan.method, Divides):
         rows, eval_rows = plan.method.divide(rows, eval_rows)
+    if plan.config.keep == "best" and eval_rows is None:
+        raise BadInputError("choosing a step needs held-out data: --eval-data", field="keep")
     folder = model_folder(workspace, plan.name, force=plan.force)
     contamination = _contamination(workspace, plan)
     mark_dead_runs(workspace)
     inputs = _inputs(workspace, plan, resume)
     settings = plan.to_dict() | {"method": plan.method.name, "objective": plan.method.to_dict()}
+    settings |= {"processes": world_size(), "division": resolve(plan.config.parallel)}
     with start_run(workspace, "train", settings, inputs=inputs) as run:
         plan.write(run.folder)
         record_waivers(workspace, run.id, snapshot_id(workspace, plan.data) or plan.data, contamination)
         if resume is not None:
             _take_over(workspace.runs / resume, run.folder)
-        return _train(run, plan, rows, eval_rows, folder, contamination, resume=resume)
+        return _train(run, plan, rows, eval_rows, final_rows, folder, contamination, resume=resume)
 
 
 def _train(
@@ -128,34 +138,40 @@ def _train(
     plan: Plan,
     rows: Sequence[Any],
     eval_rows: Sequence[Any] | None,
+    final_rows: Sequence[Any] | None,
     folder: Path,
     contamination: Sequence[BenchmarkState],
     *,
     resume: str | None,
 ) -> TrainedModel:
     config, method = plan.config, plan.method
-    device = pick_device(config.device)
-    trainee = method.load(config, device)
-    length = min(config.max_length, int(getattr(trainee.model.config, "max_position_embeddings", config.max_length)))
-    renderer = Renderer(trainee.tokenizer, max_length=length)
-    data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
-    if eval_rows is not None and config.eval_every:
-        eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
-    if isinstance(method, Prepares):
-        data, eval_data = method.prepare(trainee, config, data, eval_data)
-    with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
-        summary = train(
-            trainee,
-            method.task(trainee, config),
-            data,
-            config,
-            run.folder,
-            eval_data=eval_data,
-            resume=resume is not None,
-            advance=advance,
-        )
-    if isinstance(method, Finishes):
-        method.finish(trainee, data)
+    with divided(method, config, resume=resume is not None) as (parallel, device):
+        trainee = load(method, config, device, parallel)
+        longest = int(getattr(trainee.model.config, "max_position_embeddings", config.max_length))
+        length = min(config.max_length, longest)
+        renderer = Renderer(trainee.tokenizer, max_length=length)
+        data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
+        if eval_rows is not None and config.eval_every:
+            eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
+        if isinstance(method, Prepares):
+            data, eval_data = method.prepare(trainee, config, data, eval_data)
+        begin(trainee, data, eval_data, parallel)
+        with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
+            summary = train(
+                trainee,
+                method.task(trainee, config),
+                data,
+                config,
+                run.folder,
+                eval_data=eval_data,
+                resume=resume is not None,
+                parallel=parallel,
+                advance=advance,
+            )
+        trainee = parallel.whole(trainee, lambda: method.load(config, device))
+    eval_name = plan.eval_data or f"what was held out of {plan.data}"
+    judged, judged_name = (eval_rows, eval_name) if final_rows is None else (final_rows, str(plan.final_data))
+    settled = method.finish(trainee, data) if isinstance(method, Finishes) else {}
     spec = RewardModelSpec(
         kind=method.kind,
         base=config.base,
@@ -164,14 +180,17 @@ def _train(
         version="unsaved",
         snapshot=snapshot_id(run.workspace, plan.data),
         run_id=run.id,
+        head_start=_head_start(trainee, config),
     )
-    spec = replace(spec, **method.spec_fields(trainee))
-    sample = _sample(method, eval_rows or rows)
-    scorer = merged_scorer(trainee, spec, renderer, sample, engine=method.engine)
+    spec = replace(spec, **method.spec_fields(trainee), **settled)
+    sample = _sample(method, judged or rows)
+    checks: list[ParityCheck] = []
+    scorer = merged_scorer(trainee, spec, renderer, sample, engine=method.engine, checks=checks)
     evaluation = None
-    if eval_rows is not None:
-        with progress_bar("evaluating", len(method.responses(eval_rows)), unit="responses") as advance:
-            evaluation = method.evaluate(scorer, eval_rows, seed=config.seed, advance=advance)
+    if judged is not None:
+        with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
+            evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
+    chosen = _chosen(config, summary, eval_name, judged_name)
     card = model_card(
         folder.name,
         spec,
@@ -181,14 +200,24 @@ def _train(
         summary,
         data_name=plan.data,
         evaluation=evaluation,
-        eval_name=plan.eval_data or f"what was held out of {plan.data}",
+        eval_name=judged_name,
         contamination=[str(state) for state in contamination],
+        chosen=chosen,
     )
     spec, parity = save_checkpoint(
-        trainee, spec, renderer, folder, sample=sample, card=card, save_dtype=config.save_dtype, engine=method.engine
+        trainee,
+        spec,
+        renderer,
+        folder,
+        sample=sample,
+        card=card,
+        save_dtype=config.save_dtype,
+        engine=method.engine,
+        checks=checks,
     )
     metrics = {
         "training": summary.to_dict(),
+        "chosen": chosen,
         "method": method.name,
         method.unit: len(data),
         "left_out": data.left_out,
@@ -199,6 +228,7 @@ def _train(
         "attention": str(getattr(trainee.model.config, "_attn_implementation", "") or ""),
         "contamination": [state.to_dict() for state in contamination],
         "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
+        "parity_checks": [asdict(check) for check in spec.parity_checks],
     }
     if isinstance(method, Divides):
         metrics["rows"] = method.describe(rows)
@@ -212,7 +242,8 @@ def _train(
         "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
     )
     for state in {run.folder, run.workspace.runs / (resume or run.id)}:
-        (state / training_state.FILE).unlink(missing_ok=True)  # the checkpoint takes its place
+        for file in (training_state.FILE, early_choice.FILE):
+            (state / file).unlink(missing_ok=True)  # the checkpoint takes their place
     return TrainedModel(
         artifact,
         folder.name,
@@ -226,6 +257,21 @@ def _train(
         contamination,
         method.unit,
     )
+
+
+def _chosen(config: TrainingConfig, summary: TrainingSummary, eval_name: str, judged_name: str) -> str | None:
+    """Which step's weights these are and why, in words; None for the last one of a training that was not cut short."""
+    choice = summary.choice
+    if choice is None or (config.keep == "last" and summary.steps == summary.planned_steps):
+        return None
+    text = f"step {summary.kept_step} of {summary.planned_steps}"
+    if summary.steps < summary.planned_steps:
+        text += f", stopped at {summary.steps}: {choice.since} evaluations without a better {choice.metric}"
+    if config.keep == "best":
+        text += f"; best of {choice.evaluations} by {choice.metric} ({choice.value:.4f}) on {eval_name}"
+    if eval_name == judged_name:
+        return text + ", which is also what the evaluation is on: its figures flatter the model"
+    return text
 
 
 def default_name(base: str, data: str) -> str:
@@ -250,7 +296,7 @@ def model_folder(workspace: Workspace, name: str, *, force: bool) -> Path:
 
 def _inputs(workspace: Workspace, plan: Plan, resume: str | None) -> dict[str, str]:
     inputs: dict[str, str] = {}
-    for data in filter(None, (plan.data, plan.eval_data)):
+    for data in filter(None, (plan.data, plan.eval_data, plan.final_data)):
         snapshot = snapshot_id(workspace, data)
         inputs[snapshot or data] = "snapshot" if snapshot else "file"
     if (artifact := locate_model(workspace, plan.config.base)[1]) is not None:
@@ -277,12 +323,21 @@ def _take_over(old: Path, new: Path) -> None:
     """Begin the new run with the old one's state and measurements. Linked, as both are only ever replaced whole."""
     if not (old / training_state.FILE).is_file():
         raise NotFoundError(f"{old.name} has no saved state to go on from (finished, or never saved)")
-    try:
-        os.link(old / training_state.FILE, new / training_state.FILE)
-    except OSError:
-        shutil.copyfile(old / training_state.FILE, new / training_state.FILE)
+    for file in (training_state.FILE, early_choice.FILE):
+        if (old / file).is_file():
+            try:
+                os.link(old / file, new / file)
+            except OSError:
+                shutil.copyfile(old / file, new / file)
     if (old / metrics_file.FILE).is_file():
         shutil.copyfile(old / metrics_file.FILE, new / metrics_file.FILE)
+
+
+def _head_start(trainee: Trainee, config: TrainingConfig) -> str:
+    """How the heads began, as the spec says it: what averaging weights must know (`merging.py`)."""
+    if not trainee.new_head:
+        return "kept"
+    return "zero" if config.head_init == "zero" else f"{config.head_init}, seed {config.seed}"
 
 
 def _encode(method: Method, rows: Sequence[Any], renderer: Renderer, description: str) -> ItemSet[Any]:

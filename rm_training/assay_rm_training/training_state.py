@@ -47,10 +47,10 @@ def save_state(
     """
     parallel = parallel or Alone()
     described = optimizer.state_dict()
-    for state in described["state"].values():
-        for key, value in state.items():
-            if isinstance(value, torch.Tensor):
-                state[key] = parallel.collect(value)
+    described["state"] = {
+        number: {key: parallel.collect(v) if isinstance(v, torch.Tensor) else v for key, v in state.items()}
+        for number, state in described["state"].items()
+    }
     payload = {
         "format": FORMAT,
         "position": (position.step, position.tokens, position.seconds),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.scale_options import Scale, scale_options, with_preset
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
@@ -40,7 +41,7 @@ def shared_options(
         int, typer.Option(help="Positions of one forward pass: time and memory only; 0 = by device.")
     ] = 0,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 1,
-    schedule: Annotated[str, typer.Option(help="constant, linear or cosine.")] = "cosine",
+    schedule: Annotated[str, typer.Option(help="constant, linear, cosine or wsd.")] = "cosine",
     warmup_ratio: Annotated[float, typer.Option(help="Share of the steps with a rising rate.")] = 0.1,
     weight_decay: Annotated[float, typer.Option(help="AdamW's, on matrices.")] = 0.0,
     max_length: Annotated[int, typer.Option(help="Tokens of a conversation; older turns are dropped.")] = 1024,
@@ -92,6 +93,7 @@ class Asked:
 
 
 def last_options(
+    context: typer.Context,
     waive_contamination: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,7 +104,8 @@ def last_options(
     resume: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN_ID", help="Go on with an interrupted run; all but --name, --force and waivers is its own."
+            metavar="RUN_ID",
+            help="Go on with an interrupted run; all but --name, --force, --parallel and waivers is its own.",
         ),
     ] = None,
     workspace: WorkspaceOption = None,
@@ -113,14 +116,22 @@ def last_options(
 
 def training_command(command: Callable[..., Method]) -> Callable[..., None]:
     """A typer command with the shared options, then `command`'s own, which make the method."""
-    parameters = {f: _parameters(f) for f in (shared_options, command, last_options)}
+    parameters = {f: _parameters(f) for f in (shared_options, command, scale_options, last_options)}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
+        from assay_rm_training.distributed import is_follower
+
+        if is_follower():  # another process has the workspace; this one trains with it
+            from assay_rm_training.together import follow
+
+            return follow()
         own = {p.name: given[p.name] for p in parameters[command]}
         asked, config = shared_options(**{p.name: given[p.name] for p in parameters[shared_options]})
         last = {p.name: given[p.name] for p in parameters[last_options]}
-        _run(asked, config, command, own, **last)
+        scale = scale_options(**{p.name: given[p.name] for p in parameters[scale_options]})
+        _run(asked, config, command, own, scale, **last)
+        return None
 
     every = [p for group in parameters.values() for p in group]
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
@@ -132,7 +143,8 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Its parameters with their annotations evaluated, as typer needs them; what it returns is left alone."""
     annotations = {name: value for name, value in function.__annotations__.items() if name != "return"}
     hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
-    return [p.replace(annotation=hints[p.name]) for p in inspect.signature(function).parameters.values()]
+    given = inspect.signature(function).parameters.values()
+    return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in given]
 
 
 def _run(
@@ -140,7 +152,9 @@ def _run(
     config: TrainingConfig | None,
     command: Callable[..., Method],
     own: dict[str, Any],
+    scale: Scale,
     *,
+    context: typer.Context,
     waive_contamination: list[str] | None,
     resume: str | None,
     workspace: Path | None,
@@ -151,28 +165,36 @@ def _run(
     from assay.workspace import Workspace
     from assay_rm_training.training_run import Plan, default_name, train_model
 
+    def is_given(option: str) -> bool:
+        source = context.get_parameter_source(option)
+        return source is not None and source.name != "DEFAULT"
+
     here = Workspace.find(workspace)
     waivers = waivers_of(waive_contamination or [])
     if resume is not None:
         plan = Plan.read(here, resume)
         name, force = asked.name or plan.name, asked.force or plan.force
         plan = replace(plan, name=name, force=force, waivers={**plan.waivers, **waivers})
+        if is_given("parallel"):
+            plan = replace(plan, config=replace(plan.config, parallel=scale.settings["parallel"]))
     else:
         if asked.data is None or config is None:
             raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
         plan = Plan(
-            replace(config, base=locate_model(here, asked.base)[0]),
+            replace(config, base=locate_model(here, asked.base)[0], **with_preset(scale, is_given)),
             _absolute(asked.data),
             _absolute(asked.eval_data) if asked.eval_data else None,
             asked.name or default_name(asked.base, asked.data),
             asked.force,
             waivers,
             command(**own),
+            _absolute(scale.final_data) if scale.final_data else None,
         )
     rows = plan.method.read(here, plan.data)
     eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
+    final_rows = plan.method.read(here, plan.final_data) if plan.final_data else None
     try:
-        trained = train_model(here, plan, rows, eval_rows, resume=resume)
+        trained = train_model(here, plan, rows, eval_rows, resume=resume, final_rows=final_rows)
     except KeyboardInterrupt:
         typer.echo(_how_to_go_on(here, plan), err=True)
         raise

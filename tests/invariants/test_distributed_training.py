@@ -1,0 +1,205 @@
+"""Two processes (gloo, on the CPU) train what one process trains: data parallel and FSDP2, with adapters, with
+checkpointing, with batches that do not divide, resumed, and when one of them fails.
+
+Each of the two runs this file: `python test_distributed_training.py SCENARIO FOLDER`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.domain import Message, PreferencePair
+from assay.models.loading import load_tokenizer
+from assay.models.renderer import Renderer
+from assay_rm_training.base_model import load_trainee
+from assay_rm_training.config import LoraConfig, TrainingConfig
+from assay_rm_training.distributed import joined
+from assay_rm_training.item_set import ItemSet
+from assay_rm_training.metrics_file import read_metrics
+from assay_rm_training.pairs_dataset import encode_pairs
+from assay_rm_training.pairwise import Pairwise
+from assay_rm_training.parallel import Alone, division
+from assay_rm_training.trainer import train
+
+CPU = torch.device("cpu")
+#: 13 pairs in batches of 4 end with one pair for two processes. A start away from zero: no gradient is rounding alone.
+BASE = TrainingConfig(
+    "tiny",
+    lr=1e-3,
+    head_lr=1e-3,
+    eps=1e-6,
+    batch_size=4,
+    epochs=2,
+    micro_batch_tokens=150,
+    dtype="float32",
+    device="cpu",
+    head_init="normal",
+    weight_decay=0.1,
+    save_every=2,
+    eval_every=3,
+)
+LORA = LoraConfig(4, 8)
+SCENARIOS = {
+    "ddp": replace(BASE, parallel="ddp"),
+    "fsdp": replace(BASE, parallel="fsdp"),
+    "ddp-lora": replace(BASE, parallel="ddp", lora=LORA, keep="best", metric="accuracy"),
+    "fsdp-lora-checkpointing": replace(BASE, parallel="fsdp", lora=LORA, gradient_checkpointing=True, keep="best"),
+}
+
+
+class StoppedError(Exception):
+    """A process that ends on its own account."""
+
+
+def pairs(count: int = 13) -> ItemSet[Any]:
+    rows = [
+        PreferencePair(
+            (Message("user", f"number {i}"),),
+            f"{'so ' * (i % 5)}{i} it is",
+            f"{i * 7} {'no ' * (i % 3)}",
+            weight=1.0 + i % 3,
+            source="ab"[i % 2],
+        )
+        for i in range(count)
+    ]
+    return encode_pairs(rows, Renderer(load_tokenizer("tiny"), max_length=256))
+
+
+def run(
+    config: TrainingConfig, folder: Path, parallel: Alone, *, resume: bool = False, stop_after: int = 0
+) -> dict[str, torch.Tensor]:
+    """Train; the first process's whole weights."""
+    trainee = load_trainee(config, CPU)
+    parallel.prepare(trainee)
+    made = 0
+
+    def advance(steps: int) -> None:
+        nonlocal made
+        made += steps
+        if stop_after and made >= stop_after:
+            raise StoppedError(f"stopped after {made} steps")
+
+    data = pairs()
+    task = Pairwise().task(trainee, config)
+    train(trainee, task, data, config, folder, eval_data=data, resume=resume, parallel=parallel, advance=advance)
+    trainee = parallel.whole(trainee, lambda: load_trainee(config, CPU))
+    if not parallel.main:
+        return {}
+    return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}
+
+
+def every_scenario(folder: Path) -> None:
+    """Each scenario from beginning to end, then again from the state of one process; one scenario is cut off."""
+    with joined() as group:
+        for name, config in SCENARIOS.items():
+            parallel = division(config.parallel, group, CPU)
+            for kind, resume in (("whole", False), ("resumed", True)):
+                weights = run(config, folder / name / kind, parallel, resume=resume)
+                if parallel.main:
+                    torch.save(weights, folder / name / kind / "weights.pt")
+        with contextlib.suppress(StoppedError):  # in both, after the same step
+            parallel = division("fsdp", group, CPU)
+            run(SCENARIOS["fsdp"], folder / "fsdp" / "cut", parallel, stop_after=5)
+
+
+def one_fails(folder: Path) -> None:
+    """The second process fails in the middle of the run."""
+    config = SCENARIOS["ddp"]
+    with joined() as group:
+        run(config, folder, division(config.parallel, group, CPU), stop_after=2 * group.rank)
+
+
+def start(scenario: str, folder: Path) -> list[subprocess.Popen[str]]:
+    """Two processes as torchrun starts them, without its supervision."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [sys.executable, __file__, scenario, str(folder)],
+            env=os.environ | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+    """Exit code and standard error of each."""
+    try:
+        return [(process.returncode, error) for process in processes for error in [process.communicate(timeout=300)[1]]]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every scenario by two processes, whole and resumed from what one process had saved, and by one process."""
+    folder = tmp_path_factory.mktemp("two")
+    for name, config in SCENARIOS.items():
+        for kind in ("whole", "resumed", "one", "cut"):
+            (folder / name / kind).mkdir(parents=True)
+        alone = replace(config, parallel="none")
+        torch.save(run(alone, folder / name / "one", Alone()), folder / name / "one" / "weights.pt")
+        with pytest.raises(StoppedError):
+            run(alone, folder / name / "resumed", Alone(), stop_after=5)
+    for code, error in finish(start("every_scenario", folder)):
+        assert code == 0, error
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["whole", "resumed"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_two_processes_train_what_one_trains(name: str, kind: str, trained: Path) -> None:
+    one, two = (torch.load(trained / name / which / "weights.pt") for which in ("one", kind))
+    assert one.keys() == two.keys()
+    for weight, value in one.items():
+        assert torch.allclose(two[weight], value, atol=2e-5), (weight, float((two[weight] - value).abs().max()))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_they_measure_what_one_measures(name: str, trained: Path) -> None:
+    one, two, resumed = (read_metrics(trained / name / which) for which in ("one", "whole", "resumed"))
+    assert [(row["kind"], row["step"]) for row in two] == [(row["kind"], row["step"]) for row in one]
+    assert [(row["kind"], row["step"]) for row in resumed] == [(row["kind"], row["step"]) for row in one]
+    for expected, found in zip(one, two, strict=True):
+        for figure in ("loss", "accuracy", "margin", "grad_norm", "tokens", "items", "chosen_std", "nll", "ece"):
+            assert (figure in found) == (figure in expected)
+            if figure in expected:
+                assert found[figure] == pytest.approx(expected[figure], rel=1e-3, abs=1e-4), figure
+        parts = [(part["by"], part["name"], part["pairs"]) for part in found.get("slices", ())]
+        assert parts == [(part["by"], part["name"], part["pairs"]) for part in expected.get("slices", ())]
+
+
+def test_one_process_goes_on_with_what_two_saved(trained: Path) -> None:
+    config = replace(SCENARIOS["fsdp"], parallel="none")
+    found = run(config, trained / "fsdp" / "cut", Alone(), resume=True)
+    expected = torch.load(trained / "fsdp" / "one" / "weights.pt")
+    assert all(torch.allclose(found[name], value, atol=2e-5) for name, value in expected.items())
+    assert [row["step"] for row in read_metrics(trained / "fsdp" / "cut") if row["kind"] == "train"] == [*range(1, 9)]
+
+
+def test_one_that_fails_ends_both_with_its_message(tmp_path: Path) -> None:
+    first, second = finish(start("one_fails", tmp_path))
+    assert first[0] != 0
+    assert "process 1 of the training failed: StoppedError: stopped after 2 steps" in first[1]
+    assert second[0] != 0
+    assert "StoppedError" in second[1]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]](Path(sys.argv[2]))
