@@ -26,14 +26,22 @@ NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint th
 
 
 class ModelReward:
-    """S3: a reward model behind any `Scorer`, as a rule the client of a server. One part, named after the model."""
+    """S3: a reward model behind any `Scorer`, as a rule the client of a server. One part, named after the model.
+
+    A model that judges by a principle is asked by the prompt's own (`principle` in its row of the prompts' file), which
+    the policy does not see; a scalar model is not told of it.
+    """
 
     def __init__(self, scorer: Scorer, *, name: str | None = None) -> None:
         self.scorer = scorer
         self.name = name or scorer.info.name
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        asked = [ScoreItem(item.prompt, response) for item, response in zip(items, responses, strict=True)]
+        asks = self.scorer.info.kind != "scalar"
+        asked = [
+            ScoreItem(item.prompt, response, principle_of(item) if asks else None)
+            for item, response in zip(items, responses, strict=True)
+        ]
         answers = self.scorer.score(asked)
         if len(answers) != len(asked):
             raise ValueError(f"{self.name} answered {len(answers)} of {len(asked)} items")
@@ -43,6 +51,12 @@ class ModelReward:
             failures=[(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers],
             scores=[{self.name: answer} if isinstance(answer, Score) else {} for answer in answers],
         )
+
+
+def principle_of(item: PromptItem) -> str | None:
+    """What the prompt's responses are to be judged by, where its row says."""
+    named = item.meta.get("principle")
+    return named if isinstance(named, str) else None
 
 
 class VerifierReward:

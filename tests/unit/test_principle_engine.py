@@ -137,3 +137,24 @@ def test_a_scalar_model_cannot_be_wrapped(tiny_reward_model: Path, tiny_principl
     renderer = Renderer(load_tokenizer(str(tiny_principle_model)), max_length=512)
     with pytest.raises(BadInputError, match="no language head"):
         PrincipleScorer(scalar.model, renderer, spec, name="x")
+
+
+def test_a_policy_is_rewarded_by_the_prompts_principle(
+    scorer: PrincipleScorer, tiny_reward_model: Path, tmp_path: Path
+) -> None:
+    from assay_policy_training.prompts.source import load_prompts
+    from assay_policy_training.rewards import ModelReward
+
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(
+        '{"prompt": "Name a metal.", "principle": "Correctness"}\n'
+        '{"prompt": "Name a metal.", "principle": "Brevity"}\n'
+        '{"prompt": "Name a metal."}\n'
+    )
+    items = load_prompts(str(file), seed=0)
+    found = ModelReward(scorer).score(items, ["Gold."] * 3)
+    assert [score[scorer.info.name].principle for score in found.scores[:2]] == ["Correctness", "Brevity"]
+    assert found.scores[2] == {}
+    assert [len(failed) for failed in found.failures] == [0, 0, 1]
+    scalar = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    assert all(not failed for failed in ModelReward(scalar).score(items, ["Gold."] * 3).failures)
