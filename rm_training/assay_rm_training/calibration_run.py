@@ -146,3 +146,14 @@ def keep_calibration(model: Path, calibration: Calibration, *, correct: str | No
         correction = next(c for c in spec.length_corrections if c.name == name)  # it was scored under
         spec.corrected(replace(correction, calibration=calibration)).write(model)
     return model / FILE
+
+
+def calibration_of(model: Path, *, correct: str | None = None) -> Calibration | None:
+    """What the model in this folder (or the ensemble of this file) is calibrated by now; None for a model elsewhere."""
+    if is_ensemble(str(model)):
+        return EnsembleSpec.read(model / ENSEMBLE_FILE if model.is_dir() else model).calibration
+    spec = RewardModelSpec.read(model) if model.is_dir() else None
+    if spec is None or correct is None:
+        return spec.calibration if spec is not None else None
+    name = correct.partition(":")[0]
+    return next((c.calibration for c in spec.length_corrections if c.name == name), None)

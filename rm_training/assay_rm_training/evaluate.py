@@ -10,6 +10,7 @@ what the accuracy would be if those pairs counted as wrong. Neither is ever mixe
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -40,7 +41,10 @@ from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """One pair's outcome: both rewards, or the codes of what failed."""
+    """One pair's outcome: both rewards, or the codes of what failed.
+
+    `uncertainty`: deviation of the margin where the model gives each reward one, taken as independent.
+    """
 
     comparison_id: str
     prompt_id: str
@@ -50,6 +54,7 @@ class ScoredPair:
     rejected: float | None
     truncated: bool
     failure: str | None
+    uncertainty: float | None = None
 
     @property
     def margin(self) -> float | None:
@@ -84,7 +89,7 @@ class Evaluation:
     margin_mean: float
     margin_std: float
     calibration: CalibrationReport
-    calibrated: CalibrationReport | None  #: with the model's fitted temperature, where it has one
+    calibrated: CalibrationReport | None  #: with the model's calibration, where it has one
     truncated_share: float
     slices: tuple[Slice, ...]
     seed: int
@@ -164,7 +169,7 @@ def evaluate(
         margin_mean=float(d.mean()),
         margin_std=float(d.std()),
         calibration=calibration_report(d, seed=seed),
-        calibrated=calibration_report(d, temperature=calibration.temperature, seed=seed) if calibration else None,
+        calibrated=calibration_report(d, calibration=calibration, seed=seed) if calibration else None,
         truncated_share=sum(item.truncated for item in items) / len(items),
         slices=_slices(kept),
         seed=seed,
@@ -195,7 +200,13 @@ def _scored(pair: PreferencePair, chosen: ScoreResult, rejected: ScoreResult) ->
         rejected=rejected.reward if isinstance(rejected, Score) else None,
         truncated=any(result.truncated for result in both),
         failure=", ".join(codes) or None,
+        uncertainty=_of_margin(both),
     )
+
+
+def _of_margin(both: Sequence[Score]) -> float | None:
+    deviations = [score.uncertainty for score in both if score.uncertainty is not None]
+    return math.hypot(*deviations) if len(deviations) == 2 else None
 
 
 def _slices(kept: Sequence[tuple[PreferencePair, ScoredPair]]) -> tuple[Slice, ...]:

@@ -17,16 +17,19 @@ from assay.models.spec import Calibration
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
 from assay.runs import locate_model, start_run
+from assay.store.calibrations import record_calibration, refresh_probabilities
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibration_report, fit_calibration
+from assay_rm_training.calibration_run import calibration_of, keep_calibration
 from assay_rm_training.evaluate import Evaluation, evaluate
 from assay_rm_training.training_run import snapshot_id
-from assay_serving.transformers_engine import TransformersScorer
+from assay_serving.opening import known_spec, load_engine
 
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """`model`: artifact name or id, folder, hub id. `data`: snapshot or file. `limit`: first N pairs, 0 = all."""
+    """`model`: artifact name or id, folder, hub id. `data`: snapshot or file. `limit`: first N pairs, 0 = all.
+    `correct`: a length correction of the model, taken off its rewards."""
 
     model: str
     data: str
@@ -35,6 +38,8 @@ class EvalConfig:
     limit: int = 0
     device: str = "auto"
     token_budget: int = 8192
+    allow_failed_parity: bool = False
+    correct: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 0), ("token_budget", 1)):
@@ -69,7 +74,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
         pairs = pairs[: config.limit]
     source, artifact = locate_model(workspace, config.model)
     model_folder = Path(source).expanduser()
-    if config.calibrate and not model_folder.is_dir():
+    if config.calibrate and not model_folder.exists():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
     with ExitStack() as stack:
         run = None
@@ -78,16 +83,27 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             inputs = {artifact or source: "artifact" if artifact else "model"}
             inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
             run = stack.enter_context(start_run(workspace, "eval", asdict(config), inputs=inputs))
-        scorer = TransformersScorer.load(source, device=config.device, token_budget=config.token_budget)
+        scorer = load_engine(
+            source,
+            device=config.device,
+            token_budget=config.token_budget,
+            allow_failed_parity=config.allow_failed_parity,
+            correct=config.correct,
+        )
+        spec = known_spec(source)
+        own = calibration_of(Path(source).expanduser(), correct=config.correct)
         with progress_bar("evaluating", 2 * len(pairs), unit="responses") as advance:
-            evaluation = evaluate(scorer, pairs, seed=config.seed, calibration=scorer.spec.calibration, advance=advance)
+            evaluation = evaluate(scorer, pairs, seed=config.seed, calibration=own, advance=advance)
         fitted = None
         if config.calibrate:
             fitted = fit_calibration(*evaluation.rewards(), fitted_on=config.data)
-            scorer.spec.calibrated(fitted).write(model_folder)
+            keep_calibration(model_folder, fitted, correct=config.correct)
+            if workspace is not None and run is not None:
+                record_calibration(workspace, scorer.info.version, fitted, run.id)
+                refresh_probabilities(workspace, scorer.info.version, fitted)
             chosen, rejected = evaluation.rewards()
             d = [c - r for c, r in zip(chosen, rejected, strict=True)]
-            report = calibration_report(d, temperature=fitted.temperature, seed=config.seed)
+            report = calibration_report(d, calibration=fitted, seed=config.seed)
             evaluation = replace(evaluation, calibrated=report)
         folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
         for folder in folders:
@@ -95,8 +111,8 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             evaluation.write(folder)
         contamination: list[tuple[BenchmarkState, int]] = []
         if workspace is not None:
-            spec = scorer.spec
-            contamination = evaluated_contamination(workspace, pairs, snapshot_id=spec.snapshot, run_id=spec.run_id)
+            trained_on, trained_by = (spec.snapshot, spec.run_id) if spec is not None else (None, None)
+            contamination = evaluated_contamination(workspace, pairs, snapshot_id=trained_on, run_id=trained_by)
         if run is not None:
             run.metrics["contamination"] = [state.to_dict() | {"evaluated": n} for state, n in contamination]
             run.metrics.update(evaluation.to_dict())

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from assay_rm_training.commands import calibration, evaluation, generative, training, verification
+from assay_rm_training.commands import (
+    calibration,
+    ensembles,
+    evaluation,
+    generative,
+    merging,
+    training,
+    verification,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -14,3 +22,5 @@ def register(app: typer.Typer) -> None:
     generative.register(app)
     calibration.register(app)
     verification.register(app)
+    ensembles.register(app)
+    merging.register(app)

@@ -1,0 +1,89 @@
+"""`assay ensemble`: several reward models as one, with their disagreement as the uncertainty of every score."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `ensemble`."""
+    app.command("ensemble")(ensemble)
+
+
+def ensemble(
+    members: Annotated[
+        list[str], typer.Argument(metavar="RM RM...", help="Reward models: names in the workspace, folders, hub ids.")
+    ],
+    data: Annotated[str, typer.Option(help="Pairs whose responses set the common scale: snapshot or file.")],
+    name: Annotated[str, typer.Option(help="Name of the ensemble.")],
+    combine: Annotated[str, typer.Option(help="mean, min, uwo (mean - weight * variance) or kl_robust.")] = "mean",
+    weight: Annotated[float, typer.Option(help="Of the variance in uwo: 0.5 for best-of-n, 0.1 for PPO.")] = 0.5,
+    beta: Annotated[float, typer.Option(help="Of kl_robust: large is the mean, small the minimum.")] = 1.0,
+    variance: Annotated[str, typer.Option(help="population (by k) or unbiased (by k - 1).")] = "population",
+    scale: Annotated[str, typer.Option(help="standardised, or raw: the members are on one scale already.")] = (
+        "standardised"
+    ),
+    eval_data: Annotated[
+        str | None, typer.Option(help="Held-out pairs for its figures: snapshot or file.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Only the first N pairs of each; 0 = all.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
+    allow_failed_parity: Annotated[
+        bool, typer.Option("--allow-failed-parity", help="Take members even if they fail their parity checks.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring reward models to one scale and combine them; serve, score and evaluate the result like any model.
+
+    Example: `assay ensemble rm-seed0 rm-seed1 rm-seed2 --data gold --combine uwo --name rm-ensemble`
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from assay.workspace import Workspace
+    from assay_rm_training.ensemble_run import EnsembleConfig, make_ensemble
+
+    config = EnsembleConfig(
+        tuple(members),
+        data,
+        name,
+        combine,  # type: ignore[arg-type]  # checked by the description
+        weight,
+        beta,
+        variance,  # type: ignore[arg-type]
+        scale,  # type: ignore[arg-type]
+        eval_data,
+        limit,
+        seed,
+        device,
+        force,
+        allow_failed_parity,
+    )
+    made = make_ensemble(Workspace.find(workspace), config)
+    if as_json:
+        emit(made.to_dict(), "", as_json=True)
+        return
+    table = Table("member", "mean", "std", "accuracy", "95 %", title=f"scale of {made.responses} responses of {data}")
+    figures = list(made.accuracies.values())
+    for place, member in enumerate(made.spec.members):
+        table.add_row(members[place], f"{member.mean:.4g}", f"{member.std:.4g}", *_accuracy(figures, place))
+    table.add_row(f"{made.path.name} ({combine})", "", "", *_accuracy(figures, len(members)))
+    Console().print(table)
+    if made.unsure:
+        said = ", ".join(f"{value:.3f}" for value in made.unsure)
+        typer.echo(f"accuracy by thirds of the pairs, from the least uncertain: {said}")
+    typer.echo(f"ensemble {made.path} ({made.artifact_id}), run {made.run_id}")
+
+
+def _accuracy(figures: list, place: int) -> tuple[str, str]:  # type: ignore[type-arg]
+    if place >= len(figures):
+        return "", ""
+    accuracy = figures[place]
+    return f"{accuracy.value:.4f}", f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}"
