@@ -259,6 +259,10 @@ def _show(trained: TrainedModel) -> None:
         typer.echo(f"  left out {count}: {reason}")
     if losses:
         typer.echo(f"loss {sparkline(losses)} {losses[0]:.3f} to {losses[-1]:.3f}")
+    if summary.processes > 1:
+        typer.echo(f"{summary.processes} processes ({summary.parallel})")
+    if trained.metrics["chosen"]:
+        typer.echo(f"weights: {trained.metrics['chosen']}")
     parity = trained.metrics["parity_check"]
     typer.echo(
         f"saved and reloaded: scores equal within {parity['largest_difference']:.1e} ({parity['responses']} responses)"
