@@ -132,6 +132,15 @@ def load_engine(
 
         return PrincipleScorer.load(name, question=question, **options)
     if chosen == "scalar":
+        spec = known_spec(name)
+        if spec is not None and spec.stepwise is not None:
+            from assay_serving.step_engine import StepScorer
+
+            return StepScorer.load(name, **options)
+        if spec is not None and spec.ratings is not None:
+            from assay_serving.ratings_engine import RatingsScorer
+
+            return RatingsScorer.load(name, **options)
         return TransformersScorer.load(name, **options)
     if chosen == "generative":
         from assay.models.spec import Judging

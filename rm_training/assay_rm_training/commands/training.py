@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay_rm_training.commands.generative import generative_rl, generative_sft
+from assay_rm_training.commands.objectives import grm, lists, odin, ratings, steps
 from assay_rm_training.commands.principle import principle
 from assay_rm_training.commands.probe import probe
 from assay_rm_training.commands.training_options import training_command
@@ -19,6 +20,11 @@ def register(app: typer.Typer) -> None:
     """Add the group `train`."""
     group = typer.Typer(no_args_is_help=True, help="Train reward models.")
     group.command("bt")(training_command(bt))
+    group.command("odin")(training_command(odin))
+    group.command("grm")(training_command(grm))
+    group.command("lists")(training_command(lists))
+    group.command("ratings")(training_command(ratings))
+    group.command("steps")(training_command(steps))
     group.command("principle")(training_command(principle))
     group.command("probe")(probe)
     group.command("generative-sft")(training_command(generative_sft))
@@ -28,17 +34,45 @@ def register(app: typer.Typer) -> None:
 
 def bt(
     loss: Annotated[
-        str, typer.Option(help="bradley_terry, focal, focal_internlm, hinge or margin_mse.")
+        str,
+        typer.Option(
+            help="bradley_terry, focal, focal_internlm, hinge, margin_mse, tempered_log, pointwise; with ties: "
+            "rao_kupper, davidson."
+        ),
     ] = "bradley_terry",
     centring: Annotated[float, typer.Option(help="Weight of (chosen + rejected)^2.")] = 0.01,
+    squares: Annotated[float, typer.Option(help="Weight of chosen^2 + rejected^2.")] = 0.0,
+    bound: Annotated[float, typer.Option(help="Weight of the log-barrier that keeps rewards within +-5.")] = 0.0,
+    temperature: Annotated[float, typer.Option(help="Divides the difference of the rewards.")] = 1.0,
     label_smoothing: Annotated[float, typer.Option(help="Believed share of flipped labels, 0 to 0.5.")] = 0.0,
+    soft_labels: Annotated[
+        bool, typer.Option("--soft-labels", help="Learn P(chosen wins) from the annotators' votes.")
+    ] = False,
+    vote_prior: Annotated[
+        float, typer.Option(help="Of --soft-labels: votes added to each side; 0 takes the shares as they are.")
+    ] = 0.5,
+    positive: Annotated[
+        float, typer.Option(help="Weight of -log sigmoid(mean chosen reward of a batch); a second forward pass.")
+    ] = 0.0,
     margins: Annotated[bool, typer.Option("--margins", help="Use the pairs' margins in the loss.")] = False,
 ) -> Method:
     """Train a Bradley-Terry reward model; evaluate it, save it, prove that the saved one gives the same scores.
 
+    Ties train the model under --loss rao_kupper or davidson; other losses leave them out.
+
     Example: `assay train bt --data gold --eval-data gold-holdout --base smollm2 --name helpful`
     """
-    from assay_rm_training.losses import Objective
+    from assay_rm_training.objectives import Objective
     from assay_rm_training.pairwise import Pairwise
 
-    return Pairwise(Objective(loss, label_smoothing=label_smoothing, centring=centring, use_margin=margins))
+    objective = Objective(
+        loss,
+        label_smoothing=label_smoothing,
+        centring=centring,
+        temperature=temperature,
+        use_margin=margins,
+        soft_labels=soft_labels,
+        squares=squares,
+        bound=bound,
+    )
+    return Pairwise(objective, vote_prior=vote_prior, positive=positive)
