@@ -282,7 +282,7 @@ def test_ids_that_several_items_share(tmp_path: Path) -> None:
     )
     assert by_key.outcomes == by_domain.outcomes == in_order.outcomes
     assert (by_key.in_order, by_domain.in_order, in_order.in_order) == (0, 0, 2)
-    with pytest.raises(BadInputError, match="'8' is the id of 2 items, and 1 rows have it: .*chat/8, code/8"):
+    with pytest.raises(BadInputError, match=r"'8' is the id of 2 items, and 1 rows have it: .*chat/8, code/8"):
         recorded(tmp_path, items, "rm-bench", {"id": 8, "scores": one})
 
 

@@ -143,8 +143,8 @@ class PPE(Benchmark):
             "correct_when": "the preferred response scores higher; in a list see the aggregates",
             "tie": ("equal scores are wrong" if ties == "official" else "equal scores count 1/2")
             + "; tied votes are left out of the accuracy and count half a win between models",
-            "aggregation": "accuracy pooled over decided votes; figures over models from win rates, intervals from a "
-            "bootstrap over votes; correctness: mean over prompts of a domain, then over the domains that are there",
+            "aggregation": "accuracy pooled over decided votes; figures over models from win rates, correlations with "
+            "intervals over models; correctness: mean over prompts of a domain, then over the domains that are there",
             "failures": "left out of every figure and counted",
         }
 

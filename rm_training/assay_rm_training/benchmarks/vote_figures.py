@@ -7,7 +7,11 @@ model. `row_pearson`: Pearson's correlation of a model's two rows of win rates, 
 model's strength do not overlap. `confidence_agreement`: mean over model pairs of +1 where people and reward model both
 separate the pair and agree, -1 where they disagree, 0 else. `brier`: mean over model pairs of (P - y)^2, P the share
 of resamples in which the reward model ranks the first above the second, y what people's votes say. `vote_brier`: the
-same of single decided votes, P the sigmoid of the difference of rewards. The bootstrap resamples votes.
+same of single decided votes, P the sigmoid of the difference of rewards.
+
+Votes are resampled for what needs the spread of a strength (`separability`, `confidence_agreement`, `brier`, which have
+no interval of their own). The intervals of the correlations resample models, as card D9 has it: resampled votes would
+only ever add noise, and so lower them.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay_rm_training.benchmarks.item import BenchmarkItem
-from assay_rm_training.benchmarks.rank_correlation import kendall_tau_b, pearson, spearman
+from assay_rm_training.benchmarks.rank_correlation import correlation_interval, kendall_tau_b, pearson, spearman
 from assay_rm_training.benchmarks.strata import Floats, NamedInterval, percentile_interval
 
 RESAMPLES = 1000
@@ -49,20 +53,22 @@ def vote_figures(votes: Sequence[tuple[BenchmarkItem, Sequence[float]]], *, seed
     size = len(names)
     rates = [win_rates(first, second, wins, size) for wins in (human, proxy)]
     strengths = [strength(rate) for rate in rates]
-    rng = np.random.default_rng([seed, 1])
+    agreement, correlations = _agreement(*rates), {"kendall_tau": kendall_tau_b, "spearman": spearman}
+    if len(agreement):
+        drawn = np.random.default_rng([seed, 1]).integers(len(agreement), size=(RESAMPLES, len(agreement)))
+        out["preference/row_pearson"] = (float(agreement.mean()), percentile_interval(agreement[drawn].mean(axis=1)))
+    met = ~np.isnan(strengths[0]) & ~np.isnan(strengths[1])
+    if met.sum() >= 3:
+        both = [own[met] for own in strengths]
+        for name, measure in correlations.items():
+            interval = correlation_interval(measure, *both, seed=seed, resamples=RESAMPLES)
+            out[f"preference/{name}"] = (measure(*both), interval)
+    rng = np.random.default_rng([seed, 2])
     draws: list[list[Floats]] = [[], []]
-    statistics: list[list[float]] = []
     for _ in range(RESAMPLES):
-        rows = rng.integers(len(votes), size=len(votes))
-        drawn = [win_rates(first[rows], second[rows], wins[rows], size) for wins in (human, proxy)]
-        statistics.append(_agreement(*drawn))
-        for kept, rate in zip(draws, drawn, strict=True):
-            kept.append(strength(rate))
-    columns = np.array(statistics).T
-    for name, value, column in zip(
-        ("row_pearson", "kendall_tau", "spearman"), _agreement(*rates), columns, strict=True
-    ):
-        out[f"preference/{name}"] = (value, percentile_interval(column))
+        votes_drawn = rng.integers(len(votes), size=len(votes))
+        for kept, wins in zip(draws, (human, proxy), strict=True):
+            kept.append(strength(win_rates(first[votes_drawn], second[votes_drawn], wins[votes_drawn], size)))
     with np.errstate(all="ignore"):
         bounds = [np.nanquantile(np.stack(kept), [0.025, 0.975], axis=0) for kept in draws]
     intervals = [[(float(low), float(high)) for low, high in bound.T] for bound in bounds]
@@ -113,21 +119,14 @@ def _order(a: tuple[float, float], b: tuple[float, float]) -> int:
     return 1 if a[0] > b[1] else -1 if a[1] < b[0] else 0
 
 
-def _agreement(human: Floats, proxy: Floats) -> list[float]:
+def _agreement(human: Floats, proxy: Floats) -> Floats:
+    """Pearson's correlation of each model's two rows of win rates, over opponents both know; at least two of them."""
     rows = []
     for own, other in zip(human, proxy, strict=True):
         there = ~np.isnan(own) & ~np.isnan(other)
         if there.sum() >= 2:
             rows.append(pearson(own[there], other[there]))
-    a, b = strength(human), strength(proxy)
-    met = ~np.isnan(a) & ~np.isnan(b)
-    if met.sum() < 2:
-        return [float("nan")] * 3
-    return [
-        float(np.mean(rows)) if rows else float("nan"),
-        kendall_tau_b(a[met], b[met]),
-        spearman(a[met], b[met]),
-    ]
+    return np.array(rows)
 
 
 def _pair_brier(human: Floats, draws: Floats) -> float:

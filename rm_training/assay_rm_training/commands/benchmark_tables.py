@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from assay_rm_training.benchmark_run import BenchmarkRun
@@ -56,7 +56,7 @@ def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
 
 
 def _single(console: Console, report: BenchmarkReport, title: str) -> None:
-    table = Table("aggregate", "value", "95 %", "", "items", title=title, title_justify="left")
+    table = Table(Column("aggregate", overflow="fold"), "value", "95 %", "", "items", title=title, title_justify="left")
     names = _shown(report.aggregates)
     for name in names[:SHOWN]:
         interval = report.intervals.get(name)
@@ -72,7 +72,9 @@ def _single(console: Console, report: BenchmarkReport, title: str) -> None:
 
 def _several(console: Console, result: BenchmarkRun, title: str) -> None:
     reports = result.reports
-    table = Table("aggregate", *(report.model for report in reports), title=title, title_justify="left")
+    table = Table(
+        Column("aggregate", overflow="fold"), *(report.model for report in reports), title=title, title_justify="left"
+    )
     names = _shown(dict.fromkeys(name for report in reports for name in report.aggregates))
     for name in names[:SHOWN]:
         cells = [_number(reports[0].aggregates.get(name))]
@@ -114,8 +116,8 @@ def _curves(console: Console, report: BenchmarkReport) -> None:
 
 
 def _shown(aggregates: Iterable[str]) -> list[str]:
-    """Without the cells of a matrix, which are for `--json`."""
-    return [name for name in aggregates if ">" not in name]
+    """The broadest first, without the cells of a matrix, which are for `--json`."""
+    return sorted((name for name in aggregates if ">" not in name), key=lambda name: name.count("/"))
 
 
 def _number(value: float | None) -> str:
