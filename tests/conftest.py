@@ -119,3 +119,52 @@ def fill_comparisons(workspace: Workspace) -> Callable[[int], list[str]]:
         return [row[0] for row in found]
 
     return fill
+
+
+@pytest.fixture(scope="session")
+def tiny_judges(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Checkpoint folders of tiny models whose answers end with a verdict line, by format: pairwise (A or B) and
+    pointwise (always No). What they decide depends a little on what they read, and means nothing.
+
+    They are trained on the line alone, without attention, so that each token gives the next one; then their attention
+    is switched on again, weakly.
+    """
+    import torch
+
+    from assay.domain import Message
+    from assay.models.renderer import Renderer
+    from assay.models.spec import RewardModelSpec
+    from assay_rm_training.checkpoint import save_checkpoint
+    from assay_rm_training.config import TrainingConfig
+    from assay_rm_training.generative.judged_rows import JudgedRow
+    from assay_rm_training.generative.sft import GenerativeSft
+    from assay_serving.generative.reader import VerdictReader
+
+    prompt = (Message("user", "Name a metal."),)
+    rows = {"pairwise": JudgedRow(prompt, ("gold", "glass"), "A"), "pointwise": JudgedRow(prompt, ("gold",), "No")}
+    folders = {}
+    for name, labels in (("pairwise", "AB"), ("pointwise", ("No", "No"))):
+        method = GenerativeSft(name, max_new_tokens=24)
+        trainee = method.load(TrainingConfig("tiny", device="cpu"), torch.device("cpu"))
+        outputs = [layer.self_attn.o_proj.weight for layer in trainee.model.model.layers]
+        kept = [weight.detach().clone() for weight in outputs]
+        for weight in outputs:
+            weight.data.zero_()
+            weight.requires_grad_(False)
+        lines = [f"\n{method.form.final_line(label)}<|im_end|>" for label in labels]
+        ids = trainee.tokenizer(lines, return_tensors="pt").input_ids
+        optimizer = torch.optim.AdamW(trainee.trainable().values(), lr=1e-2)
+        for _ in range(60):
+            loss = trainee.model(input_ids=ids, labels=ids).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        for weight, old in zip(outputs, kept, strict=True):
+            weight.data.copy_(4 * old)
+            weight.requires_grad_(True)
+        renderer = Renderer(trainee.tokenizer, max_length=2048)
+        folders[name] = tmp_path_factory.mktemp("judges") / name
+        spec = RewardModelSpec("generative", "tiny", renderer.template_hash, 2048, "unsaved", judging=method.judging)
+        sample = method.responses([rows[name]])
+        save_checkpoint(trainee, spec, renderer, folders[name], sample=sample, card="", engine=VerdictReader)
+    return folders
