@@ -25,6 +25,7 @@ from assay import ids
 from assay.durable import replacing
 from assay.errors import BadInputError
 from assay.intervals import Interval, cluster_bootstrap, wilson
+from assay.models.calibration import Calibration
 from assay.principle_rows import PrincipleRow
 from assay.progress import Advance, silent
 from assay.score import Score
@@ -73,7 +74,8 @@ class JudgedPart:
 
 @dataclass(frozen=True)
 class PrincipleEvaluation:
-    """All that one evaluation found. `macro_*`: unweighted means over principles. `nll`, `ece`, `brier`: of P(Yes)."""
+    """All that one evaluation found. `macro_*`: unweighted means over principles. `nll`, `ece`, `brier`: of P(Yes);
+    `agreement`: accuracy of P(Yes) > 1/2, which a calibration moves and `overall.accuracy` (of the reward) does not."""
 
     model: ModelInfo
     rows: int
@@ -82,6 +84,7 @@ class PrincipleEvaluation:
     overall: JudgedPart
     macro_accuracy: float
     macro_baseline: float | None
+    agreement: float
     nll: float
     baseline_nll: float | None
     ece: float
@@ -110,6 +113,14 @@ class PrincipleEvaluation:
     def of(self, model: ModelInfo) -> PrincipleEvaluation:
         """The same figures under another name and version of the model."""
         return replace(self, model=model)
+
+    def calibrated(self, calibration: Calibration) -> PrincipleEvaluation:
+        """The same judgments with the probabilities of `calibration`; nothing but what is made of these changes."""
+        items = tuple(
+            item if item.reward is None else replace(item, probability=calibration.probability(item.reward))
+            for item in self.items
+        )
+        return replace(self, items=items, **_of_probabilities([item for item in items if item.failure is None]))
 
     def card_rows(self) -> list[tuple[str, str]]:
         """Rows of a model card's table."""
@@ -155,9 +166,8 @@ def evaluate_rows(
         raise BadInputError(f"none of the {len(rows)} judged responses could be scored: {first}")
     scored = [item for _, item in kept]
     groups = [prompt_key(row.prompt) for row, _ in kept]
-    rewards = np.array([item.reward for item in scored], dtype=float)
+    rewards = [item.reward or 0.0 for item in scored]
     labels = np.array([item.fulfilled for item in scored], dtype=float)
-    probabilities = np.array([item.probability for item in scored], dtype=float)
     rates = _rates(scored)
     keys = [principle_key(item.principle) for item in scored]
     principles = _parts(scored, groups, keys, seed, names={k: i.principle for k, i in zip(keys, scored, strict=True)})
@@ -170,16 +180,13 @@ def evaluate_rows(
         overall=_part("all", scored, groups, seed),
         macro_accuracy=float(np.mean([part.accuracy for part in principles])),
         macro_baseline=_mean([part.baseline for part in principles]),
-        nll=_nll(probabilities, labels),
+        **_of_probabilities(scored),
         baseline_nll=None if rates is None else _nll(rates, labels),
-        ece=expected_calibration_error(probabilities, labels),
-        brier=brier(probabilities, labels),
         baseline_brier=None if rates is None else brier(rates, labels),
-        bins=reliability(probabilities, labels),
         truncated_share=sum(item.truncated for item in items) / len(items),
         cells=_parts(scored, groups, cells, seed) if any(cells) else (),
         principles=principles,
-        pairs=pair_figures(opposite_pairs([row for row, _ in kept]), rewards.tolist(), seed=seed),
+        pairs=pair_figures(opposite_pairs([row for row, _ in kept]), rewards, seed=seed),
         seed=seed,
         items=items,
     )
@@ -244,6 +251,19 @@ def _rates(items: Sequence[Judged]) -> Floats | None:
     """Base rates [N]; None unless all are known."""
     found = [item.base_rate for item in items]
     return None if None in found else np.array(found, dtype=float)
+
+
+def _of_probabilities(items: Sequence[Judged]) -> dict[str, Any]:
+    """The figures that P(Yes) decides."""
+    probabilities = np.array([item.probability for item in items], dtype=float)
+    labels = np.array([item.fulfilled for item in items], dtype=float)
+    return {
+        "agreement": float(((probabilities > 0.5) == (labels > 0.5)).mean()),
+        "nll": _nll(probabilities, labels),
+        "ece": expected_calibration_error(probabilities, labels),
+        "brier": brier(probabilities, labels),
+        "bins": reliability(probabilities, labels),
+    }
 
 
 def _nll(probabilities: Floats, labels: Floats) -> float:

@@ -117,6 +117,8 @@ def train_model(
     """
     if isinstance(plan.method, Divides):
         rows, eval_rows = plan.method.divide(rows, eval_rows)
+        if final_rows is not None:
+            final_rows = plan.method.divide(rows, final_rows)[1]
     if plan.config.keep == "best" and eval_rows is None:
         raise BadInputError("choosing a step needs held-out data: --eval-data", field="keep")
     folder = model_folder(workspace, plan.name, force=plan.force)

@@ -193,7 +193,7 @@ def test_trained_by_command_evaluated_by_cell_saved_and_scored(
     [score] = scorer.score([item])
     assert isinstance(score, Score)
     ids = torch.tensor([scorer.asked.encode(item.prompt, item.response, "Be brief").ids])
-    logits = model(input_ids=ids).logits[0, -1].float()
+    logits = model(input_ids=ids).logits[0, -1].detach().float()
     assert score.reward == pytest.approx(float(logits[spec.yes_token] - logits[spec.no_token]), abs=1e-4)
     assert "log" in (folder / "README.md").read_text()
     items = [json.loads(line) for line in (workspace.runs / told["run_id"] / "items.jsonl").read_text().splitlines()]

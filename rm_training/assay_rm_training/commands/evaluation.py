@@ -32,7 +32,11 @@ def eval_(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Pairs: a snapshot of the workspace, or a file.", rich_help_panel=PAIRS, show_default=False),
+        typer.Option(
+            help="Pairs: a snapshot, or a file; of a principle model: judged responses.",
+            rich_help_panel=PAIRS,
+            show_default=False,
+        ),
     ] = None,
     calibrate: Annotated[
         bool,
@@ -46,7 +50,8 @@ def eval_(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="rewardbench, rewardbench2, rm-bench, judgebench, rmb, ppe, or pairs for any pair file.",
+            help="rewardbench, rewardbench2, rm-bench, judgebench, rmb, ppe, principlebench (judged responses), or "
+            "pairs for any pair file.",
             rich_help_panel=BENCHMARK,
             show_default=False,
         ),
@@ -164,7 +169,19 @@ def eval_(
     if not model or len(model) > 1:
         raise BadInputError("--data evaluates one --model; to compare several: --bench pairs --path FILE")
     assert data is not None
+    if _is_principle_model(here, model[0]):
+        from assay_rm_training.commands.judgments import show_judgments
+
+        show_judgments(here, model[0], data, calibrate, seed, limit, device, token_budget, out, as_json)
+        return
     _pairs(here, (model[0], data, calibrate, seed, limit, device, token_budget), out, as_json)
+
+
+def _is_principle_model(here: Workspace | None, name: str) -> bool:
+    from assay.runs import locate_model
+    from assay_serving.opening import kind_of
+
+    return kind_of(locate_model(here, name)[0]) == "principle"
 
 
 def _pairs(

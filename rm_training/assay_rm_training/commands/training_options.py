@@ -285,6 +285,13 @@ def show_findings(findings: Findings) -> None:
     if isinstance(findings, Evaluation):
         print_evaluation(findings)
         return
+    from assay_rm_training.principle_evaluation import PrincipleEvaluation
+
+    if isinstance(findings, PrincipleEvaluation):
+        from assay_rm_training.commands.judgments import print_judgments
+
+        print_judgments(findings)
+        return
     table = Table(title=findings.model.name, title_justify="left", show_header=False)
     for name, value in findings.card_rows():
         table.add_row(name, value)
