@@ -6,6 +6,7 @@ how well its spread tells right from wrong. Leaves out: combining scores (`assay
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
             )
             for member, (source, _) in zip(config.members, located, strict=True)
         ]
-        names = [str(Path(source).expanduser().resolve()) if Path(source).exists() else source for source, _ in located]
+        names = [_as_written(source, target, workspace) for source, _ in located]
         items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
         with progress_bar("scoring", len(items) * len(scorers), unit="responses") as advance:
             members, used = standardised_members(names, scorers, items, advance)
@@ -128,6 +129,15 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
         )
         run.metrics.update(made.to_dict())
         return made
+
+
+def _as_written(source: str, target: Path, workspace: Workspace) -> str:
+    """How the description names a member: relative to itself within the workspace, so that the workspace may move."""
+    path = Path(source).expanduser()
+    if not path.exists():
+        return source
+    path = path.resolve()
+    return os.path.relpath(path, target) if path.is_relative_to(workspace.root) else str(path)
 
 
 def _figures(
