@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from assay.errors import AssayError, BadInputError, NotFoundError
 from assay_rm_training.benchmarks.catalogue import MODULES, benchmark
+from assay_rm_training.benchmarks.item import Record
 from assay_rm_training.benchmarks.recorded import read_recorded
 from assay_rm_training.benchmarks.report import ItemSet, read_items, report
 
@@ -360,3 +364,57 @@ def test_lists_with_verified_answers(tmp_path: Path) -> None:
     assert [p.gold for p in told.curves["correctness/gpqa"]] == pytest.approx([2 / 3, 1 / 3, 0.0])
     possible, picked = [2 / 3, 1.0, 1.0], [2 / 3, 1 / 3, 0.0]
     assert a["correctness/loss"] == pytest.approx(sum((x - y) ** 2 for x, y in zip(possible, picked, strict=True)) / 3)
+
+
+# Whatever stands in a file: an item, an outcome, or one clear error.
+
+ROWS: dict[str, dict[str, Any]] = {
+    "rewardbench": RB1,
+    "rewardbench2": RB2,
+    "rm-bench": RM,
+    "judgebench": JB,
+    "rmb": RMB_LIST,
+    "ppe": LIST,
+    "pairs": PAIR,
+}
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(sorted(ROWS)), data=st.data())
+def test_any_value_in_any_field_is_an_item_or_a_clear_error(name: str, data: st.DataObject) -> None:
+    row = dict(ROWS[name])
+    field = data.draw(st.sampled_from(sorted(row)))
+    row[field] = data.draw(anything)
+    complaint, item = "", None
+    try:
+        item = benchmark(name).read(Record("f.jsonl", 3, row))
+    except AssayError as error:
+        complaint = str(error)
+    assert item is None or len(item.gold) == len(item.responses) > 0
+    assert not complaint or complaint.startswith("f.jsonl, row 3")
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    row=st.dictionaries(
+        st.sampled_from(["id", "pair_id", "scores", "decisions", "judgments", "error", "score_chosen", "truncated"]),
+        anything | st.just("u-0") | st.lists(st.floats(), min_size=2, max_size=2),
+    )
+)
+def test_any_recorded_row_is_an_outcome_or_a_clear_error(tmp_path: Path, row: dict[str, Any]) -> None:
+    items = pairs_of(tmp_path, 1)
+    complaint, found = "", None
+    try:
+        found = recorded(tmp_path, items, "judgebench", row)
+    except AssayError as error:
+        complaint = str(error)
+    assert not complaint or str(tmp_path / "scores.jsonl") in complaint
+    if found is not None:
+        (outcome,) = found.outcomes
+        assert (outcome.failure is None) == (outcome.scores is not None or outcome.decisions is not None)
+        assert all(math.isfinite(score) for score in outcome.scores or ())

@@ -177,13 +177,6 @@ def _list(record: Record) -> BenchmarkItem:
         raise record.error("not a list of gold scores, one a response", "scores")
     if len(responses) < 2 or len(gold) != len(responses):
         raise record.error(f"{len(gold)} gold scores for {len(responses)} responses", "scores")
-    pairs = []
-    for pair in record.values.get("sampled_conflict_pairs") or ():
-        if len(pair) != 2 or not all(isinstance(n, int) and 0 <= n < len(gold) for n in pair):
-            raise record.error(f"{pair!r} is not a pair of response numbers", "sampled_conflict_pairs")
-        first, second = pair
-        if gold[first] != gold[second]:
-            pairs.append((first, second) if gold[first] > gold[second] else (second, first))
     return BenchmarkItem(
         id=record.identity("question_id", "id"),
         prompt=record.prompt("prompt"),
@@ -191,8 +184,26 @@ def _list(record: Record) -> BenchmarkItem:
         gold=tuple(float(g) for g in gold),
         subset=str(record.values.get("model_name") or ""),
         part=_domain(record),
-        pairs=tuple(pairs),
+        pairs=_named_pairs(record, gold),
     )
+
+
+def _named_pairs(record: Record, gold: Sequence[float]) -> tuple[tuple[int, int], ...]:
+    """(better, worse) of the pairs the row names; a pair of equals says nothing and is left out."""
+    named = record.values.get("sampled_conflict_pairs")
+    if named is None:
+        return ()
+    if not isinstance(named, list | tuple):
+        raise record.error("not a list of pairs", "sampled_conflict_pairs")
+    pairs = []
+    for pair in named:
+        known = isinstance(pair, list | tuple) and len(pair) == 2 and all(type(n) is int for n in pair)
+        if not known or not all(0 <= n < len(gold) for n in pair):
+            raise record.error(f"{pair!r:.60} is not a pair of response numbers", "sampled_conflict_pairs")
+        first, second = pair
+        if gold[first] != gold[second]:
+            pairs.append((first, second) if gold[first] > gold[second] else (second, first))
+    return tuple(pairs)
 
 
 def _domain(record: Record) -> str:

@@ -60,6 +60,7 @@ SECTIONS: dict[str, dict[str, int]] = {
 }
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 PRIOR_WEIGHT = 0.5
+KNOWN = {*PRIOR_SETS, *(name for weights in SECTIONS.values() for name in weights)}
 
 
 def section_score(accuracies: dict[str, Floats], weights: dict[str, int]) -> Floats:
@@ -126,7 +127,10 @@ class RewardBench(Benchmark):
                     for section, weights in SECTIONS.items()
                 },
             },
-            counts={"ties": tied_pairs(outcomes)},
+            counts={
+                "ties": tied_pairs(outcomes),
+                "outside_sections": sum(len(s.values) for s in strata if s.name not in KNOWN),
+            },
             missing=[name for weights in SECTIONS.values() for name in weights if name not in there],
         )
 
