@@ -58,8 +58,10 @@ _ABOUT: dict[str, str] = {
     "file": "SELECT 'file' FROM run_links WHERE kind = 'file' AND ref = $id LIMIT 1",
 }
 
-# What scores and runs call the model `a`: the version in its spec, which calibrating leaves as it is.
+# What scores and runs call the model `a`: the version in its spec, which calibrating leaves as it is. Scores under a
+# length correction have the version "VERSION+CORRECTION".
 _VERSION = "coalesce((a.spec ->> 'version'), a.content_hash)"
+_SCORED_BY = "split_part(s.model_version, '+', 1)"
 
 _BY_RUN = {
     "prompts": "prompt_id",
@@ -85,7 +87,7 @@ _UP: dict[str, dict[str, str]] = {
     "response": {
         "answers": "SELECT prompt_id AS id FROM responses WHERE response_id = $id",
         "scored by": f"""SELECT DISTINCT a.artifact_id AS id
-            FROM scores s JOIN artifacts a ON {_VERSION} = s.model_version WHERE s.response_id = $id ORDER BY 1""",
+            FROM scores s JOIN artifacts a ON {_VERSION} = {_SCORED_BY} WHERE s.response_id = $id ORDER BY 1""",
         "written by": _written_by("responses", "response_id"),
     },
     "comparison": {
@@ -174,7 +176,7 @@ _DOWN: dict[str, dict[str, str]] = {
             ON l.direction = 'input' AND l.ref IN (a.artifact_id, {_VERSION})
             WHERE a.artifact_id = $id ORDER BY 1""",
         "scored": f"""SELECT DISTINCT s.response_id AS id
-            FROM artifacts a JOIN scores s ON s.model_version = {_VERSION} WHERE a.artifact_id = $id ORDER BY 1""",
+            FROM artifacts a JOIN scores s ON {_SCORED_BY} = {_VERSION} WHERE a.artifact_id = $id ORDER BY 1""",
     },
     "queue": {
         "read by": """SELECT run_id AS id FROM run_links

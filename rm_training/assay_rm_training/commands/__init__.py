@@ -9,6 +9,7 @@ from assay_rm_training.commands import (
     ensembles,
     evaluation,
     generative,
+    length,
     merging,
     training,
     verification,
@@ -24,3 +25,4 @@ def register(app: typer.Typer) -> None:
     verification.register(app)
     ensembles.register(app)
     merging.register(app)
+    length.register(app)
