@@ -170,3 +170,34 @@ def test_cells_of_a_given_held_out_file() -> None:
         "unseen prompt, seen principle",
         "seen prompt, unseen principle",
     ]
+
+
+def test_principlebench_asks_a_principle_model_and_not_a_scalar_one(
+    tiny_principle_model: Path, tiny_reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    rows = [
+        PrincipleRow((Message("user", f"Question {n}?"),), text, principle, text == "Good.")
+        for n in range(4)
+        for text in ("Good.", "A bad one.")
+        for principle in ("Clarity", "Brevity")
+    ]
+    write_principle_rows(data, rows)
+    arguments = ["eval", "--bench", "principlebench", "--path", str(data), "--json", "--device", "cpu"]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--model", str(tiny_principle_model), "--model", str(tiny_reward_model)])
+    out, err = capsys.readouterr()
+    assert not ended.value.code, err
+    judge, scalar = json.loads(out)["models"]
+    for found in (judge, scalar):
+        assert found["counts"]["failed"] == 0
+        assert found["counts"]["pairs"] == 8
+        assert set(found["aggregates"]) == {
+            "overall",
+            "longer",
+            "principle_mean",
+            "principle/Clarity",
+            "principle/Brevity",
+        }
+    # A scalar model cannot tell principles apart.
+    assert scalar["aggregates"]["principle/Clarity"] == scalar["aggregates"]["principle/Brevity"]
