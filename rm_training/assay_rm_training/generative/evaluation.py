@@ -53,9 +53,13 @@ class Figure:
             cluster_bootstrap(credits, groups, seed=seed),
         )
 
+    @property
+    def wider(self) -> Interval:
+        """The wider of the two: prompts that repeat need the bootstrap, shares near 0 and 1 Wilson's."""
+        return max(self.wilson, self.bootstrap, key=lambda interval: interval.high - interval.low)
+
     def text(self) -> str:
-        low, high = self.bootstrap.low, self.bootstrap.high
-        return f"{self.value:.4f} [{low:.4f}, {high:.4f}] of {self.total}"
+        return f"{self.value:.4f} [{self.wider.low:.4f}, {self.wider.high:.4f}] of {self.total}"
 
 
 @dataclass(frozen=True)

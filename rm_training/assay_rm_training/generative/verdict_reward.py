@@ -144,17 +144,17 @@ class VerdictReward:
 
 
 def both_right(items: Sequence[PromptItem], right: Sequence[float]) -> list[float]:
-    """J1's consistency: 1 where rollout i of both orders of a pair is right. Raises ValueError where the orders have
-    different numbers of rollouts."""
+    """J1's consistency: 1 where rollout i of both orders of a pair is right, 0 where one is not or was not asked.
+    Raises ValueError where the orders have different numbers of rollouts."""
     places: dict[tuple[Any, Any], list[int]] = defaultdict(list)
     for place, item in enumerate(items):
         places[item.meta["row"], item.meta["order"]].append(place)
     credit = [0.0] * len(items)
     for (row, order), mine in places.items():
         other = places.get((row, 1 - order), [])
-        if len(other) != len(mine):
+        if other and len(other) != len(mine):
             raise ValueError(f"row {row} has {len(mine)} rollouts one way round and {len(other)} the other")
-        for a, b in zip(mine, other, strict=True):
+        for a, b in zip(mine, other, strict=False):
             credit[a] = float(right[a] == 1.0 and right[b] == 1.0)
     return credit
 
