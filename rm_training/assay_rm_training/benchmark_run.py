@@ -53,6 +53,8 @@ class BenchmarkConfig:
     device: str = "auto"
     token_budget: int = 8192
     server_model: str | None = None
+    allow_failed_parity: bool = False
+    correct: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 0), ("seed", 0), ("token_budget", 1)):
@@ -199,6 +201,8 @@ def _score(
         device=config.device,
         dtype="float32",
         token_budget=config.token_budget,
+        allow_failed_parity=config.allow_failed_parity,
+        correct=config.correct,
         workspace=workspace.root if workspace else None,
     )
     responses = sum(len(item.responses) for item in items)

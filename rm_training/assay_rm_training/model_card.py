@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
+from assay import __version__
 from assay.models.spec import Kind, RewardModelSpec
+from assay_rm_training.card_sections import calibration_lines, table
 from assay_rm_training.config import TrainingConfig
+from assay_rm_training.evaluate import Evaluation
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.methods import Findings, Method
 from assay_rm_training.presets import preset
@@ -52,6 +56,7 @@ def model_card(
     if config.freeze_layers:
         tuning += f", the lowest {config.freeze_layers} layers frozen"
     pipeline, reading = _READING[spec.kind]
+    settings = {"method": method.name, "objective": method.to_dict(), "config": config.to_dict()}
     rows = [
         ("data", f"{data_name} ({spec.snapshot or 'a file'})"),
         (method.unit, f"{len(data)} used, left out: {left_out}; {data.truncated} truncated"),
@@ -69,20 +74,20 @@ def model_card(
         *([("settings of", f"{config.preset}: {preset(config.preset).source}")] if config.preset else []),
         ("trained length", f"{spec.trained_length} tokens; longer conversations lose their oldest turns"),
         ("template hash", f"`{spec.template_hash}`"),
-        ("calibration", "none at training; `assay eval --calibrate` writes one to `assay.json`"),
+        ("made by", f"Assay {__version__}; where it came from: `assay lineage {spec.run_id}`"),
         ("contamination", "; ".join(contamination) or "not checked: no benchmark was registered"),
     ]
     lines = [
-        "---",
-        "library_name: transformers",
-        f"pipeline_tag: {pipeline}",
-        f"tags: [{', '.join((*method.tags, 'assay'))}]",
-        "---",
+        *front_matter(name, spec, pipeline, method.tags, evaluation, eval_name),
         f"# {name}",
         "",
         f"A {spec.kind} reward model on `{spec.base}`, trained by Assay. {reading}",
         "",
         *_table(rows),
+        "",
+        "## Intended use and limits",
+        "",
+        *_limits(spec, evaluation),
         "",
         "## Evaluation",
         "",
@@ -95,7 +100,89 @@ def model_card(
             "",
             *_table(evaluation.card_rows()),
         ]
+        if isinstance(evaluation, Evaluation) and evaluation.slices:
+            lines += ["", *_slices(evaluation)]
+    lines += ["", "## Calibration", "", *calibration_lines(spec.calibration)]
+    lines += ["", "## Length bias", "", *_length(evaluation)]
+    lines += ["", "## Configuration", "", "```json", json.dumps(settings, indent=2, default=str), "```"]
     return "\n".join(lines) + "\n"
+
+
+def front_matter(
+    name: str,
+    spec: RewardModelSpec,
+    pipeline: str,
+    tags: Sequence[str],
+    evaluation: Findings | None,
+    eval_name: str | None,
+) -> list[str]:
+    """The YAML header by the hub's own library, with the accuracy as an evaluation result."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = []
+    if isinstance(evaluation, Evaluation):
+        results = [
+            EvalResult(
+                task_type=pipeline,
+                task_name="preference pairs",
+                dataset_type="pairs",
+                dataset_name=str(eval_name),
+                metric_type="accuracy",
+                metric_name="pair accuracy, a tie is wrong",
+                metric_value=round(evaluation.accuracy.value, 6),
+            )
+        ]
+    data = ModelCardData(
+        # A folder or one of our own names is no model of the hub.
+        base_model=spec.base if spec.base.count("/") == 1 and not spec.base.startswith((".", "/", "~")) else None,
+        library_name="transformers",
+        pipeline_tag=pipeline,
+        tags=[*tags, "assay"],
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+    return ["---", *data.to_yaml().strip().splitlines(), "---"]
+
+
+def _limits(spec: RewardModelSpec, evaluation: Findings | None) -> list[str]:
+    lines = [
+        "- Meant for ranking responses to one prompt, for best-of-n and as a reward in training; rewards of different "
+        "prompts are not comparable.",
+        f"- Conversations past {spec.trained_length} tokens lose their oldest turns; a response too long has no "
+        "score.",
+        "- It repeats the preferences and the errors of its data. Under optimisation its errors are found: hold out "
+        "pairs, watch length and the distance to the starting policy, and look at the best-rewarded samples.",
+    ]
+    if isinstance(evaluation, Evaluation) and evaluation.accuracy.wilson.low <= evaluation.length_baseline:
+        lines.append(
+            f"- On its evaluation data choosing the longer response is right in {evaluation.length_baseline:.4f} of "
+            "the pairs, no worse than the lower end of this model's interval: what it adds to length is not shown."
+        )
+    return lines
+
+
+def _slices(evaluation: Evaluation) -> list[str]:
+    rows = [
+        [
+            s.by,
+            s.name,
+            str(s.pairs),
+            f"{s.accuracy:.4f}",
+            f"{s.wilson.low:.4f} to {s.wilson.high:.4f}",
+            f"{s.length:.4f}",
+        ]
+        for s in evaluation.slices
+    ]
+    return table(["by", "slice", "pairs", "accuracy", "95 %", "choosing the longer"], rows)
+
+
+def _length(evaluation: Findings | None) -> list[str]:
+    if not isinstance(evaluation, Evaluation) or evaluation.reward_length_correlation is None:
+        return ["Not measured; `assay length-bias` does."]
+    return [
+        f"Correlation of reward and length in characters over the evaluation's responses: "
+        f"{evaluation.reward_length_correlation:.3f}. `assay length-bias` reports more, and fits a correction."
+    ]
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> list[str]:

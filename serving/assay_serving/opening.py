@@ -45,6 +45,10 @@ def open_scorer(
     if is_url(reference):
         from assay_serving.client import RemoteScorer, RewardClient
 
+        if correct is not None:
+            raise BadInputError(
+                f"{reference} corrects its own scores: start it with assay serve --correct", field="correct"
+            )
         client = RewardClient(reference, model=model, api_key=api_key)
         client.wait_until_ready(wait)
         return RemoteScorer(client)

@@ -110,6 +110,15 @@ def eval_(
     limit: Annotated[int, typer.Option(help="Only the first N pairs or items; 0 = all.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one forward pass.")] = 8192,
+    allow_failed_parity: Annotated[
+        bool, typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks.")
+    ] = False,
+    correct: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:DOMAIN]", help="Length correction of the model to take off its rewards.", show_default=False
+        ),
+    ] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,6 +161,8 @@ def eval_(
             "device": device,
             "token_budget": token_budget,
             "server_model": server_model,
+            "allow_failed_parity": allow_failed_parity,
+            "correct": correct,
         }
         _benchmark(here, config, out, api_key, as_json)
         return
@@ -174,7 +185,8 @@ def eval_(
 
         show_judgments(here, model[0], data, calibrate, seed, limit, device, token_budget, out, as_json)
         return
-    _pairs(here, (model[0], data, calibrate, seed, limit, device, token_budget), out, as_json)
+    options = (model[0], data, calibrate, seed, limit, device, token_budget, allow_failed_parity, correct)
+    _pairs(here, options, out, as_json)
 
 
 def _is_principle_model(here: Workspace | None, name: str) -> bool:
@@ -186,7 +198,7 @@ def _is_principle_model(here: Workspace | None, name: str) -> bool:
 
 def _pairs(
     here: Workspace | None,
-    options: tuple[str, str, bool, int, int, str, int],
+    options: tuple[str, str, bool, int, int, str, int, bool, str | None],
     out: Path | None,
     as_json: bool,
 ) -> None:
