@@ -1,6 +1,6 @@
 """Evaluation of a reward model on preference pairs: through the serving engine, in float32, failures counted.
 
-Covers: accuracy with intervals, baselines, margins, calibration, slices by source and category, truncated share, one
+Covers: accuracy with intervals, baselines, margins, calibration, slices (`slices.py`), truncated share, one
 record a pair. Leaves out: benchmarks with their own protocols, fitting a calibration (`calibration.py`).
 
 A pair with a side that could not be scored is left out of the accuracy, and counted; `accuracy_failures_wrong` says
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from assay import ids
 from assay.domain import PreferencePair
 from assay.durable import replacing
 from assay.errors import BadInputError
-from assay.intervals import Interval, wilson
 from assay.models.spec import Calibration
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreResult
@@ -33,9 +32,9 @@ from assay_rm_training.metrics import (
     length_baseline,
     length_correlation,
     majority_baseline,
-    outcomes,
     pair_accuracy,
 )
+from assay_rm_training.slices import Slice, slices, tags_of
 from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 
 
@@ -59,18 +58,6 @@ class ScoredPair:
     @property
     def margin(self) -> float | None:
         return None if self.chosen is None or self.rejected is None else self.chosen - self.rejected
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Accuracy (a tie is wrong) of the scored pairs of one source or category; `length`: of choosing the longer."""
-
-    by: str
-    name: str
-    pairs: int
-    accuracy: float
-    wilson: Interval
-    length: float
 
 
 @dataclass(frozen=True)
@@ -171,7 +158,7 @@ def evaluate(
         calibration=calibration_report(d, seed=seed),
         calibrated=calibration_report(d, calibration=calibration, seed=seed) if calibration else None,
         truncated_share=sum(item.truncated for item in items) / len(items),
-        slices=_slices(kept),
+        slices=slices([tags_of(pair) for pair in scored_pairs], d),
         seed=seed,
         items=items,
     )
@@ -207,21 +194,3 @@ def _scored(pair: PreferencePair, chosen: ScoreResult, rejected: ScoreResult) ->
 def _of_margin(both: Sequence[Score]) -> float | None:
     deviations = [score.uncertainty for score in both if score.uncertainty is not None]
     return math.hypot(*deviations) if len(deviations) == 2 else None
-
-
-def _slices(kept: Sequence[tuple[PreferencePair, ScoredPair]]) -> tuple[Slice, ...]:
-    """By source and by category, the largest first; a division with one part says nothing and is left out."""
-    slices: list[Slice] = []
-    for by in ("source", "category"):
-        parts: dict[str, list[tuple[PreferencePair, ScoredPair]]] = defaultdict(list)
-        for pair, item in kept:
-            parts[getattr(pair, by)].append((pair, item))
-        if len(parts) < 2:
-            continue
-        for name, members in sorted(parts.items(), key=lambda part: (-len(part[1]), part[0])):
-            margins = [item.margin for _, item in members if item.margin is not None]  # `kept` are scored pairs
-            right = outcomes(margins, [0.0] * len(margins))[0]
-            interval = wilson(float(right.sum()), len(margins))
-            length = length_baseline([pair for pair, _ in members])
-            slices.append(Slice(by, name, len(members), float(right.mean()), interval, length))
-    return tuple(slices)

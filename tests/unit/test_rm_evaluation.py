@@ -68,7 +68,7 @@ def test_the_figures_of_a_small_set() -> None:
     assert found.length_baseline == pytest.approx(1 / 3)
     assert found.margin_mean == pytest.approx((3 - 1 + 0) / 3)
     assert found.truncated_share == pytest.approx(1 / 5)
-    assert {(s.by, s.name): (s.pairs, s.accuracy) for s in found.slices} == {
+    assert {(s.by, s.name): (s.pairs, s.accuracy) for s in found.slices if s.by == "source"} == {
         ("source", "x"): (2, 0.5),
         ("source", "y"): (1, 0.0),
     }
