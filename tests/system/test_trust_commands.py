@@ -119,6 +119,12 @@ def test_calibrating_brings_stored_scores_up_to_date(place: Path, capsys: pytest
     assert code == 0, err
     assert "left-out folds" in out
     assert "reliability after" in out
+    [run_id] = [line.split()[-1] for line in out.splitlines() if line.startswith("drawn: assay report")]
+    code, _, err = run(capsys, "report", run_id, "--out", place / "page.html", *where)
+    assert code == 0, err
+    page = (place / "page.html").read_text()
+    assert page.count("<svg") == 3  # reliability before and after, the figures
+    assert "After, on folds left out of the fit" in page
     newer = spec_of(place).calibration
     assert newer is not None
     assert newer.id != fitted.id

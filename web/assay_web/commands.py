@@ -44,12 +44,14 @@ def demo(
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="Id of a training run (assay train, assay rl).", metavar="RUN")],
+    run: Annotated[str, typer.Argument(help="Id of a run of assay train, rl or calibrate.", metavar="RUN")],
     out: Annotated[Path | None, typer.Option("--out", help="HTML file. Default: in the workspace's reports.")] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the page of a training run, finished or going on: its curves, figures and settings, as one HTML file.
+
+    Of a calibration: reliability before and after, on pairs left out of the fit.
 
     Example: `assay report run-20261121-130202-cf034f`
     """

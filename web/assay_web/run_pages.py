@@ -1,7 +1,8 @@
 """The page of one training run: its curves from `metrics.jsonl`, its final figures, its configuration.
 
-Covers: reward-model training and policy training, finished or still going on. Leaves out: the demo's report
-(`demo.pages`), comparing runs.
+Covers: reward-model training (`training_page.py`) and policy training, finished or still going on; calibrations
+(`calibration_page.py`).
+Leaves out: the demo's report (`demo.pages`), comparing runs.
 """
 
 from __future__ import annotations
@@ -15,21 +16,15 @@ from assay.errors import BadInputError, NotFoundError
 from assay.json_lines import Lines, parse_object
 from assay.runs import mark_dead_runs
 from assay.workspace import Workspace
+from assay_web.calibration_page import calibration_sections
 from assay_web.report import Block, Commands, LineChart, Report, Section, Series, Table, write
+from assay_web.training_page import training_sections
 
 METRICS = "metrics.jsonl"
 Rows = Sequence[Mapping[str, Any]]
 
 #: kind of run -> (title, unit, whether a share, {name of the curve: key of the row})
 CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
-    "train": (
-        ("Loss", "nats a pair", False, {"training": "loss", "held-out": "eval:loss"}),
-        ("Accuracy", "", True, {"training batch": "accuracy", "held-out": "eval:accuracy"}),
-        ("Margin, chosen - rejected", "reward", False, {"training batch": "margin", "held-out": "eval:margin"}),
-        ("Learning rate", "", False, {"backbone": "lr"}),
-        ("Gradient norm", "", False, {"before clipping": "grad_norm"}),
-        ("Speed", "tokens a second", False, {"computed": "tokens_per_s"}),
-    ),
     "rl": (
         ("Reward", "reward", False, {"mean": "reward_mean"}),
         ("KL to the starting policy", "nats a token", False, {"k1": "kl_k1", "k3": "kl_k3"}),
@@ -67,16 +62,25 @@ def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None
         raise NotFoundError(f"no run {run_id!r} in {workspace.root}")
     kind, status, config, metrics, error, code, started = row
     path = workspace.runs / run_id / METRICS
-    if kind not in CHARTS or not path.is_file():
-        raise BadInputError(f"{run_id} is a run of kind {kind} without curves; those of {', '.join(CHARTS)} have them")
-    rows = [parse_object(line) for _, line in Lines(path)]
+    found = json.loads(metrics) if metrics else {}
+    sections = calibration_sections(found) if kind == "calibrate" else []
+    if not sections:
+        if kind not in ("train", *CHARTS) or not path.is_file():
+            has = ", ".join(("train", *CHARTS))
+            raise BadInputError(f"{run_id} is a run of kind {kind} without curves; those of {has} have them")
+        rows = [parse_object(line) for _, line in Lines(path)]
+        if kind == "train":
+            sections = training_sections(rows, json.loads(config))
+        else:
+            curves = [_chart(rows, *chart) for chart in CHARTS[kind]]
+            sections = [Section("Curves", curves, f"{len(rows)} rows of {METRICS}.")]
+        sections.append(Section("Figures", _figures(found)))
     subtitle = f"{kind}, {status}, started {started[:19]} UTC, assay {code}" + (f": {error}" if error else "")
     report = Report(
         title=run_id,
         subtitle=subtitle,
         sections=[
-            Section("Curves", [_chart(rows, *chart) for chart in CHARTS[kind]], f"{len(rows)} rows of {METRICS}."),
-            Section("Figures", _figures(json.loads(metrics) if metrics else {})),
+            *sections,
             Section("Configuration", [_settings(json.loads(config)), Commands([f"assay lineage {run_id}"])]),
         ],
     )
