@@ -81,7 +81,8 @@ def _per_response(values: torch.Tensor, items: Sequence[EncodedSteps]) -> tuple[
 @dataclass(frozen=True)
 class StepEvaluation:
     """Held-out steps: `accuracy` of all labelled steps at 1/2, `base_rate` of right ones (what always saying so gives),
-    and of responses with a wrong step, the share whose first wrong step is found exactly (`first_error`)."""
+    and of responses with a wrong step, the share whose first wrong step is found exactly (`first_error`), among the
+    steps that have labels."""
 
     model: ModelInfo
     responses: int
@@ -186,12 +187,12 @@ class Steps:
             if label is not None
         ]
         labels = [label > 0.5 for row, _ in kept for label in row.labels if label is not None]
-        errors = [
-            (first, next((n for n, reward in enumerate(scores.rewards) if reward <= 0), None))
-            for row, scores in kept
-            if (first := next((n for n, label in enumerate(row.labels) if label is not None and label <= 0.5), None))
-            is not None
-        ]
+        errors = []
+        for row, scores in kept:
+            known = [(n, label) for n, label in enumerate(row.labels) if label is not None]
+            first = next((n for n, label in known if label <= 0.5), None)
+            if first is not None:
+                errors.append(first == next((n for n, _ in known if scores.rewards[n] <= 0), None))
         return StepEvaluation(
             scorer.info,
             len(rows),
@@ -201,7 +202,7 @@ class Steps:
             wilson(float(sum(right)), len(right)),
             sum(labels) / len(labels),
             len(errors),
-            sum(true == said for true, said in errors) / len(errors) if errors else None,
+            sum(errors) / len(errors) if errors else None,
             tuple({"rewards": list(scores.rewards), "labels": list(row.labels)} for row, scores in kept),
         )
 

@@ -159,6 +159,13 @@ def test_step_loss_by_hand() -> None:
     assert found.tolist() == pytest.approx([math.log(2), 0.126928, 2.126928, math.log(2), 0.0], abs=1e-6)
 
 
+def test_a_missing_label_reaches_no_gradient() -> None:
+    logits = tensor(0.0, 3.0).requires_grad_()
+    steps.step_loss(logits, tensor(1.0, math.nan), tensor(1, 0)).sum().backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    assert logits.grad.tolist() == [-0.5, 0.0]
+
+
 def test_gradients_of_steps() -> None:
     labels, labelled = tensor(1, 0, 0.3, 0), tensor(1, 1, 1, 0)
     assert torch.autograd.gradcheck(lambda z: steps.step_loss(z, labels, labelled).sum(), (random(4),))

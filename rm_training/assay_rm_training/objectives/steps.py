@@ -15,7 +15,9 @@ import torch.nn.functional as F
 
 
 def step_loss(logits: torch.Tensor, labels: torch.Tensor, labelled: torch.Tensor) -> torch.Tensor:
-    """-y log s(z) - (1-y) log s(-z) for each step [n], 0 where `labelled` is 0; y in [0, 1] may be a soft label."""
+    """-y log s(z) - (1-y) log s(-z) for each step [n], 0 where `labelled` is 0 whatever its label; y in [0, 1] may be a
+    soft label."""
+    labels = torch.where(labelled > 0, labels, torch.zeros_like(labels))  # nan there would reach the gradient
     loss = -labels * F.logsigmoid(logits) - (1 - labels) * F.logsigmoid(-logits)
     return torch.where(labelled > 0, loss, torch.zeros_like(loss))
 
