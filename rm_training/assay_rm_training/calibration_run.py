@@ -17,7 +17,7 @@ from assay.models.calibration import Calibration
 from assay.models.spec import FILE, RewardModelSpec
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
-from assay.runs import locate_model, start_run
+from assay.runs import Run, locate_model, start_run
 from assay.store.calibrations import record_calibration, refresh_probabilities
 from assay.workspace import Workspace
 from assay_rm_training.calibration.held_out import FOLDS, Calibrated, Choice, calibrate
@@ -26,7 +26,7 @@ from assay_rm_training.evaluate import evaluate
 from assay_rm_training.training_run import snapshot_id
 from assay_serving.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.ensemble import EnsembleSpec
-from assay_serving.opening import is_ensemble, load_engine
+from assay_serving.opening import is_ensemble, kind_of, load_engine
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,10 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
     if config.limit:
         pairs = pairs[: config.limit]
     source, artifact = locate_model(workspace, config.model)
+    if kind_of(source) == "principle":
+        raise BadInputError(
+            f"{config.model} answers principles: `assay eval --model NAME --data JUDGED --calibrate` fits its P(Yes)"
+        )
     if not Path(source).expanduser().exists():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
     with ExitStack() as stack:
@@ -98,11 +102,11 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
             folds=config.folds,
             seed=config.seed,
         )
-        written = keep_calibration(Path(source).expanduser(), found.calibration, correct=config.correct)
-        refreshed = 0
-        if workspace is not None and run is not None:
-            record_calibration(workspace, scorer.info.version, found.calibration, run.id)
-            refreshed = refresh_probabilities(workspace, scorer.info.version, found.calibration)
+        folder = Path(source).expanduser()
+        written, refreshed = keep_calibration(
+            folder, found.calibration, run=run, version=scorer.info.version, correct=config.correct
+        )
+        if run is not None:
             run.metrics.update(
                 found.to_dict()
                 | {
@@ -125,27 +129,36 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
         )
 
 
-def keep_calibration(model: Path, calibration: Calibration, *, correct: str | None = None) -> Path:
+def keep_calibration(
+    model: Path, calibration: Calibration, *, run: Run | None, version: str, correct: str | None = None
+) -> tuple[Path, int]:
     """Write it to the spec in the model's folder (under `correct` to that length correction) and to the card, or to an
-    ensemble's file; returns the file. Raises BadInputError for a folder without a spec."""
+    ensemble's file; with a run, to its workspace, whose stored scores of this `version` take its probabilities.
+
+    Returns the file, and how many stored scores changed. Raises BadInputError for a folder without a spec.
+    """
     if is_ensemble(str(model)):
         file = model / ENSEMBLE_FILE if model.is_dir() else model
         EnsembleSpec.read(file).calibrated(calibration).write(file)
-        return file
-    spec = RewardModelSpec.read(model)
-    if spec is None:
-        raise BadInputError(
-            f"has no {FILE} to hold a calibration; `assay verify --adopt` writes one for a checkpoint from elsewhere",
-            file=model,
-        )
-    if correct is None:
-        spec.calibrated(calibration).write(model)
-        write_section(model, "Calibration", calibration_lines(calibration))
     else:
-        name = correct.partition(":")[0]
-        correction = next(c for c in spec.length_corrections if c.name == name)  # it was scored under
-        spec.corrected(replace(correction, calibration=calibration)).write(model)
-    return model / FILE
+        file = model / FILE
+        spec = RewardModelSpec.read(model)
+        if spec is None:
+            raise BadInputError(
+                f"has no {FILE} to hold a calibration; `assay verify --adopt` writes one for a model from elsewhere",
+                file=model,
+            )
+        if correct is None:
+            spec.calibrated(calibration).write(model)
+            write_section(model, "Calibration", calibration_lines(calibration))
+        else:
+            name = correct.partition(":")[0]
+            correction = next(c for c in spec.length_corrections if c.name == name)  # it was scored under
+            spec.corrected(replace(correction, calibration=calibration)).write(model)
+    if run is None:
+        return file, 0
+    record_calibration(run.workspace, version, calibration, run.id)
+    return file, refresh_probabilities(run.workspace, version, calibration)
 
 
 def calibration_of(model: Path, *, correct: str | None = None) -> Calibration | None:

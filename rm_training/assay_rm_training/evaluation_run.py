@@ -17,7 +17,6 @@ from assay.models.spec import Calibration
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
 from assay.runs import locate_model, start_run
-from assay.store.calibrations import record_calibration, refresh_probabilities
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibration_report, fit_calibration
 from assay_rm_training.calibration_run import calibration_of, keep_calibration
@@ -97,10 +96,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
         fitted = None
         if config.calibrate:
             fitted = fit_calibration(*evaluation.rewards(), fitted_on=config.data)
-            keep_calibration(model_folder, fitted, correct=config.correct)
-            if workspace is not None and run is not None:
-                record_calibration(workspace, scorer.info.version, fitted, run.id)
-                refresh_probabilities(workspace, scorer.info.version, fitted)
+            keep_calibration(model_folder, fitted, run=run, version=scorer.info.version, correct=config.correct)
             chosen, rejected = evaluation.rewards()
             d = [c - r for c, r in zip(chosen, rejected, strict=True)]
             report = calibration_report(d, calibration=fitted, seed=config.seed)

@@ -243,7 +243,9 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> Merged:
         members = [right([(i, 1.0)]) for i in range(len(names))]
         measured = {(i, j, t): right([(i, 1 - t), (j, t)]) for i, j, t in segments_to_do}
         average = right([(i, 1 / len(names)) for i in range(len(names))])  # last: its weights are in the model now
-        everywhere = ~np.isnan(np.stack([*members, *measured.values(), average])).any(axis=0)
+        everywhere: npt.NDArray[np.bool_] = np.asarray(
+            ~np.isnan(np.stack([*members, *measured.values(), average])).any(axis=0)
+        )
         if not everywhere.any():
             raise BadInputError(f"none of the {len(pairs)} pairs of {config.data} could be scored")
         groups = [ids.prompt_id(pair.prompt) for pair, kept in zip(pairs, everywhere, strict=True) if kept]

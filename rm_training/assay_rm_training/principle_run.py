@@ -19,6 +19,7 @@ from assay.principle_rows import PrincipleRow, load_rows_or_file
 from assay.progress import progress_bar
 from assay.runs import locate_model, start_run
 from assay.workspace import Workspace
+from assay_rm_training.calibration_run import keep_calibration
 from assay_rm_training.principle import Principle
 from assay_rm_training.principle_calibration import fit_judgments
 from assay_rm_training.principle_evaluation import PrincipleEvaluation, evaluate_rows
@@ -77,7 +78,7 @@ def evaluate_judgments(
             fitted = fit_judgments(
                 [item.reward or 0.0 for item in scored], [item.fulfilled for item in scored], fitted_on=data
             )
-            scorer.spec.calibrated(fitted).write(folder)
+            keep_calibration(folder, fitted, run=run, version=scorer.info.version)
             before, evaluation = evaluation, evaluation.calibrated(fitted)
         folders = [made for made in (out, run.folder if run else None) if made is not None]
         for made in folders:

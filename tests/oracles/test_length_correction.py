@@ -154,7 +154,7 @@ def test_figures_that_do_not_exist_are_none() -> None:
 def test_taking_a_false_length_off_helps_on_prompts_the_fit_has_not_seen() -> None:
     scored = made_pairs(600, 0.8, 3)
     for form in ("linear", "lowess"):
-        template = fit_correction(scored, form, name="c", unit="characters")  # type: ignore[arg-type]
+        template = fit_correction(scored, form, name="c", unit="characters")
         effect = effect_of(scored, template, per_domain=False)
         assert effect.interval.low > 0.05
         assert effect.after == pytest.approx(effect.before + effect.change)

@@ -38,7 +38,7 @@ def noisy_pairs(path: Path, count: int, seed: int, flipped: float = 0.2) -> Path
         if rng.random() < flipped:
             sides.reverse()
         prompt = (Message("user", f"{seed}-{number}"),)
-        pairs.append(PreferencePair(prompt, *sides, source=rng.choice(["a", "b"])))
+        pairs.append(PreferencePair(prompt, sides[0], sides[1], source=rng.choice(["a", "b"])))
     write_pairs(path, pairs)
     return path
 
@@ -70,10 +70,11 @@ def test_the_card_is_one_that_the_hub_reads(place: Path) -> None:
     from huggingface_hub import ModelCard
 
     text = (place / "w" / "models" / "rm" / "README.md").read_text()
-    card = ModelCard(text)
-    assert card.data.pipeline_tag == "text-classification"
-    assert "assay" in card.data.tags
-    assert card.data.eval_results[0].metric_type == "accuracy"
+    header = ModelCard(text).data.to_dict()
+    assert header["pipeline_tag"] == "text-classification"
+    assert "assay" in header["tags"]
+    [model] = header["model-index"]
+    assert model["results"][0]["metrics"][0]["type"] == "accuracy"
     for section in ("Intended use and limits", "Evaluation", "Calibration", "Length bias", "Configuration", "Parity"):
         assert f"## {section}\n" in text, section
     assert spec_of(place).template_hash in text
@@ -160,7 +161,7 @@ def test_verifying_marks_a_checkpoint_that_fails_and_every_command_refuses_it(
     assert marked.parity.startswith("failed: response")
     assert "FAILS" in (folder / "README.md").read_text()
     gold = place / "gold.jsonl"
-    asked = {
+    asked: dict[str, tuple[str | Path, ...]] = {
         "score": ("score", "--model", folder, "--prompt", "x", "--response", "y", "--device", "cpu"),
         "eval": ("eval", "--model", folder, "--data", gold, "--limit", "8", "--device", "cpu"),
         "calibrate": ("calibrate", "--model", folder, "--data", gold, "--method", "temperature", "--device", "cpu"),

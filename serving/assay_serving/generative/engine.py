@@ -119,6 +119,7 @@ class GenerativeScorer:
             probability=calibration.probability(found.reward) if calibration else None,
             uncertainty=found.spread,
             principle=item.principle,
+            calibration=calibration.id if calibration else None,
         )
 
 

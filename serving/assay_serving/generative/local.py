@@ -295,6 +295,7 @@ def info_of(name: str, spec: RewardModelSpec, model: Any) -> ModelInfo:
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
         attention=str(getattr(model.config, "_attn_implementation", "") or ""),
+        calibration=spec.calibration.id if spec.calibration is not None else None,
     )
 
 
