@@ -1,6 +1,7 @@
 """Log-probabilities of given tokens, in chunks, so that rows x tokens x vocabulary never lies in memory at once.
 
-Covers: one pass through the network, then the vocabulary head over chunks of the tokens that count (padding costs
+Covers: one pass through the network, without padding and with a context that several rows share computed once where
+the model allows (`assay.models.packing`), then the vocabulary head over chunks of the tokens that count (padding costs
 nothing there); each chunk's logits are dropped and made again in the backward pass. Log-probs and entropy are of the
 distribution at the given temperature, the one the sampler draws from (before top-p). Leaves out: sampling.
 """
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from assay.errors import BadInputError
+from assay.models.packing import TokenGroup, can_pack, forward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -45,21 +47,11 @@ def score_tokens(
 ) -> TokenScores:
     """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded). Differentiable.
 
-    Columns that are padding in every row are not computed.
+    Every context has at least one token, and `mask` is on from the left of each row.
     """
-    left = int((~context_mask).all(0).sum())
-    right = int(mask.any(0).sum())
-    ids = torch.cat([context_ids[:, left:], tokens[:, :right]], 1)
-    seen = torch.cat([context_mask[:, left:], mask[:, :right]], 1)
-    hidden = trunk(model)(
-        input_ids=ids, attention_mask=seen.long(), position_ids=positions(seen), use_cache=False
-    ).last_hidden_state
-    start = context_ids.shape[1] - left
-    # Position start-1+t predicts response token t.
-    wanted = mask[:, :right]
-    states = hidden[:, start - 1 : start - 1 + right][wanted]
-    targets = tokens[:, :right][wanted]
     head = vocabulary_head(model)
+    states = _states(model, context_ids, context_mask, tokens, mask)
+    targets = tokens[mask]
     logps, entropies = [], []
     for state, target in zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True):
         if torch.is_grad_enabled():
@@ -69,6 +61,44 @@ def score_tokens(
         logps.append(logp)
         entropies.append(entropy)
     return TokenScores(_spread(logps, mask), _spread(entropies, mask))
+
+
+def _states(model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+    """Hidden states [tokens that count, d], in row order, from which each token is predicted."""
+    longest = int((context_mask.sum(1) + mask.sum(1)).max())
+    if not can_pack(model, longest):
+        return padded_states(model, context_ids, context_mask, tokens, mask)
+    rows: dict[bytes, list[int]] = {}
+    contexts, responses = [], []
+    for number in range(len(tokens)):
+        contexts.append(context_ids[number][context_mask[number]].to("cpu", torch.int32).numpy())
+        responses.append(tokens[number][mask[number]].to("cpu", torch.int32).numpy())
+        if len(responses[-1]):
+            rows.setdefault(contexts[-1].tobytes(), []).append(number)
+    if not rows:
+        return padded_states(model, context_ids, context_mask, tokens, mask)
+    groups = [TokenGroup(contexts[same[0]], tuple(responses[n] for n in same)) for same in rows.values()]
+    found = forward(model, groups).before()
+    order = [number for same in rows.values() for number in same]
+    parts = dict(zip(order, torch.split(found, [len(responses[number]) for number in order]), strict=True))
+    return torch.cat([parts[number] for number in sorted(parts)])
+
+
+def padded_states(
+    model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor
+) -> Tensor:
+    """The same by one padded row each. Columns that are padding in every row are not computed."""
+    left = int((~context_mask).all(0).sum())
+    right = int(mask.any(0).sum())
+    ids = torch.cat([context_ids[:, left:], tokens[:, :right]], 1)
+    seen = torch.cat([context_mask[:, left:], mask[:, :right]], 1)
+    hidden = trunk(model)(
+        input_ids=ids, attention_mask=seen.long(), position_ids=positions(seen), use_cache=False
+    ).last_hidden_state
+    start = context_ids.shape[1] - left
+    # Position start-1+t predicts response token t.
+    states: Tensor = hidden[:, start - 1 : start - 1 + right][mask[:, :right]]
+    return states
 
 
 def _chunks(values: Tensor, size: int) -> list[Tensor]:

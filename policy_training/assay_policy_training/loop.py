@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BackendError, BadInputError
+from assay.models.packing import can_pack
 from assay_policy_training.aggregation import count
 from assay_policy_training.batch import RolloutBatch, on_last_token
 from assay_policy_training.checkpoint import Checkpoint, JsonLog, newest_checkpoint, save_checkpoint
@@ -234,9 +235,12 @@ class PolicyTrainer:
         )
 
     def _micro_batches(self, batch: RolloutBatch, rows: Tensor) -> Iterator[Tensor]:
-        """Split `rows` into pieces of similar length, longest first."""
+        """Split `rows` into pieces of similar length, longest first; the rows of one group side by side where the model
+        computes what they share once."""
         width = batch.train_mask[rows].sum(1) + batch.lengths[rows]
         ordered = rows[torch.argsort(width, descending=True, stable=True)]
+        if can_pack(self.policy.model):
+            ordered = ordered[torch.argsort(batch.group[ordered], stable=True)]
         yield from ordered.split(self.recipe.optimisation.micro_batch_rows)  # type: ignore[no-untyped-call]
 
     def _stateful(self) -> dict[str, Stateful]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.domain import Message
+from assay_policy_training import logprobs
 from assay_policy_training.advantages import dr_grpo, grpo, rloo
 from assay_policy_training.aggregation import MODES, Aggregation, count
 from assay_policy_training.batch import RolloutBatch
@@ -155,6 +156,33 @@ def test_chunks_of_the_vocabulary_head_change_nothing(policy: Policy, rollouts: 
     entropy = -(own.exp() * own).sum(-1)
     torch.testing.assert_close(found.entropy[b.mask], entropy[b.mask], atol=1e-5, rtol=1e-5)
     assert not found.entropy.requires_grad
+
+
+def test_a_prompt_computed_once_for_its_group_changes_nothing(
+    policy: Policy, rollouts: RolloutBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Log-probs and gradients, in whatever order the rows of the groups come, and with a row that says nothing."""
+    b = rollouts.select(torch.randperm(len(rollouts), generator=torch.Generator().manual_seed(8)))
+    mask = b.mask.clone()
+    mask[1] = False
+    outcomes = []
+    for packs in (True, False):
+        policy.model.zero_grad()
+        with monkeypatch.context() as patched:
+            if not packs:
+                patched.setattr(logprobs, "can_pack", lambda *given: False)
+            found = score_tokens(
+                policy.model, b.train_input_ids, b.train_mask, b.tokens, mask, temperature=TEMPERATURE, chunk_tokens=7
+            )
+        (found.logp * torch.arange(1, len(b) + 1)[:, None]).sum().backward()  # type: ignore[no-untyped-call]
+        gradients = {name: p.grad.clone() for name, p in policy.trainable().items() if p.grad is not None}
+        outcomes.append((found.logp.detach(), gradients))
+    (packed, gradients), (padded, expected) = outcomes
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-5)
+    assert not packed[1].any()
+    for name, gradient in expected.items():
+        assert torch.allclose(gradients[name], gradient, atol=1e-4 * float(gradient.abs().max())), name
+    policy.model.zero_grad()
 
 
 @pytest.mark.parametrize("estimator", [grpo, dr_grpo, rloo])
