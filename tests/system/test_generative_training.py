@@ -83,8 +83,8 @@ def test_the_loss_is_that_of_a_stock_trainer_on_the_answers_tokens() -> None:
         assert task.weight(item) == count
     # Both orders of a pair are one item, and the judgement token is the label's.
     first, second = items[0].shown
-    assert renderer.tokenizer.decode(first.answer[first.judgement :]).startswith("A")
-    assert renderer.tokenizer.decode(second.answer[second.judgement :]).startswith("B")
+    assert str(renderer.tokenizer.decode(first.answer[first.judgement :])).startswith("A")
+    assert str(renderer.tokenizer.decode(second.answer[second.judgement :])).startswith("B")
     measured.losses.sum().backward()  # type: ignore[no-untyped-call]
     assert all(p.grad is not None for p in trainee.trainable().values())
 

@@ -150,6 +150,25 @@ def test_a_reward_model_prefers_its_higher_reward(workspace: Workspace, tiny_rew
     assert failed.code == "too_long"
 
 
+def test_a_generative_model_votes_both_ways_round(
+    workspace: Workspace, tiny_judges: dict[str, Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "judges.yaml"
+    file.write_text(f"judges: [{{kind: reward_model, model: {tiny_judges['pairwise']}, device: cpu}}]\n")
+    (judge,) = load_judges(file, workspace)
+    asked = questions(2)
+    for found in results(judge, asked):
+        assert isinstance(found, Opinion)
+        assert [vote.shown_order for vote in found.votes] == ["AB", "BA"]
+        assert found.confidence is not None
+        assert found.confidence >= 0.5
+    assert judge.config["format"] == "pairwise"
+    assert ask(workspace, judge, asked, None).answered == 2
+    (failed,) = results(judge, [Question("c-x", (Message("user", "Hi"),), "x" * 5000, "short")])
+    assert isinstance(failed, JudgeFailure)
+    assert failed.code == "too_long"
+
+
 @pytest.fixture
 def imported(workspace: Workspace, tmp_path: Path) -> list[Question]:
     rows: list[dict[str, Any]] = [

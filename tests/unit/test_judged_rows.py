@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.domain import Message
+from assay.domain import Answer, Message, swap_answer
 from assay.errors import BadInputError, NotFoundError
 from assay.json_lines import RowError
 from assay.workspace import Workspace
@@ -118,8 +118,8 @@ def test_a_snapshot_brings_the_rationales_of_its_judgments(workspace: Workspace,
     first, second = fill_comparisons(2)
     with workspace.store.unit() as db:
         annotator = insert_annotator(db, "human", "ann")
-        label = {row[0]: row[1] for row in db.execute("SELECT comparison_id, answer FROM judgments").fetchall()}
-        wrong = {"A": "B", "B": "A"}[label[second]]
+        label: dict[str, Answer] = dict(db.execute("SELECT comparison_id, answer FROM judgments").fetchall())
+        wrong = swap_answer(label[second])
         insert_judgments(
             db,
             [

@@ -91,9 +91,16 @@ def _local(settings: dict[str, Any], workspace: Workspace) -> Judge:
 
 def _reward_model(settings: dict[str, Any], workspace: Workspace) -> Judge:
     from assay.runs import locate_model
+    from assay_pipelines.judging.generative import GenerativeJudge
     from assay_pipelines.judging.reward_model import load_reward_model
+    from assay_serving.opening import known_spec, open_judge
 
-    return load_reward_model(locate_model(workspace, settings["model"])[0], device=settings.get("device", "auto"))
+    source, device = locate_model(workspace, settings["model"])[0], settings.get("device", "auto")
+    spec = known_spec(source)
+    if spec is not None and spec.judging is not None and spec.judging.format == "pairwise":
+        called = settings["model"] if settings["model"] != source else None
+        return GenerativeJudge(open_judge(source, model=called, device=device))
+    return load_reward_model(source, device=device)
 
 
 def _verifier(settings: dict[str, Any], workspace: Workspace) -> Judge:

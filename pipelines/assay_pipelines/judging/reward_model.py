@@ -57,8 +57,9 @@ class RewardModelJudge:
 
 
 def load_reward_model(model: str, *, device: str = "auto") -> RewardModelJudge:
-    """A reward model on this machine, with the calibration of its spec (else none). float32 scores."""
-    from assay_serving.transformers_engine import TransformersScorer
+    """A model of any kind that scores, on this machine, with the calibration of its spec (else none). float32 scores."""
+    from assay_serving.opening import known_spec, load_engine
 
-    scorer = TransformersScorer.load(model, device=device)
-    return RewardModelJudge(scorer, scorer.spec.calibration or UNCALIBRATED)
+    spec = known_spec(model)
+    own = spec.calibration if spec is not None else None
+    return RewardModelJudge(load_engine(model, device=device), own or UNCALIBRATED)

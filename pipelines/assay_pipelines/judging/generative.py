@@ -1,0 +1,60 @@
+"""A pairwise generative reward model as judge: both orders, its reasoning kept as the rationale of each vote.
+
+Covers: votes and opinions from what the model's own engine says. Leaves out: asking and reading
+(`assay_serving.generative`), language models that were not trained to judge (`local`, `openai_compatible`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from assay.domain import AnnotatorKind
+from assay.score import ScoreFailure
+from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Opinion, Question, Vote
+from assay_serving.generative.engine import unparsable
+from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
+
+PAGE = 8  #: comparisons judged before their results are handed on
+
+
+@dataclass(frozen=True)
+class GenerativeJudge:
+    """A vote for each readable answer; the answer is by both orders' probability, a tie where they are even."""
+
+    pairwise: PairwiseJudge
+    kind: AnnotatorKind = "reward_model"
+
+    @property
+    def name(self) -> str:
+        return f"{self.pairwise.info.name}@{self.pairwise.info.version}"
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return asdict(self.pairwise.judging)
+
+    def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
+        for start in range(0, len(questions), PAGE):
+            page = questions[start : start + PAGE]
+            found = self.pairwise.compare([PairQuestion(q.prompt, q.response_a, q.response_b) for q in page])
+            for place, outcome in enumerate(found, start=start):
+                on_result(place, self._result(outcome))
+
+    def _result(self, outcome: PairOutcome | ScoreFailure) -> JudgeResult:
+        if isinstance(outcome, ScoreFailure):
+            return JudgeFailure(outcome.code, outcome.message)
+        votes = tuple(
+            Vote(said, "AB" if order.order == (0, 1) else "BA", sample, rationale=answer.reasoning or None)
+            for order in outcome.orders
+            for sample, (said, answer) in enumerate(zip(order.votes, order.answers, strict=True))
+            if said is not None
+        )
+        decision = outcome.decision
+        if decision is None:
+            answers = [answer for order in outcome.orders for answer in order.answers]
+            return JudgeFailure("bad_answer", unparsable(answers, self.name).message)
+        p = outcome.probability
+        confidence = None if p is None else max(p, 1 - p)
+        rationale = next((vote.rationale for vote in votes if vote.answer == decision), None)
+        return Opinion(decision, confidence, votes, rationale)
