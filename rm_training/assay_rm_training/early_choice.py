@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from assay.durable import replacing
 from assay.errors import BackendError
-from assay_rm_training.config import TrainingConfig
+
+if TYPE_CHECKING:
+    import torch
 
 FILE = "best.pt"
 
@@ -37,7 +37,7 @@ class Choice:
         return dict(self.__dict__)
 
 
-def choose(rows: Sequence[Mapping[str, Any]], config: TrainingConfig) -> Choice | None:
+def choose(rows: Sequence[Mapping[str, Any]], metric: str) -> Choice | None:
     """The best of the `eval` rows of a metrics file, the first where several are equal; None without rows.
 
     `nll` is the lower the better and is the mean loss where a task has no pairs; `accuracy` is the higher the better.
@@ -45,21 +45,23 @@ def choose(rows: Sequence[Mapping[str, Any]], config: TrainingConfig) -> Choice 
     evaluated = [row for row in rows if row["kind"] == "eval"]
     best: tuple[int, int, float] | None = None
     for number, row in enumerate(evaluated):
-        value = _value(row, config.metric)
-        if best is None or (value > best[2] if config.metric == "accuracy" else value < best[2]):
+        value = _value(row, metric)
+        if best is None or (value > best[2] if metric == "accuracy" else value < best[2]):
             best = (number, row["step"], value)
     if best is None:
         return None
-    return Choice(config.metric, best[1], best[2], len(evaluated), len(evaluated) - 1 - best[0])
+    return Choice(metric, best[1], best[2], len(evaluated), len(evaluated) - 1 - best[0])
 
 
-def is_over(choice: Choice | None, config: TrainingConfig) -> bool:
+def is_over(choice: Choice | None, patience: int) -> bool:
     """Whether to stop: `patience` evaluations in a row were no better than the best."""
-    return choice is not None and 0 < config.patience <= choice.since
+    return choice is not None and 0 < patience <= choice.since
 
 
 def save_best(folder: Path, step: int, weights: Mapping[str, torch.Tensor | None]) -> None:
     """Replace `folder/best.pt`, whole or not at all. The state of the same step must be saved before."""
+    import torch
+
     with replacing(folder / FILE) as temporary:
         torch.save({"step": step, "weights": dict(weights)}, temporary)
 
@@ -79,6 +81,8 @@ def load_best(folder: Path, step: int) -> dict[str, torch.Tensor]:
 
 
 def _load(folder: Path) -> dict[str, Any]:
+    import torch
+
     try:
         payload: dict[str, Any] = torch.load(folder / FILE, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch has no common error for a damaged file

@@ -85,7 +85,7 @@ class RunFiles:
 
     def is_over(self) -> bool:
         """Whether the evaluations say to stop."""
-        return early_choice.is_over(self.choice, self._config)
+        return early_choice.is_over(self.choice, self._config.patience)
 
     def save(self, position: Position) -> None:
         """Save the state, once a step."""
@@ -113,7 +113,7 @@ class RunFiles:
 
     def _choose(self) -> None:
         main = self._parallel.main
-        self.choice = self._parallel.share(early_choice.choose(self._evaluations, self._config) if main else None)
+        self.choice = self._parallel.share(early_choice.choose(self._evaluations, self._config.metric) if main else None)
 
     def _lacks_best(self, position: Position) -> bool:
         if self._config.keep == "last" or self.choice is None or self.choice.step != position.step:

@@ -221,19 +221,18 @@ def evaluations(*values: float) -> list[dict[str, Any]]:
 
 
 def test_the_best_evaluation_and_when_to_stop() -> None:
-    config = replace(BASE, eval_every=10, patience=2)
-    assert early_choice.choose([], config) is None
-    choice = early_choice.choose(evaluations(0.7, 0.5, 0.6), config)
+    assert early_choice.choose([], "nll") is None
+    choice = early_choice.choose(evaluations(0.7, 0.5, 0.6), "nll")
     assert choice == early_choice.Choice("nll", 20, 0.5, evaluations=3, since=1)
-    assert not early_choice.is_over(choice, config)
-    assert early_choice.is_over(early_choice.choose(evaluations(0.7, 0.5, 0.6, 0.5), config), config)
-    assert not early_choice.is_over(early_choice.choose(evaluations(0.7, 0.5, 0.6, 0.5), BASE), BASE)
+    assert not early_choice.is_over(choice, 2)
+    assert early_choice.is_over(early_choice.choose(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 2)
+    assert not early_choice.is_over(early_choice.choose(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 0)
     accuracy = [{**row, "accuracy": row["nll"]} for row in evaluations(0.7, 0.9, 0.8)]
-    best = early_choice.choose(accuracy, replace(config, metric="accuracy"))
+    best = early_choice.choose(accuracy, "accuracy")
     assert best is not None
     assert best.step == 20
     with pytest.raises(BackendError, match="no accuracy to choose by"):
-        early_choice.choose(evaluations(0.7), replace(config, metric="accuracy"))
+        early_choice.choose(evaluations(0.7), "accuracy")
 
 
 def test_the_best_step_is_kept_and_the_training_stops(data: ItemSet[Any], tmp_path: Path) -> None:
