@@ -57,7 +57,7 @@ class RewardModelJudge:
 
 
 def load_reward_model(model: str, *, device: str = "auto") -> RewardModelJudge:
-    """A model of any kind that scores, on this machine, with the calibration of its spec (else none). float32 scores."""
+    """A model here of any kind that scores, with the calibration of its spec (else none). float32 scores."""
     from assay_serving.opening import known_spec, load_engine
 
     spec = known_spec(model)
