@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ REPORT, ITEMS = "benchmark.json", "items.parquet"
 @dataclass(frozen=True)
 class BenchmarkConfig:
     """`paths`: the publisher's files or folders, none = the hub. `ties`: see `TiePolicy`. `limit`: first N items.
+    `scores`: files of recorded scores, or ids of the workspace's evaluation runs.
 
     `server_model`: which of a reward server's models a URL in `models` stands for, or of an endpoint's in `judges`.
     """
@@ -116,6 +117,7 @@ def run_benchmark(
     if config.judges and not bench.takes_decisions:
         raise BadInputError(f"{bench.title} is not judged in pairs; give a model that scores", field="--judge")
     found = read_items(bench, [Path(path) for path in config.paths], limit=config.limit)
+    config = replace(config, scores=tuple(_scores_file(workspace, name) for name in config.scores))
     with ExitStack() as stack:
         run = None
         if workspace is not None:
@@ -311,6 +313,18 @@ def _write(
     if run is not None:
         for one, told, table in zip(contenders, result.reports, tables, strict=True):
             store_results(run, told, table, version=one.info.version if one.info else None)
+
+
+def _scores_file(workspace: Workspace | None, name: str) -> str:
+    """The file, or the items of the run of that id."""
+    folder = workspace.runs / name if workspace is not None else None
+    if folder is None or Path(name).expanduser().exists() or not folder.is_dir():
+        return name
+    kept = sorted(folder.glob("items*.parquet"))
+    if len(kept) != 1:
+        said = f"is of {len(kept)} models: name one of its files items-N.parquet" if kept else "holds no items.parquet"
+        raise BadInputError(said, file=folder)
+    return str(kept[0])
 
 
 def _stem(path: str) -> str:

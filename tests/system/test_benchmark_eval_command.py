@@ -214,6 +214,11 @@ def test_a_model_into_the_workspace_and_back(
     code, out, err = assay("eval", "--bench", "judgebench", "--path", items, "--scores", again, "--json")
     assert code == 0, err
     assert json.loads(out)["aggregates"] == told["aggregates"]
+    code, out, err = assay(
+        "eval", "--bench", "judgebench", "--path", items, "--scores", told["run_id"], "--json", *where
+    )
+    assert code == 0, err
+    assert json.loads(out)["aggregates"] == told["aggregates"]
 
 
 def test_several_side_by_side(tmp_path: Path, assay: Run) -> None:

@@ -197,7 +197,13 @@ def reduce(
     if rest:
         draws = measured.combine(resampled_means(measured.strata, seed=seed))
         found.update({name: percentile_interval(draws[name]) for name in rest if values[name] is not None})
-    return values, {name: found[name] for name in values if found.get(name) is not None}  # type: ignore[misc]
+    kept = {name: found.get(name) for name in values}
+    return values, {name: i for name, i in kept.items() if i is not None and _has_spread(i)}
+
+
+def _has_spread(interval: NamedInterval) -> bool:
+    """A bootstrap of items that are all right, all wrong, or one alone would claim certainty: no interval instead."""
+    return interval.method != "bootstrap" or interval.low < interval.high
 
 
 def _number(array: Any) -> float | None:

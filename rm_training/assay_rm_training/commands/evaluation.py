@@ -68,7 +68,8 @@ def eval_(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help='Recorded scores instead of a model: rows {"id": ..., "scores": [one a response]}; repeatable.',
+            help='Recorded scores instead of a model: rows {"id": ..., "scores": [one a response]}, or the id of an '
+            "earlier evaluation run; repeatable.",
             rich_help_panel=BENCHMARK,
             show_default=False,
         ),
