@@ -110,15 +110,16 @@ class LocalWriter:
     ) -> list[dict[str, float] | None]:
         """Log-probs of the labels after given answers (whole, with their final line); None where an answer has no
         verdict. What parity checks compare: the same texts under two models."""
-        rows: list[dict[str, float] | None] = [None] * len(texts)
+        found: list[dict[str, float] | None] = [None] * len(texts)
+        waiting: dict[int, list[int]] = {}
         for place, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
             verdict = read_verdict(text, form.labels)
             if isinstance(verdict, Verdict):
-                ids = tuple(self._plain_ids(text))
-                before = [*self._ids(prompt), *self._kept(ids, text, verdict)]
-                with self._lock:
-                    rows[place] = self._label_logps([before], form)[0]
-        return rows
+                waiting[place] = [*self._ids(prompt), *self._kept(tuple(self._plain_ids(text)), text, verdict)]
+        with self._lock:
+            for place, logp in zip(waiting, self._all_label_logps(list(waiting.values()), form), strict=True):
+                found[place] = logp
+        return found
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         return self.renderer.encode(prompt).ids
@@ -158,15 +159,16 @@ class LocalWriter:
                     kept = self._kept(sample.ids, answer.text, answer.verdict)
                     waiting.append((number, place, [*prompt, *kept]))
             answers.append(read)
-        logps: list[dict[str, float]] = []
-        for start in range(0, len(waiting), at_once := self._rows_at_once([row for *_, row in waiting])):
-            logps += self._label_logps([row for *_, row in waiting[start : start + at_once]], form)
+        logps = self._all_label_logps([row for *_, row in waiting], form)
         for (number, place, _), logp in zip(waiting, logps, strict=True):
             answers[number][place] = replace(answers[number][place], logp=logp)
         return list(answers)
 
-    def _rows_at_once(self, rows: Sequence[Sequence[int]]) -> int:
-        return max(1, self.token_budget // max((len(row) for row in rows), default=1))
+    def _all_label_logps(self, before: Sequence[Sequence[int]], form: JudgeFormat) -> list[dict[str, float]]:
+        """`_label_logps` of any number of contexts, within the token budget."""
+        at_once = max(1, self.token_budget // max((len(row) for row in before), default=1))
+        parts = [self._label_logps(before[i : i + at_once], form) for i in range(0, len(before), at_once)]
+        return [logp for part in parts for logp in part]
 
     def _read(self, sample: Sampled, tokens_in: int, form: JudgeFormat) -> Answer:
         text = self._text(sample.ids)

@@ -43,16 +43,17 @@ class VerdictReader:
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: unparsable, and bad_input."""
-        results: list[ScoreResult] = []
-        for item in items:
-            try:
-                logp = self.writer.label_logps([item.prompt], [item.response], self.form)[0]
-            except BadInputError as error:
-                results.append(ScoreFailure("bad_input", str(error), self.info.name))
-            else:
-                results.append(self._result(logp))
+        try:
+            logps = self.writer.label_logps(
+                [item.prompt for item in items], [item.response for item in items], self.form
+            )
+        except BadInputError as error:
+            if len(items) > 1:  # one item must not cost the others their scores
+                return [result for item in items for result in self.score([item], on_progress)]
             on_progress(1)
-        return results
+            return [ScoreFailure("bad_input", str(error), self.info.name)]
+        on_progress(len(items))
+        return [self._result(logp) for logp in logps]
 
     def _result(self, logp: dict[str, float] | None) -> ScoreResult:
         if logp is None:
