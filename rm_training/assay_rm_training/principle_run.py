@@ -52,6 +52,7 @@ def evaluate_judgments(
     device: str = "auto",
     token_budget: int = 8192,
     out: Path | None = None,
+    allow_failed_parity: bool = False,
 ) -> JudgmentReport:
     """Evaluate, with progress on standard error. Raises as `load_rows_or_file` and `PrincipleScorer.load`, and
     BadInputError where calibrating cannot work."""
@@ -67,7 +68,9 @@ def evaluate_judgments(
             inputs = {artifact or source: "artifact" if artifact else "model", data: "file"}
             config = {"model": model, "data": data, "calibrate": calibrate, "seed": seed, "limit": limit}
             run = stack.enter_context(start_run(workspace, "eval", config, inputs=inputs))
-        scorer = PrincipleScorer.load(source, device=device, token_budget=token_budget)
+        scorer = PrincipleScorer.load(
+            source, device=device, token_budget=token_budget, allow_failed_parity=allow_failed_parity
+        )
         trained_on = trained_rows(workspace, scorer.spec)
         known = rows if trained_on is None else in_cells(trained_on, rows)
         with progress_bar("evaluating", len(rows), unit="judgments") as advance:

@@ -70,7 +70,7 @@ def test_the_card_is_one_that_the_hub_reads(place: Path) -> None:
     from huggingface_hub import ModelCard
 
     text = (place / "w" / "models" / "rm" / "README.md").read_text()
-    header = ModelCard(text).data.to_dict()
+    header = ModelCard(text).data.to_dict()  # type: ignore[no-untyped-call]
     assert header["pipeline_tag"] == "text-classification"
     assert "assay" in header["tags"]
     [model] = header["model-index"]
@@ -241,6 +241,9 @@ def test_a_length_correction_is_kept_under_its_name_and_used_on_request(
     evaluate = ("eval", "--model", "rm", "--data", place / "gold.jsonl", "--json", *where)
     found = [json.loads(run(capsys, *evaluate, *more)[1]) for more in ((), ("--correct", "shorter"))]
     assert found[0]["model"]["version"] != found[1]["model"]["version"]
+    code, _, err = run(capsys, "score", "--reward", "http://127.0.0.1:9", *ask[3:7], "--correct", "shorter")
+    assert code == 2
+    assert "assay serve --correct" in err
     code, _, err = run(capsys, *ask, "--correct", "other")
     assert code == 2
     assert "no length correction 'other'" in err

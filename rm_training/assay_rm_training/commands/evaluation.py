@@ -184,10 +184,11 @@ def eval_(
     if _is_principle_model(here, model[0]):
         from assay_rm_training.commands.judgments import show_judgments
 
-        show_judgments(here, model[0], data, calibrate, seed, limit, device, token_budget, out, as_json)
+        options = (data, calibrate, seed, limit, device, token_budget, out, as_json, allow_failed_parity)
+        show_judgments(here, model[0], *options)
         return
-    options = (model[0], data, calibrate, seed, limit, device, token_budget, allow_failed_parity, correct)
-    _pairs(here, options, out, as_json)
+    asked = (model[0], data, calibrate, seed, limit, device, token_budget, allow_failed_parity, correct)
+    _pairs(here, asked, out, as_json)
 
 
 def _is_principle_model(here: Workspace | None, name: str) -> bool:

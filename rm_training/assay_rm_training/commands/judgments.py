@@ -28,6 +28,7 @@ def show_judgments(
     token_budget: int,
     out: Path | None,
     as_json: bool,
+    allow_failed_parity: bool = False,
 ) -> None:
     """Evaluate and print."""
     from assay_rm_training.principle_run import evaluate_judgments
@@ -42,6 +43,7 @@ def show_judgments(
         device=device,
         token_budget=token_budget,
         out=out,
+        allow_failed_parity=allow_failed_parity,
     )
     if as_json:
         payload = {

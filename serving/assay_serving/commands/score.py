@@ -103,7 +103,7 @@ def score(
     if file is not None and not file.is_file():
         raise BadInputError("no such file", file=file)
     if reward is not None:
-        scorer = open_scorer(reward, model=model, api_key=api_key, wait=wait)
+        scorer = open_scorer(reward, model=model, api_key=api_key, correct=correct, wait=wait)
     else:
         scorer = open_scorer(
             source,
