@@ -366,6 +366,25 @@ def test_lists_with_verified_answers(tmp_path: Path) -> None:
     assert a["correctness/loss"] == pytest.approx(sum((x - y) ** 2 for x, y in zip(possible, picked, strict=True)) / 3)
 
 
+def test_parts_that_have_no_value_do_not_take_the_others_with_them(tmp_path: Path) -> None:
+    """Ties needs both rows of a prompt; a list that is all right has no pairs."""
+    items = read(tmp_path, "rewardbench2", RB2, {**RB2, "id": "ref:1", "subset": "Ties"})
+    rows = [{"id": item.id, "scores": [3, 1, 2, 0]} for item in items.items]
+    found = recorded(tmp_path, items, "rewardbench2", *rows)
+    told = report(benchmark("rewardbench2"), items.items, found.outcomes, model="m")
+    assert (told.aggregates["overall"], told.aggregates["Focus"], told.aggregates["Ties"]) == (1.0, 1.0, None)
+    assert told.aggregates["Ties/ref_accuracy"] == 1.0
+    assert "Ties" in told.missing
+    json.loads(json.dumps(told.to_dict()), parse_constant=lambda name: pytest.fail(name))
+
+    items = read(tmp_path, "ppe", LIST, {**LIST, "question_id": "all", "domain": "math", "scores": [1, 1, 1]})
+    rows = [{"id": item.id, "scores": [0.9, 0.1, 0.5]} for item in items.items]
+    told = report(benchmark("ppe"), items.items, recorded(tmp_path, items, "ppe", *rows).outcomes, model="m")
+    assert told.aggregates["correctness/math/pair_accuracy"] is None
+    assert told.aggregates["correctness/pair_accuracy"] == told.aggregates["correctness/auc"] == 1.0
+    json.loads(json.dumps(told.to_dict()), parse_constant=lambda name: pytest.fail(name))
+
+
 # Whatever stands in a file: an item, an outcome, or one clear error.
 
 ROWS: dict[str, dict[str, Any]] = {

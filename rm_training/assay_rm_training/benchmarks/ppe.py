@@ -255,7 +255,9 @@ def _combine(
         figures[domain] = found
     if figures:
         for name in next(iter(figures.values())):
-            out[f"correctness/{name}"] = mean_of([found[name] for found in figures.values()])
+            known = [found[name] for found in figures.values() if not np.isnan(found[name]).all()]
+            if known:  # a domain whose lists are all right or all wrong has no pairs to rank
+                out[f"correctness/{name}"] = mean_of(known)
         out.update({f"correctness/{d}/{name}": value for d, found in figures.items() for name, value in found.items()})
     return out
 

@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from assay.errors import BadInputError
 from assay_rm_training.benchmarks.best_of_n import curve
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
@@ -161,7 +163,7 @@ class RewardBench2(Benchmark):
                 )
             },
             curves=lambda: {name: curve(mine, seed=seed) for name, mine in lists.items()},
-            missing=[name for name in SUBSETS if name not in {stratum.name for stratum in strata}],
+            missing=[name for name in SUBSETS if not any(_has_score(s) for s in strata if s.name == name)],
         )
 
     def statement(self, ties: TiePolicy) -> dict[str, str]:
@@ -174,6 +176,11 @@ class RewardBench2(Benchmark):
             "failures": "left out of every mean and counted; the official scorer has no rule for them "
             "(0.25 for a judge's unreadable reply)",
         }
+
+
+def _has_score(stratum: Stratum) -> bool:
+    """Ties has one only over prompts that have both rows."""
+    return stratum.name != TIES or not np.isnan(stratum.column("preferred")).all()
 
 
 def _ties(members: Sequence[tuple[BenchmarkItem, Outcome]], failed_as_wrong: bool) -> Stratum | None:
@@ -207,7 +214,8 @@ def _combine(means: Means) -> dict[str, Floats]:
         parts[TIES] = ties_score([means[f"{TIES}/{column}"] for column in TIE_COLUMNS])
     if not parts:
         return {}
-    return {"overall": mean_of(list(parts.values())), **parts, **out}
+    known = [value for value in parts.values() if not np.isnan(value).all()]  # Ties needs prompts with both rows
+    return {**({"overall": mean_of(known)} if known else {}), **parts, **out}
 
 
 def ties_score(columns: Sequence[Floats]) -> Floats:
