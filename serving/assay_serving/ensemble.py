@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -30,7 +30,7 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.scorer import ModelInfo, ReadInOtherWays, ScoreItem, Scorer
 
 FILE = "ensemble.yaml"
 KIND = "ensemble"
@@ -188,6 +188,13 @@ class EnsembleScorer:
     @property
     def info(self) -> ModelInfo:
         return self._info
+
+    def other_ways(self) -> Iterator[tuple[str, EnsembleScorer]]:
+        """Of the ways that all members know: the same combination of members read so."""
+        ways = [dict(m.other_ways()) if isinstance(m, ReadInOtherWays) else {} for m in self.members]
+        for name in ways[0]:
+            if all(name in way for way in ways):
+                yield name, EnsembleScorer(self.spec, [way[name] for way in ways], name=self._info.name)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. `uncertainty`: deviation over the members on the common scale; `tokens`: of the member

@@ -94,6 +94,7 @@ def calibrate(
     before_report = report_of(d, probabilities_of(d, None), raw, seed=seed, groups=groups)
     # The likelihood is taken from the left-out probabilities: there is no one function they all come from.
     after_report = report_of(d, after, replace(calibration, method="platt"), seed=seed, groups=groups)
+    after_report = replace(after_report, method=best)
     measured = {
         "folds": len(parts),
         "method_by": "name" if method != "auto" else "cross-validated NLL",

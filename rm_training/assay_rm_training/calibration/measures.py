@@ -43,8 +43,9 @@ class Bin:
 class CalibrationReport:
     """Ten bins of equal width, (a, b]. `ece_equal_mass`: over ten bins of equal count, less biased for few pairs.
 
-    `temperature`: of the probabilities measured (of another method, its nearest). `intervals`: 95 %, by bootstrap over
-    groups of pairs that share a prompt, of `ece`, `ece_equal_mass`, `brier`, `nll`; empty where none were asked for.
+    `temperature`, `method`: of the probabilities measured; of isotonic ones the temperature is the nearest.
+    `intervals`: 95 %, by bootstrap over groups of pairs that share a prompt, of `ece`, `ece_equal_mass`, `brier`,
+    `nll`; empty where none were asked for.
     """
 
     ece: float
@@ -54,6 +55,7 @@ class CalibrationReport:
     temperature: float
     bins: tuple[Bin, ...]
     intervals: dict[str, Interval] = field(default_factory=dict)
+    method: str = "temperature"
 
 
 def random_order(differences: Sequence[float] | Floats, *, seed: int) -> tuple[Floats, Floats]:
@@ -179,6 +181,7 @@ def report_of(
         temperature=calibration.temperature,
         bins=reliability(p, first),
         intervals=_intervals(measures, groups, seed) if groups is not None else {},
+        method=calibration.method,
     )
 
 

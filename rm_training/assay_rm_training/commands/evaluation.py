@@ -223,7 +223,7 @@ def _pairs(
         typer.echo(f"contamination, {prompts} prompts of a registered benchmark; the training data against {state}")
     if report.fitted is not None:
         typer.echo(
-            f"calibrated: temperature {report.fitted.temperature:.4g}, reference {report.fitted.reference:.4g}, "
+            f"calibrated: {report.fitted.describe()}, reference {report.fitted.reference:.4g}, "
             f"fitted on {report.fitted.fitted_on} ({report.fitted.pairs} pairs), written to {report.fitted_into}"
         )
     if report.folder is not None:

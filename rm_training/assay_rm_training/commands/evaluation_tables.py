@@ -31,9 +31,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
         ("truncated pairs", f"{100 * evaluation.truncated_share:.1f} %"),
     ]
     if evaluation.calibrated is not None:
-        rows.insert(
-            -1, (f"  at temperature {evaluation.calibrated.temperature:.4g}", _calibration(evaluation.calibrated))
-        )
+        rows.insert(-1, (f"  calibrated, {_fitted(evaluation.calibrated)}", _calibration(evaluation.calibrated)))
     if evaluation.reward_length_correlation is not None:
         rows.append(("correlation of reward and length", f"{evaluation.reward_length_correlation:.3f}"))
     if evaluation.failures:
@@ -51,6 +49,10 @@ def print_evaluation(evaluation: Evaluation) -> None:
         console.print(slices)
         if len(evaluation.slices) > SLICES_SHOWN:
             console.print(f"{len(evaluation.slices) - SLICES_SHOWN} more slices in evaluation.json")
+
+
+def _fitted(report: CalibrationReport) -> str:
+    return report.method + (f" {report.temperature:.4g}" if report.method == "temperature" else "")
 
 
 def _calibration(report: CalibrationReport) -> str:
