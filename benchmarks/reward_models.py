@@ -1,0 +1,337 @@
+"""The family on real data: scalar, principle and generative reward models of one small base, in one table.
+
+Per kind and set: held-out accuracy with its Wilson interval beside choosing the longer response, calibration error and
+NLL before and after the fitted calibration (fitted on dev, measured on test), seconds a thousand scores. Sets are split
+by prompt (UKPConvArg1: by debate), so that no prompt is on both sides; rows longer than --max-length tokens are left
+out and counted.
+
+    scalar      Bradley-Terry on pairs: HH-RLHF (helpful and harmless), UKPConvArg1, TARA
+    principle   Yes/No on one response under a named principle: Shepherd, TTCW, RBR propositions (`principle_sets.py`);
+                the baseline is answering each principle's base rate in training; a row is one judgment
+    generative  reasons, then judges a pair: supervised on UKPConvArg1's reasons, both orders asked (rule PROB); a third
+                of the rows, a fifth of the test pairs; answers are long, and scores dear
+
+It needs the shared data (--data FOLDER) and, but for --quick (the tiny model, whose figures mean nothing), the extra
+`demo`. One seed is one training a row: intervals are over test rows, not over trainings.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from assay.domain import PreferencePair, Prompt, prompt_of
+from assay.errors import BadInputError
+from assay.models.loading import load_tokenizer
+from assay.models.renderer import Renderer
+from assay.pairs import read_pair_file
+from assay.workspace import Workspace
+from assay_rm_training.calibration import calibration_report, fit_calibration
+from assay_rm_training.config import TrainingConfig
+from assay_rm_training.evaluate import Evaluation, evaluate
+from assay_rm_training.generative.evaluation import evaluate_pairs
+from assay_rm_training.generative.judged_rows import JudgedRow
+from assay_rm_training.generative.sft import GenerativeSft
+from assay_rm_training.pairwise import Pairwise
+from assay_rm_training.principle import Principle
+from assay_rm_training.principle_calibration import fit_judgments
+from assay_rm_training.principle_evaluation import evaluate_rows
+from assay_rm_training.principle_split import in_cells
+from assay_rm_training.training_run import Plan, TrainedModel, train_model
+from assay_serving.opening import open_judge
+from assay_serving.principle_engine import PrincipleScorer
+from assay_serving.transformers_engine import TransformersScorer
+from measure import Report, arguments
+from principle_sets import SETS as PRINCIPLE_SETS
+from principle_sets import records
+
+Row = TypeVar("Row")
+PAIR_SETS = {
+    "hh": ("hh_helpful_base_test.jsonl.gz", "hh_harmless_base_test.jsonl.gz"),
+    "ukp": ("ukpconvarg1_pairs.jsonl.gz",),
+    "tara": ("tara_tool_pairs.jsonl.gz",),
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows of each part, tokens of the longest conversation kept."""
+
+    train: int
+    dev: int
+    test: int
+    max_length: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """One row of the table. `interval`: 95 %, Wilson. `nll`, `ece`: before and after calibration; None: no probability.
+
+    `baseline`: choosing the longer response, or the base rate's answer where rows are single responses.
+    """
+
+    kind: str
+    data: str
+    train: int
+    test: int
+    accuracy: float
+    interval: tuple[float, float]
+    baseline: float
+    ece: tuple[float, float] | None
+    nll: tuple[float, float] | None
+    seconds_per_1k: float
+    trained_seconds: float
+    note: str = ""
+
+
+def split(
+    rows: Sequence[Row], group: Callable[[Row], str], sizes: Sizes, *, seed: int
+) -> tuple[list[Row], list[Row], list[Row]]:
+    """Train, dev and test of the wanted sizes; all rows of a group go to one of them."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[group(row)].append(row)
+    order = sorted(groups)
+    random.Random(seed).shuffle(order)
+    parts: tuple[list[Row], list[Row], list[Row]] = ([], [], [])
+    wanted = (sizes.train, sizes.dev, sizes.test)
+    shares = [w / sum(wanted) for w in wanted]
+    for name in order:  # to the part that lacks most of its share, so that few large groups (debates) spread too
+        filled = sum(len(part) for part in parts) or 1
+        lacking = max(range(3), key=lambda i: shares[i] - len(parts[i]) / filled)
+        parts[lacking].extend(groups[name])
+    rng = random.Random(seed + 1)
+    for part, size in zip(parts, wanted, strict=True):
+        rng.shuffle(part)
+        del part[size:]
+    return parts
+
+
+def scalar(workspace: Workspace, name: str, folder: Path, base: str, sizes: Sizes, seed: int) -> Found:
+    """Bradley-Terry on one set of pairs."""
+    renderer = Renderer(load_tokenizer(base), max_length=100_000)
+    pairs = [pair for file in PAIR_SETS[name] for pair in read_pair_file(folder / file)]
+    short = [pair for pair in pairs if longest(renderer, pair) <= sizes.max_length]
+    by_debate = name == "ukp"
+    train, dev, test = split(short, lambda p: p.category if by_debate else said(p.prompt), sizes, seed=seed)
+    config = training_config(base, sizes, seed)
+    trained = train_model(workspace, Plan(config, name, None, f"scalar-{name}", force=True, method=Pairwise()), train)
+    scorer = TransformersScorer.load(str(trained.path))
+    fitted_on, (measured, seconds) = evaluate(scorer, dev), timed_evaluation(scorer, test)
+    return pair_figures("scalar", name, trained, fitted_on, measured, seconds, len(train))
+
+
+def pair_figures(
+    kind: str, name: str, trained: TrainedModel, dev: Evaluation, test: Evaluation, seconds: float, rows: int
+) -> Found:
+    """Test figures, before and after the temperature that fits the dev pairs."""
+    chosen, rejected = test.rewards()
+    d = [c - r for c, r in zip(chosen, rejected, strict=True)]
+    raw = calibration_report(d)
+    note = ""
+    try:
+        temperature = fit_calibration(*dev.rewards(), fitted_on="dev").temperature
+        after = calibration_report(d, temperature=temperature)
+        ece, nll = (raw.ece, after.ece), (raw.nll, after.nll)
+    except BadInputError as error:
+        ece, nll, note = (raw.ece, raw.ece), (raw.nll, raw.nll), str(error)
+    return Found(
+        kind,
+        name,
+        rows,
+        test.scored,
+        test.accuracy.value,
+        (test.accuracy.wilson.low, test.accuracy.wilson.high),
+        test.length_baseline,
+        ece,
+        nll,
+        1000 * seconds / (2 * test.pairs),
+        trained.summary.seconds,
+        note,
+    )
+
+
+def timed_evaluation(scorer: Any, pairs: Sequence[PreferencePair]) -> tuple[Evaluation, float]:
+    started = time.perf_counter()
+    found = evaluate(scorer, pairs)
+    return found, time.perf_counter() - started
+
+
+def training_config(base: str, sizes: Sizes, seed: int) -> TrainingConfig:
+    """The same for every kind: two epochs, the lower two thirds of a thirty-layer base frozen, 16 rows a step."""
+    frozen = 20 if base == "smollm2" else 0
+    return TrainingConfig(
+        base, lr=1e-4, epochs=2, max_length=max(sizes.max_length, 64), freeze_layers=frozen, seed=seed, save_every=0
+    )
+
+
+def longest(renderer: Renderer, pair: PreferencePair) -> int:
+    return max(len(renderer.encode(pair.prompt, text)) for text in (pair.chosen, pair.rejected))
+
+
+def said(prompt: Prompt) -> str:
+    return json.dumps([message.to_dict() for message in prompt])
+
+
+def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: Sizes, seed: int) -> Found:
+    """Yes/No under a principle, prompts held out. Stories (TTCW) are kept whole: their tests share one computation."""
+    rows = PRINCIPLE_SETS[name](folder)
+    length = 8 * sizes.max_length if name == "ttcw" else sizes.max_length
+    renderer = Renderer(load_tokenizer(base), max_length=100_000)
+    short = [row for row in rows if len(renderer.encode(row.prompt, row.response)) <= length - 80]  # room to ask
+    train, dev, test = split(short, lambda row: said(row.prompt), sizes, seed=seed)
+    config = replace(training_config(base, sizes, seed), max_length=length)
+    trained = train_model(
+        workspace, Plan(config, name, None, f"principle-{name}", force=True, method=Principle()), train
+    )
+    scorer = PrincipleScorer.load(str(trained.path))
+    judged = evaluate_rows(scorer, in_cells(train, dev))
+    started = time.perf_counter()
+    measured = evaluate_rows(scorer, in_cells(train, test))
+    seconds = time.perf_counter() - started
+    fitted = fit_judgments(
+        [item.reward for item in judged.items if item.reward is not None],
+        [item.fulfilled for item in judged.items if item.reward is not None],
+        fitted_on="dev",
+    )
+    after = measured.calibrated(fitted)
+    return Found(
+        "principle",
+        name,
+        len(train),
+        measured.scored,
+        measured.overall.accuracy,
+        (measured.overall.bootstrap.low, measured.overall.bootstrap.high),
+        measured.overall.baseline or 0.0,
+        (measured.ece, after.ece),
+        (measured.nll, after.nll),
+        1000 * seconds / measured.rows,
+        trained.summary.seconds,
+        f"prompts resampled; NLL of the base rate {measured.baseline_nll:.3f}" if measured.baseline_nll else "",
+    )
+
+
+def generative(workspace: Workspace, name: str, folder: Path, base: str, sizes: Sizes, seed: int) -> Found:
+    """A pairwise judge, supervised on explained pairs; debates held out."""
+    method = GenerativeSft("pairwise", max_new_tokens=48)
+    renderer = Renderer(load_tokenizer(base), max_length=100_000)
+    rows = [row for record in records(folder / PAIR_SETS[name][0]) for row in explained(record)]
+    length = 2 * sizes.max_length
+    short = [row for row in rows if len(renderer.encode(row.question(method.form), "")) <= length - 60]
+    smaller = Sizes(sizes.train // 3, 0, sizes.test // 5, length)
+    train, _, test = split(short, lambda row: row.category, smaller, seed=seed)
+    config = replace(training_config(base, smaller, seed), epochs=1)
+    plan = Plan(config, name, None, f"generative-{name}", force=True, method=method)
+    trained = train_model(workspace, plan, train)
+    judge = open_judge(str(trained.path))
+    started = time.perf_counter()
+    measured = evaluate_pairs(judge, test)
+    seconds = time.perf_counter() - started
+    accuracy = measured.figures["accuracy"]
+    return Found(
+        "generative",
+        name,
+        len(train),
+        measured.items,
+        accuracy.value,
+        (accuracy.wider.low, accuracy.wider.high),
+        sum(longer(row) for row in test) / len(test),
+        None,
+        None,
+        1000 * seconds / measured.answers,
+        trained.summary.seconds,
+        f"parse failures {measured.parse_failure_rate:.3f}, consistent in both orders "
+        + (f"{measured.figures['consistency'].value:.3f}" if "consistency" in measured.figures else "never"),
+    )
+
+
+def explained(record: dict[str, Any]) -> list[JudgedRow]:
+    """A pair of arguments with its most telling reason, the one that names both; none where nobody gave one."""
+    if record["chosen"] is None:
+        return []
+    reasons = [part.strip() for part in (record["rationale"] or "").split(" | ")]
+    telling = [r for r in reasons if re.search(r"\b[Aa]1\b", r) and re.search(r"\b[Aa]2\b", r) and len(r) <= 160]
+    if not telling:
+        return []
+    reason = re.sub(r"\b[Aa]([12])\b", lambda m: f"Response {'AB'[int(m[1]) - 1]}", telling[0])
+    label = "AB"[record["responses"].index(record["chosen"])]
+    first, second = record["responses"]
+    return [JudgedRow(prompt_of(record["prompt"]), (first, second), label, reason, category=record["category"])]
+
+
+def longer(row: JudgedRow) -> float:
+    """Credit for choosing the longer response."""
+    a, b = (len(text) for text in row.responses)
+    return 0.5 if a == b else float((a > b) == (row.label == "A"))
+
+
+JOBS: dict[str, Callable[..., Found]] = {"scalar": scalar, "principle": principle, "generative": generative}
+SETS = {"scalar": tuple(PAIR_SETS), "principle": ("shepherd", "ttcw", "rbr"), "generative": ("ukp",)}
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the shared data")
+    parser.add_argument("--work", type=Path, help="folder for models and finished rows, to go on from")
+    parser.add_argument("--only", default="", help="comma-separated KIND or KIND:SET")
+    parser.add_argument("--base", default="smollm2", help="the model that all start from")
+    parser.add_argument("--seed", type=int, default=0, help="of splits, order and heads")
+    for name, size in asdict(Sizes(600, 200, 500, 320)).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=size, help=f"see Sizes.{name}")
+    options = parser.parse_args()
+    sizes = Sizes(options.train, options.dev, options.test, options.max_length)
+    base = options.base
+    if options.quick:
+        sizes, base = Sizes(32, 16, 32, 1500), "tiny"
+    wanted = set(filter(None, options.only.split(",")))
+    with tempfile.TemporaryDirectory() as scratch:
+        work = options.work or Path(scratch)
+        work.mkdir(parents=True, exist_ok=True)
+        workspace = Workspace.open(work) if (work / "assay.toml").is_file() else Workspace.create(work)
+        rows = []
+        for kind, make in JOBS.items():
+            for name in SETS[kind]:
+                if not wanted or kind in wanted or f"{kind}:{name}" in wanted:
+                    rows.append(
+                        once(
+                            work / f"{kind}-{name}.json", make, workspace, name, options.data, base, sizes, options.seed
+                        )
+                    )
+                    print(line(rows[-1]), flush=True)
+    report = Report("reward_models")
+    report.figures = {"settings": {"base": base, "seed": options.seed, **asdict(sizes)}, "rows": rows}
+    report.ratios = {f"{r['kind']} {r['data']}: accuracy / baseline": r["accuracy"] / r["baseline"] for r in rows}
+    report.finish(options)
+
+
+def once(stored: Path, make: Callable[..., Found], *given: Any) -> dict[str, Any]:
+    """`make(*given)`, or what an earlier run in the same --work stored."""
+    if not stored.is_file():
+        stored.write_text(json.dumps(asdict(make(*given))) + "\n")
+    found: dict[str, Any] = json.loads(stored.read_text())
+    return found
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row of the table, in Markdown."""
+    low, high = row["interval"]
+    ece = "{:.3f} to {:.3f}".format(*row["ece"]) if row["ece"] else "-"
+    nll = "{:.3f} to {:.3f}".format(*row["nll"]) if row["nll"] else "-"
+    cells = (
+        f"{row['kind']} | {row['data']} | {row['train']} | {row['test']}",
+        f"{row['accuracy']:.3f} [{low:.3f}, {high:.3f}] | {row['baseline']:.3f} | {ece} | {nll}",
+        f"{row['seconds_per_1k']:.0f} | {row['trained_seconds']:.0f} | {row['note']}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
