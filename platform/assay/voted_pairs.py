@@ -98,7 +98,7 @@ def snapshot_votes(workspace: Workspace, name: str) -> list[VotedPair]:
                counted AS (
                    SELECT comparison_id, is_source, count(*) FILTER (answer = 'A') AS a,
                           count(*) FILTER (answer = 'B') AS b, count(*) FILTER (answer = 'tie') AS ties
-                   FROM said GROUP BY ALL
+                   FROM said GROUP BY comparison_id, is_source
                    QUALIFY row_number() OVER (PARTITION BY comparison_id ORDER BY is_source) = 1)
                SELECT pr.messages, a.content, b.content, i.label, i.comparison_id, i.margin, i.weight,
                       coalesce(v.a, 0), coalesce(v.b, 0), coalesce(v.ties, 0),
