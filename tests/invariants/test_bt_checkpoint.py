@@ -17,7 +17,7 @@ from assay.score import Score
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.checkpoint import TOLERANCE, compare, merged_scorer, save_checkpoint
 from assay_rm_training.config import LoraConfig, TrainingConfig
-from assay_rm_training.losses import Objective
+from assay_rm_training.objectives import Objective
 from assay_rm_training.pairs_dataset import encode_pairs
 from assay_rm_training.pairwise import PairTask
 from assay_rm_training.trainer import train

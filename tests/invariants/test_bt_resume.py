@@ -22,8 +22,8 @@ from assay.models.renderer import Renderer
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_rm_training.item_set import ItemSet
-from assay_rm_training.losses import Objective
 from assay_rm_training.metrics_file import read_metrics
+from assay_rm_training.objectives import Objective
 from assay_rm_training.pairs_dataset import EncodedPair, encode_pairs
 from assay_rm_training.pairwise import PairTask
 from assay_rm_training.trainer import train

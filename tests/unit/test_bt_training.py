@@ -22,9 +22,9 @@ from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_rm_training.curves import sparkline
 from assay_rm_training.item_set import ItemSet, micro_batches
-from assay_rm_training.losses import Objective
 from assay_rm_training.methods import method_of, method_payload
 from assay_rm_training.metrics_file import MetricsFile, read_metrics
+from assay_rm_training.objectives import Objective
 from assay_rm_training.pairs_dataset import EncodedPair, encode_pairs
 from assay_rm_training.pairwise import PairTask, Pairwise
 from assay_rm_training.schedules import lr_factor
