@@ -156,6 +156,7 @@ class Sharded(Replicated):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+        super().prepare(trainee)  # what the first process has set before is in every share
         model: Any = trainee.model
         mesh = init_device_mesh(self.device.type, (self.world,))
         units = set(model._no_split_modules or ())

@@ -19,11 +19,11 @@ _PREFIX = "assay_"
 
 
 class Parameter(torch.nn.Module):
-    """One trained number."""
+    """One trained number, of shape [1]: one without dimensions cannot be divided among processes."""
 
     def __init__(self, value: float) -> None:
         super().__init__()
-        self.value = torch.nn.Parameter(torch.tensor(value, dtype=torch.float32))
+        self.value = torch.nn.Parameter(torch.tensor([value], dtype=torch.float32))
 
 
 def attach(trainee: Trainee, name: str, module: torch.nn.Module, *, is_head: bool = True) -> Trainee:
