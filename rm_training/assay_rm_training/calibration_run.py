@@ -20,7 +20,7 @@ from assay.progress import progress_bar
 from assay.runs import Run, locate_model, start_run
 from assay.store.calibrations import record_calibration, refresh_probabilities
 from assay.workspace import Workspace
-from assay_rm_training.calibration.held_out import FOLDS, Calibrated, Choice, calibrate
+from assay_rm_training.calibration.held_out import FOLDS, Calibrated, Choice, calibrate, check_choice
 from assay_rm_training.card_sections import calibration_lines, write_section
 from assay_rm_training.evaluate import evaluate
 from assay_rm_training.training_run import snapshot_id
@@ -44,6 +44,9 @@ class CalibrationConfig:
     device: str = "auto"
     token_budget: int = 8192
     allow_failed_parity: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice(self.method, self.folds)  # before minutes of scoring
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,16 @@ from assay.workspace import Workspace
 from assay_rm_training.card_sections import CARD, table
 from assay_rm_training.metrics import Accuracy
 from assay_rm_training.training_run import model_folder, snapshot_id
-from assay_serving.ensemble import FILE, Combine, EnsembleScorer, EnsembleSpec, Scale, Variance, standardised_members
+from assay_serving.ensemble import (
+    FILE,
+    Combine,
+    EnsembleScorer,
+    EnsembleSpec,
+    Member,
+    Scale,
+    Variance,
+    standardised_members,
+)
 from assay_serving.opening import load_engine
 from assay_serving.scorer import ScoreItem
 
@@ -81,6 +90,7 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
     """
     if len(set(config.members)) != len(config.members):
         raise BadInputError("a member is named twice", field="members")
+    described(config, tuple(Member(name) for name in config.members))  # settings are checked before minutes of scoring
     target = model_folder(workspace, config.name, force=config.force)
     located = [locate_model(workspace, member) for member in config.members]
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
@@ -104,10 +114,8 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
         with progress_bar("scoring", len(items) * len(scorers), unit="responses") as advance:
             members, used = standardised_members(names, scorers, items, advance)
         if config.scale == "raw":
-            members = tuple(type(m)(m.model, version=m.version) for m in members)
-        spec = EnsembleSpec(
-            members, config.combine, config.weight, config.beta, config.variance, config.scale, config.data
-        )
+            members = tuple(Member(m.model, version=m.version) for m in members)
+        spec = described(config, members)
         ensemble = EnsembleScorer(spec, scorers, name=target.name)
         accuracies: dict[str, Accuracy] = {}
         unsure: tuple[float, ...] = ()
@@ -129,6 +137,11 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
         )
         run.metrics.update(made.to_dict())
         return made
+
+
+def described(config: EnsembleConfig, members: tuple[Member, ...]) -> EnsembleSpec:
+    """The description of these members under the settings. Raises BadInputError for wrong ones."""
+    return EnsembleSpec(members, config.combine, config.weight, config.beta, config.variance, config.scale, config.data)
 
 
 def _as_written(source: str, target: Path, workspace: Workspace) -> str:

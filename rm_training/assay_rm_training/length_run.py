@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -83,6 +83,8 @@ def examine_length(workspace: Workspace | None, config: LengthConfig) -> LengthF
 
     Raises BadInputError for tokens of a server's model, and for writing to a model that has no spec.
     """
+    if config.fit is not None and config.fit not in get_args(Form):
+        raise BadInputError(f"{config.fit!r} is not one of {', '.join(get_args(Form))}", field="fit")
     if config.write is not None and config.fit is None:
         raise BadInputError("name what to fit with it: --fit linear, lowess or penalty", field="write")
     source, artifact = locate_model(workspace, config.model)

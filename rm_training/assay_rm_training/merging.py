@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from assay import ids
 from assay.domain import PreferencePair
-from assay.errors import BadInputError
+from assay.errors import BadInputError, NotFoundError
 from assay.intervals import Interval, cluster_bootstrap
 from assay.models.devices import pick_device
 from assay.models.loading import load_scalar_model, load_tokenizer
@@ -158,14 +158,16 @@ def weighted_state(parts: Sequence[tuple[Path, float]]) -> dict[str, torch.Tenso
 
 
 def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
-    """The members' specs. Raises BadInputError naming what differs: kind, base, template, head, configuration."""
+    """The members' specs. Raises NotFoundError for an unknown one, BadInputError naming what differs: kind, base, template, head, configuration."""
     specs: list[RewardModelSpec] = []
     for folder in folders:
+        if not folder.is_dir():
+            raise NotFoundError(f"{str(folder)!r} is neither a reward model of the workspace nor a folder")
         if (folder / "adapter_config.json").is_file():
             raise BadInputError(
                 "holds adapters; fold them into the weights first: averages of A and B are not of A*B", file=folder
             )
-        spec = RewardModelSpec.read(folder) if folder.is_dir() else None
+        spec = RewardModelSpec.read(folder)
         if spec is None:
             raise BadInputError("is no checkpoint of ours: without a spec nobody knows its base", file=folder)
         if spec.kind != "scalar":

@@ -73,10 +73,7 @@ def calibrate(
     `groups` [N]: prompt ids. Raises BadInputError for an unknown method, fewer than two prompts, and where the model
     ranks the pairs of the data, or of all folds but one, no better than chance.
     """
-    if method not in CHOICES:
-        raise BadInputError(f"{method!r} is not one of {', '.join(CHOICES)}", field="method")
-    if folds < 2:
-        raise BadInputError(f"must be at least 2, not {folds}", field="folds")
+    check_choice(method, folds)
     c, r = np.asarray(chosen, dtype=float), np.asarray(rejected, dtype=float)
     if not len(c):
         raise BadInputError("no scored pairs to calibrate on")
@@ -103,6 +100,14 @@ def calibrate(
     }
     calibration = replace(calibration, measured=measured)
     return Calibrated(calibration, before_report, after_report, nll, str(measured["method_by"]), len(parts))
+
+
+def check_choice(method: str, folds: int) -> None:
+    """Raises BadInputError for an unknown method, or fewer than two folds."""
+    if method not in CHOICES:
+        raise BadInputError(f"{method!r} is not one of {', '.join(CHOICES)}", field="method")
+    if folds < 2:
+        raise BadInputError(f"must be at least 2, not {folds}", field="folds")
 
 
 def _folds(groups: Sequence[str], folds: int, seed: int) -> list[npt.NDArray[np.intp]]:
