@@ -158,7 +158,8 @@ def weighted_state(parts: Sequence[tuple[Path, float]]) -> dict[str, torch.Tenso
 
 
 def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
-    """The members' specs. Raises NotFoundError for an unknown one, BadInputError naming what differs: kind, base, template, head, configuration."""
+    """The members' specs. Raises NotFoundError for an unknown one, BadInputError naming what differs: kind, base,
+    template, head, configuration."""
     specs: list[RewardModelSpec] = []
     for folder in folders:
         if not folder.is_dir():
