@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from assay.intervals import wilson
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.calibration import calibration_report
 from assay_rm_training.config import TrainingConfig
@@ -50,6 +51,9 @@ def measure(
         trainee.model.train()
     row: dict[str, Any] = {"items": len(data), "loss": losses / len(data)}
     row |= {name: value / len(data) for name, value in figures.items()}
+    if 0 <= figures.get("accuracy", -1.0) <= len(data):
+        interval = wilson(figures["accuracy"], len(data))
+        row |= {"accuracy_low": interval.low, "accuracy_high": interval.high}
     if rewards and parallel.main:
         chosen, rejected = (np.array([rewards[n][side] for n in range(len(data))]) for side in (0, 1))
         row |= pair_figures(chosen, rejected, data.tags, seed=config.seed)

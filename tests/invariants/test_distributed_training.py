@@ -21,11 +21,12 @@ import torch
 from assay.domain import Message, PreferencePair
 from assay.models.loading import load_tokenizer
 from assay.models.renderer import Renderer
-from assay_rm_training.base_model import load_trainee
 from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_rm_training.distributed import joined
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.metrics_file import read_metrics
+from assay_rm_training.objectives import Objective
+from assay_rm_training.odin import Odin
 from assay_rm_training.pairs_dataset import encode_pairs
 from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.parallel import Alone, division
@@ -54,7 +55,11 @@ SCENARIOS = {
     "fsdp": replace(BASE, parallel="fsdp"),
     "ddp-lora": replace(BASE, parallel="ddp", lora=LORA, keep="best", metric="accuracy"),
     "fsdp-lora-checkpointing": replace(BASE, parallel="fsdp", lora=LORA, gradient_checkpointing=True, keep="best"),
+    "fsdp-odin": replace(BASE, parallel="fsdp", batch_size=7, epochs=1),
+    "fsdp-ties": replace(BASE, parallel="fsdp", epochs=1),
 }
+#: Where it is not Bradley-Terry alone: a second head and a term of the whole batch; one number beside the model.
+METHODS = {"fsdp-odin": Odin(), "fsdp-ties": Pairwise(Objective("rao_kupper"))}
 
 
 class StoppedError(Exception):
@@ -76,10 +81,11 @@ def pairs(count: int = 13) -> ItemSet[Any]:
 
 
 def run(
-    config: TrainingConfig, folder: Path, parallel: Alone, *, resume: bool = False, stop_after: int = 0
+    name: str, folder: Path, parallel: Alone, *, resume: bool = False, stop_after: int = 0
 ) -> dict[str, torch.Tensor]:
-    """Train; the first process's whole weights."""
-    trainee = load_trainee(config, CPU)
+    """Train a scenario; the first process's whole weights."""
+    config, method = SCENARIOS[name], METHODS.get(name, Pairwise())
+    trainee = method.load(config, CPU)
     parallel.prepare(trainee)
     made = 0
 
@@ -90,9 +96,9 @@ def run(
             raise StoppedError(f"stopped after {made} steps")
 
     data = pairs()
-    task = Pairwise().task(trainee, config)
+    task = method.task(trainee, config)
     train(trainee, task, data, config, folder, eval_data=data, resume=resume, parallel=parallel, advance=advance)
-    trainee = parallel.whole(trainee, lambda: load_trainee(config, CPU))
+    trainee = parallel.whole(trainee, lambda: method.load(config, CPU))
     if not parallel.main:
         return {}
     return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}
@@ -104,19 +110,18 @@ def every_scenario(folder: Path) -> None:
         for name, config in SCENARIOS.items():
             parallel = division(config.parallel, group, CPU)
             for kind, resume in (("whole", False), ("resumed", True)):
-                weights = run(config, folder / name / kind, parallel, resume=resume)
+                weights = run(name, folder / name / kind, parallel, resume=resume)
                 if parallel.main:
                     torch.save(weights, folder / name / kind / "weights.pt")
         with contextlib.suppress(StoppedError):  # in both, after the same step
             parallel = division("fsdp", group, CPU)
-            run(SCENARIOS["fsdp"], folder / "fsdp" / "cut", parallel, stop_after=5)
+            run("fsdp", folder / "fsdp" / "cut", parallel, stop_after=5)
 
 
 def one_fails(folder: Path) -> None:
     """The second process fails in the middle of the run."""
-    config = SCENARIOS["ddp"]
     with joined() as group:
-        run(config, folder, division(config.parallel, group, CPU), stop_after=2 * group.rank)
+        run("ddp", folder, division("ddp", group, CPU), stop_after=2 * group.rank)
 
 
 def start(scenario: str, folder: Path) -> list[subprocess.Popen[str]]:
@@ -149,13 +154,12 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every scenario by two processes, whole and resumed from what one process had saved, and by one process."""
     folder = tmp_path_factory.mktemp("two")
-    for name, config in SCENARIOS.items():
+    for name in SCENARIOS:
         for kind in ("whole", "resumed", "one", "cut"):
             (folder / name / kind).mkdir(parents=True)
-        alone = replace(config, parallel="none")
-        torch.save(run(alone, folder / name / "one", Alone()), folder / name / "one" / "weights.pt")
+        torch.save(run(name, folder / name / "one", Alone()), folder / name / "one" / "weights.pt")
         with pytest.raises(StoppedError):
-            run(alone, folder / name / "resumed", Alone(), stop_after=5)
+            run(name, folder / name / "resumed", Alone(), stop_after=2 if name in METHODS else 5)
     for code, error in finish(start("every_scenario", folder)):
         assert code == 0, error
     return folder
@@ -185,8 +189,7 @@ def test_they_measure_what_one_measures(name: str, trained: Path) -> None:
 
 
 def test_one_process_goes_on_with_what_two_saved(trained: Path) -> None:
-    config = replace(SCENARIOS["fsdp"], parallel="none")
-    found = run(config, trained / "fsdp" / "cut", Alone(), resume=True)
+    found = run("fsdp", trained / "fsdp" / "cut", Alone(), resume=True)
     expected = torch.load(trained / "fsdp" / "one" / "weights.pt")
     assert all(torch.allclose(found[name], value, atol=2e-5) for name, value in expected.items())
     assert [row["step"] for row in read_metrics(trained / "fsdp" / "cut") if row["kind"] == "train"] == [*range(1, 9)]
