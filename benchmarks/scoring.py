@@ -104,7 +104,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     save_model(options.base, folder)
     number = options.scores or (16 if options.quick else 32)
     rounds = options.rounds or (1 if options.quick else 3)
-    scorer = TransformersScorer.load(str(folder), device="auto")
+    scorer = TransformersScorer.load(str(folder), device="auto", max_length=LENGTH)
     stock = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).to(scorer.model.device)
     report = Report("scoring")
     report.figures = {

@@ -1,8 +1,8 @@
 """Hidden states of a frozen backbone, one vector a response, computed once and kept.
 
-Covers: the vector that a scalar head would read (`assay.models.pooling`), in float32, in length-bucketed batches; the
-cache in memory and, with a workspace, in the table `embeddings`, so that every later training and scoring on the same
-backbone costs a matrix product. Leaves out: heads (`probe.py`).
+Covers: the vector that a scalar head would read, in float32, with what responses share computed once where the model
+allows (`assay.models.packing`); the cache in memory and, with a workspace, in the table `embeddings`, so that every
+later training and scoring on the same backbone costs a matrix product. Leaves out: heads (`probe.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from assay import ids
 from assay.errors import BadInputError
 from assay.models.devices import pick_device
 from assay.models.loading import load_scalar_model, load_tokenizer, resolve_model
-from assay.models.pooling import HEAD, pooled_hidden
+from assay.models.packing import can_pack, forward, group_of
+from assay.models.pooling import HEAD
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import weights_digest
 from assay.progress import Advance, silent
@@ -28,7 +29,7 @@ from assay.score import ScoreFailure
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, has_reward_head
-from assay_serving.batching import plan_batches
+from assay_serving.batching import plan_batches, plan_groups
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import is_soft_capped
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import duckdb
 
 Vector: TypeAlias = npt.NDArray[np.float32]
-TOKEN_BUDGET = 4096  # rows x longest row of one forward pass
+TOKEN_BUDGET = 4096  # positions of one forward pass, padding included
 CHUNK = 512  # responses computed between two writes to the store
 
 
@@ -68,7 +69,6 @@ class FrozenBackbone:
         self.renderer = Renderer(tokenizer, max_length=limit)
         self.trainee = Trainee(model, tokenizer, new_head)
         self.name = f"features:{base}@{_version(base)}/{self.renderer.template_hash}/{limit}"
-        self._pad = int(model.config.pad_token_id or 0)
 
     @property
     def width(self) -> int:
@@ -93,23 +93,23 @@ class FrozenBackbone:
             rows.append(row)
             places.append(place)
         on_progress(len(items) - len(places))
-        for batch in plan_batches([len(row) for row in rows], TOKEN_BUDGET):
-            for index, vector in zip(batch, self._forward([rows[i] for i in batch]), strict=True):
+        for batch in self._plan(rows):
+            numbers = [i for group in batch for i in group]
+            for index, vector in zip(numbers, self._forward(batch, rows), strict=True):
                 results[places[index]] = Features(vector, len(rows[index]), rows[index].truncated)
-            on_progress(len(batch))
+            on_progress(len(numbers))
         return [result for result in results if result is not None]
 
-    def _forward(self, rows: Sequence[Encoded]) -> Vector:
-        """[rows, H]"""
-        width = max(len(row) for row in rows)
-        gaps = [width - len(row) for row in rows]
-        device = self.trainee.model.device
-        padded = [[*row.ids, *[self._pad] * gap] for row, gap in zip(rows, gaps, strict=True)]
-        real = [[1] * len(row) + [0] * gap for row, gap in zip(rows, gaps, strict=True)]
+    def _plan(self, rows: Sequence[Encoded]) -> list[list[list[int]]]:
+        """Forward passes: lists of groups of row numbers that are computed together."""
+        if can_pack(self.trainee.model, max(map(len, rows), default=0)):
+            return plan_groups([row.ids for row in rows], TOKEN_BUDGET)
+        return [[[i] for i in batch] for batch in plan_batches([len(row) for row in rows], TOKEN_BUDGET)]
+
+    def _forward(self, batch: list[list[int]], rows: Sequence[Encoded]) -> Vector:
+        """[rows of the batch, H], in its order."""
         with torch.inference_mode():
-            hidden = pooled_hidden(
-                self.trainee.model, torch.tensor(padded, device=device), torch.tensor(real, device=device)
-            )
+            hidden = forward(self.trainee.model, [group_of([rows[i].ids for i in group]) for group in batch]).last()
             return np.asarray(hidden.float().cpu().numpy())
 
 

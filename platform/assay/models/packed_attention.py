@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 NAME = "assay_packed"
 #: Tokens of a sequence up to which attention probabilities are kept for the backward pass.
 LONGEST = 1024
-#: Scores of one group (heads x tokens of its branches x longest sequence) that may lie in memory at once.
-LARGEST = 1 << 26
 
 
 class Span(NamedTuple):
@@ -165,8 +163,8 @@ def by_groups(
 ) -> torch.Tensor:
     """One group after the other; [1, H, N, D], in autocast's format where that is on.
 
-    By matrix products (`group_attention`), which need no more than the positions that see each other and have the
-    faster backward pass; a single sequence without gradient, large groups and dropout by torch's own kernel.
+    Where a gradient is wanted by matrix products (`group_attention`), whose backward pass is the faster one; else, for
+    long sequences and for dropout by torch's own kernel.
     """
     import torch
 
@@ -181,8 +179,7 @@ def by_groups(
     outs = []
     for span, (q, k, v) in zip(layout.spans, parts, strict=True):
         longest = span.prefix + max(span.branches)
-        large = longest > LONGEST or q.shape[1] * sum(span.branches) * longest > LARGEST
-        if dropout or large or (span.is_plain and not wants_gradient):
+        if dropout or not wants_gradient or longest > LONGEST:
             outs.append(_fused(q.to(low), k.to(low), v.to(low), span, dropout, scale))
         else:
             with torch.autocast(kind, enabled=False):
