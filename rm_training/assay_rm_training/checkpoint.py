@@ -98,7 +98,8 @@ def save_checkpoint(
             after = reloaded.score(sample)
             parity = compare(before, after)
             found = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
-            if (python := vllm_python()) is not None and spec.kind == "scalar":
+            one_logit = spec.kind == "scalar" and spec.ratings is None and spec.stepwise is None
+            if one_logit and (python := vllm_python()) is not None:
                 found.append(vllm_check(scratch, renderer, sample, after, python=python))
         except (BackendError, BadInputError) as error:
             parity = Parity(False, 0.0, 0, f"does not load again: {error}")

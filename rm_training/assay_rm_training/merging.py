@@ -171,8 +171,9 @@ def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
         spec = RewardModelSpec.read(folder)
         if spec is None:
             raise BadInputError("is no checkpoint of ours: without a spec nobody knows its base", file=folder)
-        if spec.kind != "scalar":
-            raise BadInputError(f"is a {spec.kind} reward model; scalar ones are averaged", file=folder)
+        if spec.kind != "scalar" or spec.ratings is not None or spec.stepwise is not None:
+            what = "rating" if spec.ratings else "step" if spec.stepwise else spec.kind
+            raise BadInputError(f"is a {what} reward model; scalar ones are averaged", file=folder)
         if spec.parity.startswith("failed"):
             raise BadInputError(f"does not give the scores it was trained to (parity {spec.parity})", file=folder)
         if (found := weights_digest(folder)) != spec.version:
