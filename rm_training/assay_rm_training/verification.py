@@ -24,7 +24,9 @@ from assay.workspace import Workspace
 from assay_rm_training.card_sections import parity_lines, write_section
 from assay_rm_training.parity import TOLERANCE, check_scorer, compare, verdict
 from assay_rm_training.vllm_parity import vllm_check, vllm_python
-from assay_serving.opening import load_engine
+from assay_serving.generative.reader import VerdictReader, reading_items
+from assay_serving.generative.templates import format_named
+from assay_serving.opening import known_spec, load_engine
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.transformers_engine import TransformersScorer
 
@@ -89,10 +91,13 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
             run = stack.enter_context(start_run(workspace, "verify", asdict(config), inputs=inputs))
         name = config.model if config.model != source else None
 
+        judging = known.judging if (known := known_spec(source)) is not None else None
+        if judging is not None:  # generating anew could part at a near tie: given answers are read
+            sample = reading_items(sample, format_named(judging.format))
+
         def load() -> Scorer:
-            return load_engine(
-                source, served_as=name, device=config.device, dtype=config.dtype, allow_failed_parity=True
-            )
+            opened = load_engine if judging is None else VerdictReader.load
+            return opened(source, served_as=name, device=config.device, dtype=config.dtype, allow_failed_parity=True)
 
         with progress_bar("verifying", unit="responses") as advance:
             scorer = load()

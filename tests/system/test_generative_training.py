@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,21 @@ def test_content_free_answers_and_wrong_settings(assay: Any, tiny_judges: dict[s
     code, _, err = assay("eval-judge", "--judge", "http://127.0.0.1:9/v1", "--data", data)
     assert code == 2
     assert "name the endpoint's model" in err
+
+
+@pytest.mark.parametrize("form", ["pairwise", "pointwise"])
+def test_the_parity_gate_reads_given_answers(
+    assay: Any, tiny_judges: dict[str, Path], tmp_path: Path, form: str
+) -> None:
+    folder = tmp_path / form
+    shutil.copytree(tiny_judges[form], folder)
+    code, out, err = assay("verify", folder, "--device", "cpu", "--json")
+    assert code == 0, err
+    names = {check["name"] for check in json.loads(out)["checks"]}
+    assert {"loaded = loaded again", "batch 1 = batch N"} <= names
+    spec = RewardModelSpec.read(folder)
+    assert spec is not None
+    assert spec.parity == "passed"
 
 
 def test_recipe_and_format_must_agree(workspace: Workspace) -> None:

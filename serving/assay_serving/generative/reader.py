@@ -7,6 +7,7 @@ same numbers, where generating anew could part at a near tie. Leaves out: genera
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from assay.errors import BadInputError
@@ -15,7 +16,7 @@ from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.generative.local import LocalWriter, check_spec, info_of
-from assay_serving.generative.templates import format_named
+from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.voting import expected_rating
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -32,10 +33,20 @@ class VerdictReader:
         self.writer = LocalWriter(model, renderer, info_of(name, spec, model))
 
     @classmethod
-    def load(cls, name: str, *, device: str = "auto", dtype: str = "float32") -> VerdictReader:
+    def load(
+        cls,
+        name: str,
+        *,
+        device: str = "auto",
+        dtype: str = "float32",
+        served_as: str | None = None,
+        allow_failed_parity: bool = False,
+    ) -> VerdictReader:
         """Errors as of `LocalWriter.load`."""
-        writer, spec = LocalWriter.load(name, device=device, dtype=dtype)
-        return cls(writer.model, writer.renderer, spec, name=writer.info.name)
+        writer, spec = LocalWriter.load(
+            name, device=device, dtype=dtype, served_as=served_as, allow_failed_parity=allow_failed_parity
+        )
+        return cls(writer.model, writer.renderer, replace(spec, parity="unchecked"), name=writer.info.name)
 
     @property
     def info(self) -> ModelInfo:
@@ -61,3 +72,14 @@ class VerdictReader:
         first, second = self.form.labels[0], self.form.labels[-1]
         reward = expected_rating(logp) if len(logp) > 2 else logp[first] - logp[second]
         return Score(reward, self.info.name, self.info.version, self.info.template_hash, tokens=0, truncated=False)
+
+
+def reading_items(items: Sequence[ScoreItem], form: JudgeFormat) -> list[ScoreItem]:
+    """What a reader scores for plain responses: a question about each (a pair: beside the next one), with an answer
+    that is the same for all."""
+    answer = f"It is as it is.\n{form.final_line(form.labels[0])}"
+    made = []
+    for place, item in enumerate(items):
+        shown = [items[(place + step) % len(items)].response for step in range(form.responses)]
+        made.append(ScoreItem(form.ask(item.prompt, shown, item.principle), answer))
+    return made
