@@ -35,6 +35,24 @@ _READING: dict[Kind, tuple[str, str]] = {
 }
 
 
+def _reading(spec: RewardModelSpec) -> tuple[str, str]:
+    pipeline, reading = _READING[spec.kind]
+    if spec.stepwise is not None:
+        reading = (
+            "A stock sequence classifier with one label, read at the end of every step: the raw logit (no sigmoid) is "
+            "the step's log-odds of being right, and the response's reward is the "
+            f"{spec.stepwise.aggregation} of its steps. The last step is read at the conversation's last token: any "
+            "other engine gives its logit."
+        )
+    if (ratings := spec.ratings) is not None:
+        reading = (
+            f"A stock sequence classifier with {len(ratings.names)} labels, one a rating ({', '.join(ratings.names)}), "
+            f"read at the last token of the rendered conversation; the reward is their {ratings.aggregation.kind}, as "
+            "`assay.json` says. Other engines give the ratings, each less a constant."
+        )
+    return pipeline, reading
+
+
 def model_card(
     name: str,
     spec: RewardModelSpec,
@@ -55,7 +73,7 @@ def model_card(
     tuning = f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha}, merged" if config.lora else "all weights"
     if config.freeze_layers:
         tuning += f", the lowest {config.freeze_layers} layers frozen"
-    pipeline, reading = _READING[spec.kind]
+    pipeline, reading = _reading(spec)
     settings = {"method": method.name, "objective": method.to_dict(), "config": config.to_dict()}
     rows = [
         ("data", f"{data_name} ({spec.snapshot or 'a file'})"),
@@ -148,8 +166,7 @@ def _limits(spec: RewardModelSpec, evaluation: Findings | None) -> list[str]:
     lines = [
         "- Meant for ranking responses to one prompt, for best-of-n and as a reward in training; rewards of different "
         "prompts are not comparable.",
-        f"- Conversations past {spec.trained_length} tokens lose their oldest turns; a response too long has no "
-        "score.",
+        f"- Conversations past {spec.trained_length} tokens lose their oldest turns; a response too long has no score.",
         "- It repeats the preferences and the errors of its data. Under optimisation its errors are found: hold out "
         "pairs, watch length and the distance to the starting policy, and look at the best-rewarded samples.",
     ]

@@ -210,5 +210,5 @@ class Steps:
         reading = self.reading
         return [
             ("loss", "binary cross-entropy of each labelled step"),
-            ("steps", f"joined by {reading.separator!r}; a response's reward: {reading.aggregation} of its steps"),
+            ("reading", f"joined by {reading.separator!r}; a response's reward: {reading.aggregation} of its steps"),
         ]
