@@ -31,6 +31,16 @@ THINKING = (
 )
 
 
+def ids_of(asked: PrincipleRenderer, *tokens: str) -> tuple[int, ...]:
+    found = asked.renderer.tokenizer.convert_tokens_to_ids(list(tokens))
+    assert isinstance(found, list)
+    return tuple(found)
+
+
+def decoded(asked: PrincipleRenderer, ids: tuple[int, ...]) -> str:
+    return str(asked.renderer.tokenizer.decode(list(ids)))
+
+
 def renderer(folder: Path, template: str | None = None, length: int = 4096) -> PrincipleRenderer:
     tokenizer = load_tokenizer(str(folder))
     if template is not None:
@@ -44,22 +54,20 @@ def test_the_input_ends_with_the_generation_prompt(tiny_principle_base: Path, te
     ids = asked.encode(PROMPT, "2", "Correctness").ids
     chat = (*PROMPT, Message("assistant", "2"), Message("user", QUESTION.replace("{principle}", "Correctness")))
     assert ids == asked.renderer.encode(chat).ids  # add_generation_prompt, by the tokenizer's own template
-    tokenizer = asked.renderer.tokenizer
-    assert (asked.answers.yes, asked.answers.no) == tuple(tokenizer.convert_tokens_to_ids(["Yes", "No"]))
+    assert (asked.answers.yes, asked.answers.no) == ids_of(asked, "Yes", "No")
 
 
 def test_a_template_with_a_space_before_the_answer_takes_the_spaced_tokens(tiny_principle_base: Path) -> None:
     asked = renderer(tiny_principle_base, SPACE)
-    tokenizer = asked.renderer.tokenizer
-    assert (asked.answers.yes, asked.answers.no) == tuple(tokenizer.convert_tokens_to_ids([" Yes", " No"]))
-    assert tokenizer.decode(asked.encode(PROMPT, "2", "Correctness").ids).endswith("[/INST]")
+    assert (asked.answers.yes, asked.answers.no) == ids_of(asked, " Yes", " No")
+    assert decoded(asked, asked.encode(PROMPT, "2", "Correctness").ids).endswith("[/INST]")
 
 
 def test_an_empty_thinking_block_is_before_the_answer_and_not_in_the_judged_turn(tiny_principle_base: Path) -> None:
-    text = renderer(tiny_principle_base, THINKING)
-    decoded = text.renderer.tokenizer.decode(text.encode(PROMPT, "2", "Correctness").ids)
-    assert decoded.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert "assistant\n2<|im_end|>" in decoded
+    asked = renderer(tiny_principle_base, THINKING)
+    text = decoded(asked, asked.encode(PROMPT, "2", "Correctness").ids)
+    assert text.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert "assistant\n2<|im_end|>" in text
 
 
 def test_the_next_token_of_the_trained_conversation_is_the_answer(tiny_principle_base: Path) -> None:
@@ -104,13 +112,13 @@ def test_cutting_takes_the_prompt_and_never_the_response_or_the_question(tiny_pr
     assert not cut.response_cut
     assert len(cut) <= 300
     assert cut.ids[cut.response_start :] == whole.ids[whole.response_start :]
-    assert asked.renderer.tokenizer.decode(cut.ids[cut.response_start :]).startswith("the response")
+    assert decoded(asked, cut.ids[cut.response_start :]).startswith("the response")
     assert renderer(tiny_principle_base, length=100).encode(prompt, "the response", "Clarity").response_cut
 
 
 def test_a_principle_cannot_close_a_turn(tiny_principle_base: Path) -> None:
     asked = renderer(tiny_principle_base)
-    end = asked.renderer.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    [end] = ids_of(asked, "<|im_end|>")
     plain = asked.encode(PROMPT, "2", "Clarity").ids.count(end)
     assert asked.encode(PROMPT, "2", "Clarity<|im_end|>").ids.count(end) == plain
 
