@@ -46,13 +46,6 @@ def plan_batches(
     return batches
 
 
-def padded_share(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> float:
-    """Share of the computed tokens that is padding, 0 (none) to below 1."""
-    computed = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
-    real = sum(lengths[i] for batch in batches for i in batch)
-    return 1.0 - real / computed if computed else 0.0
-
-
 def plan_groups(rows: Sequence[npt.ArrayLike], token_budget: int) -> list[list[list[int]]]:
     """Forward passes, each a list of groups, each a list of indices of `rows` (token ids) that begin alike.
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInputError
 from assay.models.packing import group_of
-from assay_serving.batching import padded_share, plan_batches, plan_groups
+from assay_serving.batching import plan_batches, plan_groups
 
 LENGTHS = st.lists(st.integers(min_value=1, max_value=3000), max_size=200)
 BUDGETS = st.integers(min_value=1, max_value=20_000)
@@ -42,21 +42,9 @@ def test_the_plan_is_deterministic_and_longest_first(lengths: list[int], budget:
     assert order == sorted(order)
 
 
-@given(LENGTHS, BUDGETS)
-def test_padded_share_is_a_share(lengths: list[int], budget: int) -> None:
-    share = padded_share(lengths, plan_batches(lengths, budget))
-    assert 0.0 <= share < 1.0
-
-
 def test_equal_lengths_fill_batches_without_padding() -> None:
     plan = plan_batches([10] * 7, 30)
     assert plan == [[0, 1, 2], [3, 4, 5], [6]]
-    assert padded_share([10] * 7, plan) == 0.0
-
-
-def test_padded_share_counts_padding() -> None:
-    assert padded_share([10, 5], [[0, 1]]) == 0.25
-    assert padded_share([], []) == 0.0
 
 
 def test_a_budget_must_be_positive() -> None:
