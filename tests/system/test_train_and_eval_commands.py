@@ -130,12 +130,12 @@ def test_an_interrupted_run_is_resumed(
     whole = json.loads(out)
     step, calls = trainer.train_step, 0
 
-    def interrupted(*arguments: Any) -> Any:
+    def interrupted(*arguments: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 6:
             raise KeyboardInterrupt
-        return step(*arguments)
+        return step(*arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train_step", interrupted)

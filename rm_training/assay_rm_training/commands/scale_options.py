@@ -10,6 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from assay_rm_training.presets import PRESETS
+
 
 class Scale(NamedTuple):
     """`settings`: fields of `TrainingConfig`; `final_data`: what is evaluated on at the end."""
@@ -22,7 +24,7 @@ class Scale(NamedTuple):
 def scale_options(
     preset: Annotated[
         str | None,
-        typer.Option(help="Published settings (docs/reward-models/training.md); options given beside it win."),
+        typer.Option(help=f"Published settings: {', '.join(PRESETS)}. Options given beside it win."),
     ] = None,
     min_lr_ratio: Annotated[float, typer.Option(help="What a falling schedule falls to, share of --lr.")] = 0.0,
     decay_ratio: Annotated[float, typer.Option(help="Share of the steps in which wsd falls.")] = 0.2,
