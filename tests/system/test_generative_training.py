@@ -72,7 +72,7 @@ def test_the_loss_is_that_of_a_stock_trainer_on_the_answers_tokens() -> None:
     ]
     task, items = method.task(trainee, config), method.encode(rows, renderer).items
     measured = task.measure(trainee, items)
-    for item, loss in zip(items, measured.losses, strict=True):
+    for item, loss in zip(items, measured.losses.tolist(), strict=True):
         total = count = 0.0
         for one in item.shown:
             ids = torch.tensor([[*one.question.tolist(), *one.answer.tolist()]])
@@ -80,7 +80,7 @@ def test_the_loss_is_that_of_a_stock_trainer_on_the_answers_tokens() -> None:
             labels[0, : len(one.question)] = -100
             total += float(trainee.model(input_ids=ids, labels=labels).loss.detach()) * len(one.answer)
             count += len(one.answer)
-        assert float(loss) == pytest.approx(total / count, abs=1e-4)
+        assert loss == pytest.approx(total / count, abs=1e-4)
         assert task.weight(item) == count
     # Both orders of a pair are one item, and the judgement token is the label's.
     first, second = items[0].shown

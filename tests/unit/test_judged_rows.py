@@ -16,6 +16,7 @@ from assay.json_lines import RowError
 from assay.workspace import Workspace
 from assay_rm_training.generative.content_free import content_free_rows
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged, read_judged_file, rows_of, swap_mentions
+from assay_rm_training.generative.sft import GenerativeSft
 from assay_serving.generative.content_free import CONTENT_FREE
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, RATING
 
@@ -146,3 +147,19 @@ def test_answers_that_say_nothing_never_are_the_right_ones() -> None:
     assert single == [JudgedRow(PROMPT, (CONTENT_FREE[0],), "No")]
     with pytest.raises(BadInputError, match="no verdict that would be wrong"):
         content_free_rows([], RATING)
+
+
+def test_answers_that_say_nothing_can_be_trained_on_but_are_not_held_out() -> None:
+    rows = [JudgedRow((Message("user", f"Q{n}?"),), ("good", "bad"), "A", "Fine.") for n in range(4)]
+    method = GenerativeSft("pairwise", content_free=0.5)
+    trained, held = method.divide(rows, rows[:1])
+    assert list(trained[:4]) == rows
+    assert [row.responses for row in trained[4:]] == [("good", CONTENT_FREE[0]), ("good", CONTENT_FREE[1])]
+    other = trained[4].swapped()
+    assert other is not None
+    assert other.answer(PAIRWISE) == "Response A says nothing.\nVerdict: B"
+    assert held == rows[:1]
+    assert GenerativeSft("pairwise").divide(rows, None) == (rows, None)
+    assert method.describe(trained) == {"labels": {"A": 6}}
+    with pytest.raises(BadInputError, match="from 0 to 1"):
+        GenerativeSft("pairwise", content_free=2.0)

@@ -29,6 +29,9 @@ def generative_sft(
         bool, typer.Option("--one-order", help="Show a pair one way round, drawn; default: both, in one batch.")
     ] = False,
     verdict_weight: Annotated[float, typer.Option(help="Weight of the verdict's token; every other has 1.")] = 1.0,
+    content_free: Annotated[
+        float, typer.Option(help="Rows added in which an answer that says nothing loses, as a share of the rows.")
+    ] = 0.0,
     samples: Annotated[
         int, typer.Option(help="Votes a question, when the model is used; above 1 set --temperature.")
     ] = 1,
@@ -44,7 +47,7 @@ def generative_sft(
     """
     from assay_rm_training.generative.sft import GenerativeSft
 
-    return GenerativeSft(form, not one_order, verdict_weight, samples, temperature, max_new_tokens)
+    return GenerativeSft(form, not one_order, verdict_weight, content_free, samples, temperature, max_new_tokens)
 
 
 def generative_rl(

@@ -1,7 +1,8 @@
 """The negative test of judges: rows in which an answer that says nothing must not win.
 
-Covers: making such rows from judged ones. A pair becomes its better response against a content-free one; a single
-response becomes a content-free one, whose verdict is No. Leaves out: the strings (`assay_serving`), the evaluation.
+Covers: making such rows from judged ones, for evaluation and for training. A pair becomes its better response against
+a content-free one; a single response becomes a content-free one, whose verdict is No. Leaves out: the strings
+(`assay_serving`), the evaluation.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from assay.errors import BadInputError
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.content_free import CONTENT_FREE
 from assay_serving.generative.templates import JudgeFormat
+
+#: The rationale of such a row in training, by number of responses.
+REASONS = {1: "The response says nothing.", 2: "Response B says nothing."}
 
 
 def content_free_rows(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[JudgedRow]:

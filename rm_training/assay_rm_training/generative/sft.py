@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from assay.workspace import Workspace
 from assay_policy_training.logprobs import check_head, vocabulary_head
 from assay_rm_training.base_model import Trainee, prepare
 from assay_rm_training.config import TrainingConfig
+from assay_rm_training.generative.content_free import REASONS, content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
 from assay_rm_training.item_set import ItemSet
@@ -138,8 +139,9 @@ def _chunk(
 class GenerativeSft:
     """A stock causal language model that reasons and then judges. `format`: pointwise, rating or pairwise.
 
-    `both_orders`: show a pair both ways round (else one way, drawn from its content). `samples`, `temperature`,
-    `max_new_tokens`: how the finished model is asked, in its spec.
+    `both_orders`: show a pair both ways round (else one way, drawn from its content). `content_free`: rows in which an
+    answer that says nothing loses, as a share of the judgments, added to those that are trained on. `samples`,
+    `temperature`, `max_new_tokens`: how the finished model is asked, in its spec.
     """
 
     name: ClassVar[str] = "generative-sft"
@@ -151,6 +153,7 @@ class GenerativeSft:
     format: str = "pairwise"
     both_orders: bool = True
     verdict_weight: float = 1.0
+    content_free: float = 0.0
     samples: int = 1
     temperature: float = 0.0
     max_new_tokens: int = 256
@@ -158,6 +161,8 @@ class GenerativeSft:
     def __post_init__(self) -> None:
         if not self.verdict_weight > 0:
             raise BadInputError(f"must be above 0, not {self.verdict_weight}", field="verdict_weight")
+        if not 0 <= self.content_free <= 1:
+            raise BadInputError(f"goes from 0 to 1, not {self.content_free}", field="content_free")
         _ = self.judging  # raises for what is wrong
 
     @property
@@ -189,6 +194,20 @@ class GenerativeSft:
 
     def read(self, workspace: Workspace | None, data: str) -> list[JudgedRow]:
         return read_judged(workspace, data, self.form)
+
+    def divide(
+        self, rows: Sequence[JudgedRow], eval_rows: Sequence[JudgedRow] | None
+    ) -> tuple[Sequence[JudgedRow], Sequence[JudgedRow] | None]:
+        """Held-out rows as they are; to the others come those with answers that say nothing."""
+        if not self.content_free:
+            return rows, eval_rows
+        made = content_free_rows(rows, self.form)[: round(self.content_free * len(rows))]
+        reason = REASONS[self.form.responses]
+        return [*rows, *(replace(row, rationale=reason) for row in made)], eval_rows
+
+    def describe(self, rows: Sequence[JudgedRow]) -> dict[str, Any]:
+        """How often each verdict is right, before pairs are shown both ways round."""
+        return {"labels": dict(Counter(row.label for row in rows))}
 
     def encode(
         self, rows: Sequence[JudgedRow], renderer: Renderer, *, advance: Advance = silent
