@@ -23,7 +23,7 @@ from assay.errors import BackendError, BadInputError
 from assay.models.answer_logits import log_odds
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
-from assay.models.packing import can_pack, forward, forward_rows, group_of
+from assay.models.packing import attention_of, can_pack, forward, forward_rows, group_of
 from assay.models.pooling import pooled_hidden
 from assay.models.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.renderer import Encoded, Renderer
@@ -91,7 +91,7 @@ class PrincipleScorer:
             parity=spec.parity,
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
-            attention=str(getattr(model.config, "_attn_implementation", "") or ""),
+            attention=attention_of(model),
             calibration=spec.calibration.id if spec.calibration is not None else None,
         )
 

@@ -20,7 +20,7 @@ from assay.conversation import check_unicode
 from assay.errors import BackendError, BadInputError
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
-from assay.models.packing import can_pack, forward, group_of
+from assay.models.packing import attention_of, can_pack, forward, group_of
 from assay.models.pooling import HEAD, apply_head, pooled_rewards
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
@@ -85,7 +85,7 @@ class TransformersScorer:
             parity=spec.parity,
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
-            attention=str(getattr(model.config, "_attn_implementation", "") or ""),
+            attention=attention_of(model),
             calibration=spec.calibration.id if spec.calibration is not None else None,
         )
 

@@ -221,6 +221,12 @@ def _stretches(groups: Sequence[TokenGroup]) -> list[tuple[int, int]]:
     return found
 
 
+def attention_of(model: Any) -> str:
+    """The attention implementation that decides the model's numbers: a packed model's is `sdpa`."""
+    name = str(getattr(model.config, "_attn_implementation", "") or "")
+    return "sdpa" if name == NAME else name
+
+
 def unwrapped(model: Any) -> Any:
     """The model inside an adapter's wrapper, with the adapter still in its layers."""
     return model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model
