@@ -112,8 +112,8 @@ class RunFiles:
         return self.choice.step
 
     def _choose(self) -> None:
-        main = self._parallel.main
-        self.choice = self._parallel.share(early_choice.choose(self._evaluations, self._config.metric) if main else None)
+        found = early_choice.choose(self._evaluations, self._config.metric) if self._parallel.main else None
+        self.choice = self._parallel.share(found)
 
     def _lacks_best(self, position: Position) -> bool:
         if self._config.keep == "last" or self.choice is None or self.choice.step != position.step:
