@@ -64,10 +64,18 @@ def read_ranked_lists(path: str | Path) -> list[RankedList]:
 
     Raises BadInputError naming file, row and field.
     """
-    first = next(iter(read_rows(path, lambda record: [record], what="rows")))
-    if _ranks(first) is None or len(first.get("responses") or ()) == 2:
+    if not any(_is_list(record) for record in read_rows(path, lambda record: [record], what="rows")):
         return lists_of(read_voted_pairs(path))
     return read_rows(path, _parse, what="ranked lists")
+
+
+def _is_list(record: dict[str, Any]) -> bool:
+    """Whether the row states an order by itself; one with two responses and `ratings.scores` is a comparison."""
+    if record.get("ranks") is not None or record.get("scores") is not None:
+        return True
+    ratings = record.get("ratings")
+    scores = ratings.get("scores") if isinstance(ratings, dict) else None
+    return isinstance(scores, list) and len(scores) != 2
 
 
 def _parse(record: dict[str, Any]) -> list[RankedList]:

@@ -23,10 +23,10 @@ from assay.workspace import Workspace
 from assay_rm_training.calibration.held_out import FOLDS, Calibrated, Choice, calibrate, check_choice
 from assay_rm_training.card_sections import calibration_lines, write_section
 from assay_rm_training.evaluate import evaluate
-from assay_rm_training.training_run import snapshot_id
+from assay_rm_training.training_run import snapshot_id, was_trained_on
 from assay_serving.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.ensemble import EnsembleSpec
-from assay_serving.opening import is_ensemble, kind_of, load_engine
+from assay_serving.opening import is_ensemble, kind_of, known_spec, load_engine
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class CalibrationConfig:
 
 @dataclass(frozen=True)
 class CalibrationOutcome:
-    """`written`: the file that holds the calibration now. `refreshed`: stored scores that took its probability."""
+    """`written`: the file that holds the calibration now. `refreshed`: stored scores that took its probability.
+    `trained_on`: the model was trained on these pairs, so that left-out folds are left out of the fit alone."""
 
     model: str
     version: str
@@ -61,6 +62,7 @@ class CalibrationOutcome:
     written: Path
     refreshed: int
     run_id: str | None
+    trained_on: bool = False
 
 
 def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> CalibrationOutcome:
@@ -109,10 +111,12 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
         written, refreshed = keep_calibration(
             folder, found.calibration, run=run, version=scorer.info.version, correct=config.correct
         )
+        trained_on = was_trained_on(workspace, known_spec(source), config.data)
         if run is not None:
             run.metrics.update(
                 found.to_dict()
                 | {
+                    "trained_on": trained_on,
                     "model": scorer.info.name,
                     "version": scorer.info.version,
                     "pairs": len(scored),
@@ -129,6 +133,7 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
             written,
             refreshed,
             run.id if run else None,
+            trained_on,
         )
 
 

@@ -3,7 +3,7 @@
 Covers: the processes that torchrun starts (RANK, WORLD_SIZE, LOCAL_RANK), joining and leaving, objects from the first
 process to all and from all to all, errors. The first process, rank 0, is the one that owns the workspace: it alone
 opens the store and writes files. Leaves out: what the processes do to gradients and weights (`parallel.py`), what the
-other processes run (`following.py`).
+other processes run (`together.py`).
 """
 
 from __future__ import annotations

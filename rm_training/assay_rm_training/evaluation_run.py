@@ -13,15 +13,15 @@ from pathlib import Path
 from assay.contamination import BenchmarkState, evaluated_contamination
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
-from assay.models.spec import Calibration
+from assay.models.spec import Calibration, RewardModelSpec
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
 from assay.runs import locate_model, start_run
 from assay.workspace import Workspace
-from assay_rm_training.calibration import calibration_report, fit_calibration
+from assay_rm_training.calibration import calibrate
 from assay_rm_training.calibration_run import calibration_of, keep_calibration
 from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.training_run import snapshot_id
+from assay_rm_training.training_run import snapshot_id, was_trained_on
 from assay_serving.opening import known_spec, load_engine
 
 
@@ -51,7 +51,7 @@ class EvaluationReport:
     """`folder`: where evaluation.json and items.jsonl lie. `fitted`: the calibration written to `fitted_into`.
 
     `contamination`: for each registered benchmark that the pairs are of, whether the model's training data is checked
-    against it, and how many of its prompts were evaluated.
+    against it, and how many of its prompts were evaluated. `notes`: why figures flatter the model, where they do.
     """
 
     evaluation: Evaluation
@@ -60,6 +60,7 @@ class EvaluationReport:
     fitted: Calibration | None
     fitted_into: Path | None
     contamination: Sequence[tuple[BenchmarkState, int]] = ()
+    notes: tuple[str, ...] = ()
 
 
 def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None) -> EvaluationReport:
@@ -95,12 +96,14 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             evaluation = evaluate(scorer, pairs, seed=config.seed, calibration=own, advance=advance)
         fitted = None
         if config.calibrate:
-            fitted = fit_calibration(*evaluation.rewards(), fitted_on=config.data)
+            prompts = [item.prompt_id for item in evaluation.items if item.failure is None]
+            found = calibrate(
+                *evaluation.rewards(), prompts, fitted_on=config.data, method="temperature", seed=config.seed
+            )
+            fitted = found.calibration
             keep_calibration(model_folder, fitted, run=run, version=scorer.info.version, correct=config.correct)
-            chosen, rejected = evaluation.rewards()
-            d = [c - r for c, r in zip(chosen, rejected, strict=True)]
-            report = calibration_report(d, calibration=fitted, seed=config.seed)
-            evaluation = replace(evaluation, calibrated=report)
+            evaluation = replace(evaluation, calibrated=found.after)
+        notes = _notes(workspace, spec, config, own)
         folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
@@ -113,6 +116,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             run.metrics["contamination"] = [state.to_dict() | {"evaluated": n} for state, n in contamination]
             run.metrics.update(evaluation.to_dict())
             run.metrics["fitted"] = asdict(fitted) if fitted else None
+            run.metrics["notes"] = list(notes)
         return EvaluationReport(
             evaluation,
             run.id if run else None,
@@ -120,4 +124,16 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             fitted,
             model_folder / "assay.json" if fitted else None,
             contamination,
+            notes,
         )
+
+
+def _notes(
+    workspace: Workspace | None, spec: RewardModelSpec | None, config: EvalConfig, own: Calibration | None
+) -> tuple[str, ...]:
+    found = []
+    if was_trained_on(workspace, spec, config.data):
+        found.append("the model was trained on these pairs: every figure flatters it")
+    if own is not None and own.fitted_on == config.data and not config.calibrate:
+        found.append("its calibration was fitted on these pairs: the calibrated figures flatter it")
+    return tuple(found)

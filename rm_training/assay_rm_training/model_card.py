@@ -66,9 +66,11 @@ def model_card(
     eval_name: str | None,
     contamination: Sequence[str] = (),
     chosen: str | None = None,
+    evaluated_seen: int = 0,
 ) -> str:
     """Markdown with the metadata header that model hubs read. `contamination`: a line a registered benchmark.
-    `chosen`: which step's weights these are, where that was chosen."""
+    `chosen`: which step's weights these are, where that was chosen. `evaluated_seen`: evaluated rows whose prompt is
+    among those trained on."""
     left_out = ", ".join(f"{n} ({reason})" for reason, n in sorted(data.left_out.items())) or "none"
     tuning = f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha}, merged" if config.lora else "all weights"
     if config.freeze_layers:
@@ -115,6 +117,7 @@ def model_card(
     else:
         lines += [
             f"On {eval_name}, float32, through the serving engine; a tie is wrong.",
+            *([f"{evaluated_seen} of its rows have a prompt that was trained on."] if evaluated_seen else []),
             "",
             *_table(evaluation.card_rows()),
         ]

@@ -16,7 +16,8 @@ import torch
 
 from assay.durable import replacing
 from assay.errors import BadInputError
-from assay.intervals import Interval, wilson
+from assay.ids import prompt_id
+from assay.intervals import Interval, cluster_bootstrap, wilson
 from assay.models.packing import TokenGroup, group_of
 from assay.models.pooling import HEAD, apply_head
 from assay.models.renderer import Renderer
@@ -154,6 +155,8 @@ class Steps:
         return encode_rows(rows, lambda row: self._encode(row, renderer), unit=self.unit, advance=advance)
 
     def _encode(self, row: SteppedResponse, renderer: Renderer) -> tuple[EncodedSteps, bool] | str:
+        if any(self.reading.separator in step for step in row.steps):
+            return f"a step holds the separator {self.reading.separator!r}, by which engines would cut it in two"
         try:
             read = read_steps(renderer, row.prompt, row.steps, separator=self.reading.separator)
         except BadInputError as error:
@@ -186,6 +189,7 @@ class Steps:
             for label, reward in zip(row.labels, scores.rewards, strict=True)
             if label is not None
         ]
+        groups = [prompt_id(row.prompt) for row, _ in kept for label in row.labels if label is not None]
         labels = [label > 0.5 for row, _ in kept for label in row.labels if label is not None]
         errors = []
         for row, scores in kept:
@@ -199,7 +203,7 @@ class Steps:
             len(rows) - len(kept),
             len(right),
             sum(right) / len(right),
-            wilson(float(sum(right)), len(right)),
+            _interval(right, groups, seed),
             sum(labels) / len(labels),
             len(errors),
             sum(errors) / len(errors) if errors else None,
@@ -212,3 +216,9 @@ class Steps:
             ("loss", "binary cross-entropy of each labelled step"),
             ("reading", f"joined by {reading.separator!r}; a response's reward: {reading.aggregation} of its steps"),
         ]
+
+
+def _interval(right: Sequence[bool], prompts: Sequence[str], seed: int) -> Interval:
+    """95 %: the wider of Wilson's, which takes steps as independent, and the bootstrap over prompts."""
+    found = (wilson(float(sum(right)), len(right)), cluster_bootstrap([float(r) for r in right], prompts, seed=seed))
+    return max(found, key=lambda interval: interval.high - interval.low)

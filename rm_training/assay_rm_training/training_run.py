@@ -193,6 +193,8 @@ def _train(
         with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
             evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
     chosen = _chosen(config, summary, eval_name, judged_name)
+    seen = {row.prompt for row in rows}
+    evaluated_seen = sum(row.prompt in seen for row in judged or ())
     card = model_card(
         folder.name,
         spec,
@@ -205,6 +207,7 @@ def _train(
         eval_name=judged_name,
         contamination=[str(state) for state in contamination],
         chosen=chosen,
+        evaluated_seen=evaluated_seen,
     )
     spec, parity = save_checkpoint(
         trainee,
@@ -220,6 +223,7 @@ def _train(
     metrics = {
         "training": summary.to_dict(),
         "chosen": chosen,
+        "evaluated_seen": evaluated_seen,
         "method": method.name,
         method.unit: len(data),
         "left_out": data.left_out,
@@ -319,6 +323,20 @@ def snapshot_id(workspace: Workspace, data: str) -> str | None:
         return get_snapshot(workspace, data).id
     except NotFoundError:
         return None
+
+
+def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, data: str) -> bool:
+    """Whether `data`, a snapshot or a file, is what the model of this spec was trained on, as far as spec and run
+    record tell: then figures on it flatter the model. False where nobody knows."""
+    if workspace is None or spec is None:
+        return False
+    if (snapshot := snapshot_id(workspace, data)) is not None:
+        return snapshot == spec.snapshot
+    path = workspace.runs / (spec.run_id or "") / PLAN
+    if not path.is_file():
+        return False
+    trained: Any = json.loads(path.read_text(encoding="utf-8")).get("data")
+    return isinstance(trained, str) and trained == str(Path(data).expanduser().resolve())
 
 
 def _take_over(old: Path, new: Path) -> None:

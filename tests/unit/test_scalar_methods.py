@@ -309,6 +309,16 @@ def test_a_response_that_cannot_be_read_by_steps_fails_alone(tmp_path: Path) -> 
     assert long.code == "too_long"
 
 
+def test_a_step_that_engines_would_cut_is_left_out(tmp_path: Path) -> None:
+    whole = {"prompt": "q", "steps": ["one", "two"], "labels": [True, False]}
+    halves = {"prompt": "q", "steps": ["one\nand a half", "two"], "labels": [True, False]}
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (whole, halves)))
+    for separator, kept in (("\n", 1), ("\n\n", 2)):
+        items = ready(Steps(Stepwise(separator)), config(), str(path))[2]
+        assert (len(items), sum(items.left_out.values())) == (kept, 2 - kept)
+
+
 def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
     for make in (
         lambda: Ratings(()),

@@ -190,6 +190,26 @@ def test_lists_of_a_file(tmp_path: Path) -> None:
         RankedList(PROMPT, tuple(map(str, range(17))), tuple(range(17)))
 
 
+@pytest.mark.parametrize("field", ["ranks", "scores"])
+def test_a_first_list_of_two_hides_no_longer_one(field: str, tmp_path: Path) -> None:
+    """A row of two responses that states an order is a list like any other: nothing behind it is skipped."""
+    two = {"prompt": "q", "responses": ["a", "b"], field: [2, 1]}
+    three = {"prompt": "q", "responses": ["c", "d", "e"], field: [1, 2, 3]}
+    found = read_ranked_lists(rows(tmp_path / "lists.jsonl", two, three))
+    assert [len(one.responses) for one in found] == [2, 3]
+    best = [one.responses[one.ranks.index(1)] for one in found]
+    assert best == (["b", "c"] if field == "ranks" else ["a", "e"])
+
+
+def test_soft_labels_without_votes_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    voted = [VotedPair(PROMPT, "a", "b", "first", Votes(1, 0, 0))]
+    assert labelled_pairs(voted, soft=True)[0].preference == 0.75
+    assert "no comparison has more than one vote" in caplog.text
+    caplog.clear()
+    labelled_pairs([*voted, VotedPair(PROMPT, "a", "c", "first", Votes(2, 1, 0))], soft=True)
+    assert not caplog.text
+
+
 def test_ratings_of_a_file(tmp_path: Path) -> None:
     talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     found = load_ratings(

@@ -81,6 +81,7 @@ def calibrate(
             "written": str(outcome.written),
             "refreshed_scores": outcome.refreshed,
             "run_id": outcome.run_id,
+            "trained_on": outcome.trained_on,
         }
         emit(payload, "", as_json=True)
     else:
@@ -98,6 +99,8 @@ def _show(outcome: CalibrationOutcome) -> None:
     typer.echo(
         f"{outcome.model}: {fitted.describe()}, by {found.chosen_by}, on {outcome.pairs} pairs of {fitted.fitted_on}"
     )
+    if outcome.trained_on:
+        typer.echo("note: the model was trained on these pairs: its probabilities will be too sure on others")
     if outcome.failures:
         typer.echo("left out: " + ", ".join(f"{n} ({code})" for code, n in outcome.failures.items()))
     if len(found.nll) > 1:

@@ -214,17 +214,21 @@ def _pairs(
         "folder": str(report.folder) if report.folder else None,
         "fitted": asdict(report.fitted) if report.fitted else None,
         "contamination": [state.to_dict() | {"evaluated": n} for state, n in report.contamination],
+        "notes": list(report.notes),
     }
     if as_json:
         emit(payload, "", as_json=True)
         return
     print_evaluation(report.evaluation)
+    for note in report.notes:
+        typer.echo(f"note: {note}")
     for state, prompts in report.contamination:
         typer.echo(f"contamination, {prompts} prompts of a registered benchmark; the training data against {state}")
     if report.fitted is not None:
         typer.echo(
             f"calibrated: {report.fitted.describe()}, reference {report.fitted.reference:.4g}, "
-            f"fitted on {report.fitted.fitted_on} ({report.fitted.pairs} pairs), written to {report.fitted_into}"
+            f"fitted on {report.fitted.fitted_on} ({report.fitted.pairs} pairs), written to {report.fitted_into}; "
+            "the figures above are of folds left out of the fit"
         )
     if report.folder is not None:
         typer.echo(f"items and figures in {report.folder}")

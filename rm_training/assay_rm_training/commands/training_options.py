@@ -269,6 +269,8 @@ def _show(trained: TrainedModel) -> None:
     )
     if trained.evaluation is not None:
         show_findings(trained.evaluation)
+    if seen := trained.metrics["evaluated_seen"]:
+        typer.echo(f"note: {seen} of the evaluated rows have a prompt that was trained on")
     for state in trained.contamination:
         typer.echo(f"contamination: {state}")
     typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")

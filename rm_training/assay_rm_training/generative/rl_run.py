@@ -22,7 +22,7 @@ from assay.errors import BadInputError, NotFoundError
 from assay.json_lines import Lines, parse_object
 from assay.models.devices import pick_device
 from assay.models.renderer import Renderer
-from assay.models.spec import Judging, RewardModelSpec
+from assay.models.spec import Judging, ParityCheck, RewardModelSpec
 from assay.progress import progress_bar
 from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
 from assay.workspace import Workspace
@@ -201,9 +201,12 @@ def _train(
     base = policy.model.get_base_model() if policy.lora else policy.model
     trainee = Trainee(base, policy.tokenizer, new_head=False, adapter=policy.model if policy.lora else None, heads=())
     renderer = Renderer(policy.tokenizer, max_length=spec.trained_length)
-    merged_scorer(trainee, spec, renderer, sample, engine=VerdictReader)
+    checks: list[ParityCheck] = []
+    merged_scorer(trainee, spec, renderer, sample, engine=VerdictReader, checks=checks)
     card = _card(folder.name, plan, spec, steps, before, after, states)
-    spec, parity = save_checkpoint(trainee, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader)
+    spec, parity = save_checkpoint(
+        trainee, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader, checks=checks
+    )
     run.metrics.update(
         {
             "method": "generative-rl",
