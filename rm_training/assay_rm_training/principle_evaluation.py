@@ -71,6 +71,11 @@ class JudgedPart:
     gain: Interval | None
     base_rate: float | None = None  #: in training, of one principle
 
+    @property
+    def wider(self) -> Interval:
+        """Of Wilson's and the bootstrap's: a few rows that are all right are no certainty, and prompts repeat."""
+        return max(self.wilson, self.bootstrap, key=lambda interval: interval.high - interval.low)
+
 
 @dataclass(frozen=True)
 class PrincipleEvaluation:
@@ -279,7 +284,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _line(part: JudgedPart) -> str:
-    line = f"{part.accuracy:.4f} (95 %: {part.bootstrap.low:.4f} to {part.bootstrap.high:.4f})"
+    line = f"{part.accuracy:.4f} (95 %: {part.wider.low:.4f} to {part.wider.high:.4f})"
     if part.baseline is None or part.gain is None:
         return line
     return f"{line}; base rate {part.baseline:.4f}, gain {part.gain.low:+.4f} to {part.gain.high:+.4f}"

@@ -24,7 +24,6 @@ from assay.models.answer_logits import log_odds
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
 from assay.models.packing import attention_of, can_pack, forward, forward_rows, group_of
-from assay.models.pooling import pooled_hidden
 from assay.models.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
@@ -35,7 +34,6 @@ from assay_serving.scorer import ModelInfo, ScoreItem
 from assay_serving.transformers_engine import TOKEN_BUDGET, Layout, default_name, is_soft_capped
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel
 
 _UNLIMITED = 1 << 30
@@ -78,7 +76,6 @@ class PrincipleScorer:
         #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
         self.last_tokens = self.last_computed = self.last_padding = 0
         self.model = model.eval()  # type: ignore[no-untyped-call]
-        self._pad = model.config.pad_token_id or 0
         self._layout: Layout = layout
         self._lock = threading.Lock()
         self._info = ModelInfo(
@@ -214,27 +211,15 @@ class PrincipleScorer:
         import torch
 
         with torch.inference_mode():
-            if self._layout == "left":
-                hidden = self._left_padded([rows[i] for group in batch for i in group])
+            groups = [group_of([rows[i].ids for i in group]) for group in batch]
+            if self._layout == "packed":
+                passed = forward(self.model, groups)
             else:
-                run = forward if self._layout == "packed" else forward_rows
-                passed = run(self.model, [group_of([rows[i].ids for i in group]) for group in batch])
-                self.last_computed += passed.computed
-                self.last_padding += passed.padding
-                hidden = passed.last()
+                passed = forward_rows(self.model, groups, left=self._layout == "left")
+            self.last_computed += passed.computed
+            self.last_padding += passed.padding
             answers = self.asked.answers
-            return log_odds(self.model, hidden, yes=answers.yes, no=answers.no).tolist()
-
-    def _left_padded(self, rows: Sequence[Encoded]) -> torch.Tensor:
-        import torch
-
-        width = max(map(len, rows))
-        ids = torch.tensor([[self._pad] * (width - len(row)) + list(row.ids) for row in rows])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-        device = self.model.device
-        self.last_computed += ids.numel()
-        self.last_padding += int((mask == 0).sum())
-        return pooled_hidden(self.model, ids.to(device), mask.to(device))
+            return log_odds(self.model, passed.last(), yes=answers.yes, no=answers.no).tolist()
 
     def _result(self, item: ScoreItem, row: Encoded, reward: float | None) -> ScoreResult:
         if reward is None:

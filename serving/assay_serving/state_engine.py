@@ -11,6 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from assay.errors import BadInputError
@@ -80,10 +81,14 @@ class StateScorer(ABC):
         return self._stock.info
 
     def other_ways(self) -> Iterator[tuple[str, StateScorer]]:
-        """Rows of their own, padded, must give the scores of the packed pass."""
-        padded = copy(self)
-        padded._forward = forward_rows
-        yield "packed = padded", padded
+        """Rows of their own, padded on either side, must give the scores of the packed pass."""
+        for name, run in (
+            ("packed = padded", forward_rows),
+            ("left = right padding", partial(forward_rows, left=True)),
+        ):
+            other = copy(self)
+            other._forward = run
+            yield name, other
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: those of `TransformersScorer`."""

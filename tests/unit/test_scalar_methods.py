@@ -286,6 +286,7 @@ def test_a_process_reward_model_is_a_stock_classifier_of_tokens_too(tmp_path: Pa
         assert scores.rewards == pytest.approx(logits.tolist(), abs=1e-5)
         assert scores.rewards[-1] == pytest.approx(last.reward, abs=1e-5)
         assert response.reward == pytest.approx(min(scores.rewards), abs=1e-6)
+    assert [name for name, _ in scorer.other_ways()] == ["packed = padded", "left = right padding"]
     for _, other in scorer.other_ways():
         assert [s.reward for s in other.score(method.responses(rows)) if isinstance(s, Score)] == pytest.approx(
             [s.reward for s in whole if isinstance(s, Score)], abs=1e-5

@@ -174,8 +174,8 @@ def forward(model: Any, groups: Sequence[TokenGroup]) -> PackedHidden:
     return PackedHidden(hidden[0], own, prefixes, padding=0)
 
 
-def forward_rows(model: Any, groups: Sequence[TokenGroup]) -> PackedHidden:
-    """The plain way: each sequence a row of its own, padded on the right to the longest."""
+def forward_rows(model: Any, groups: Sequence[TokenGroup], *, left: bool = False) -> PackedHidden:
+    """The plain way: each sequence a row of its own, padded on the right (or on the left) to the longest."""
     import torch
 
     model = unwrapped(model)
@@ -183,15 +183,18 @@ def forward_rows(model: Any, groups: Sequence[TokenGroup]) -> PackedHidden:
     rows = [row for group in groups for row in group.sequences()]
     width = max(map(len, rows))
     ids, mask = np.zeros((len(rows), width), dtype=np.int64), np.zeros((len(rows), width), dtype=np.int64)
-    for number, row in enumerate(rows):
-        ids[number, : len(row)], mask[number, : len(row)] = row, 1
+    gaps = [width - len(row) if left else 0 for row in rows]
+    for number, (gap, row) in enumerate(zip(gaps, rows, strict=True)):
+        ids[number, gap : gap + len(row)], mask[number, gap : gap + len(row)] = row, 1
     options = {"input_ids": torch.from_numpy(ids).to(device), "attention_mask": torch.from_numpy(mask).to(device)}
     if takes_positions(network):
-        options["position_ids"] = torch.arange(width, device=device)[None].expand(len(rows), -1)
+        places = torch.arange(width, device=device)[None] - torch.tensor(gaps, device=device)[:, None]
+        options["position_ids"] = places.clamp_min(0)
     hidden = network(**options, use_cache=False).last_hidden_state
     shared = [len(group.prefix) for group in groups for _ in group.branches]
-    own = [(n * width + p, len(row) - p) for n, (p, row) in enumerate(zip(shared, rows, strict=True))]
-    prefixes = [(n * width, p) for n, p in enumerate(shared)]
+    starts = [n * width + gap for n, gap in enumerate(gaps)]
+    own = [(start + p, len(row) - p) for start, p, row in zip(starts, shared, rows, strict=True)]
+    prefixes = list(zip(starts, shared, strict=True))
     padding = len(rows) * width - sum(map(len, rows))
     return PackedHidden(hidden.flatten(0, 1), own, prefixes, padding)
 
