@@ -11,7 +11,7 @@ less its value at the training means: a constant that no ranking sees.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -30,6 +30,7 @@ from assay.ratings import RatedResponse, load_ratings
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, load_trainee
+from assay_rm_training.benchmarks.rank_correlation import Vector, correlation_interval, pearson, spearman
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.group_forward import GroupForward, tokens_of
 from assay_rm_training.item_set import ItemSet
@@ -42,6 +43,7 @@ from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 from assay_serving.transformers_engine import TransformersScorer
 
 HEADS = "ratings"
+Measure = Callable[[Vector, Vector], float]
 
 
 class Scale(NamedTuple):
@@ -92,6 +94,15 @@ def apply_heads(heads: torch.nn.Linear, pooled: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """A correlation with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class RatingEvaluation:
     """How rewards agree with the aggregated ratings of held-out rows. `pearson`, `spearman`: None where either does not
     vary. `by_rating`: Spearman of the reward with each rating alone."""
@@ -100,9 +111,9 @@ class RatingEvaluation:
     rows: int
     scored: int
     failures: int
-    pearson: float | None
-    spearman: float | None
-    by_rating: dict[str, float | None]
+    pearson: Agreement | None
+    spearman: Agreement | None
+    by_rating: dict[str, Agreement | None]
     items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,7 +132,15 @@ class RatingEvaluation:
     def card_rows(self) -> list[tuple[str, str]]:
         shown = [("correlation with the aggregated ratings", self.pearson), ("its rank correlation", self.spearman)]
         shown += [(f"rank correlation with {name}", value) for name, value in self.by_rating.items()]
-        rows = [(name, "none: one of them does not vary" if value is None else f"{value:.4f}") for name, value in shown]
+        rows = [
+            (
+                name,
+                "none: one of them does not vary"
+                if a is None
+                else f"{a.value:.4f} (95 %: {a.low:.4f} to {a.high:.4f})",
+            )
+            for name, a in shown
+        ]
         return [("rows", f"{self.scored} scored of {self.rows}"), *rows]
 
 
@@ -233,15 +252,15 @@ class Ratings:
         by_rating = {}
         for name in self.names:
             rated = [(row.ratings[name], reward) for row, reward in kept if name in row.ratings]
-            by_rating[name] = rank_correlation([v for v, _ in rated], [r for _, r in rated])
+            by_rating[name] = agreement(spearman, [v for v, _ in rated], [r for _, r in rated], seed=seed)
         rewards = [reward for _, reward in full]
         return RatingEvaluation(
             scorer.info,
             len(rows),
             len(kept),
             len(rows) - len(kept),
-            correlation(whole, rewards),
-            rank_correlation(whole, rewards),
+            agreement(pearson, whole, rewards, seed=seed),
+            agreement(spearman, whole, rewards, seed=seed),
             by_rating,
             tuple({"reward": reward, "ratings": dict(row.ratings)} for row, reward in kept),
         )
@@ -272,20 +291,10 @@ def _standardised(data: ItemSet[EncodedRating], scale: Scale) -> ItemSet[Encoded
     return replace(data, items=items)
 
 
-def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Pearson's; None where either does not vary."""
+def agreement(measure: Measure, x: Sequence[float], y: Sequence[float], *, seed: int = 0) -> Agreement | None:
+    """None where either does not vary. The interval resamples rows."""
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
-    return float(np.corrcoef(x, y)[0, 1])
-
-
-def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Spearman's, ties at their mean rank; None where either does not vary."""
-    return correlation(_mean_ranks(x), _mean_ranks(y)) if len(x) > 1 else None
-
-
-def _mean_ranks(values: Sequence[float]) -> list[float]:
-    array = np.asarray(values, dtype=float)
-    _, inverse, counts = np.unique(array, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return [float(rank) for rank in ((last - (counts - 1) / 2)[inverse])]
+    interval = correlation_interval(measure, x, y, seed=seed)
+    low, high = (interval.low, interval.high) if interval is not None else (-1.0, 1.0)
+    return Agreement(measure(x, y), low, high)

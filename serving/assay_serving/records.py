@@ -24,4 +24,5 @@ def save_scores(run: Run, items: Sequence[ScoreItem], results: Sequence[ScoreRes
             version=info.version,
             template_hash=info.template_hash,
             run_id=run.id,
+            principles=[item.principle for item in items],
         )

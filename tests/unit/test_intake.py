@@ -108,3 +108,15 @@ def test_a_failed_score_is_kept_as_a_failure_until_a_score_comes(workspace: Work
         records.insert_scores(db, [(response, good)], **keys)
         records.insert_scores(db, [(response, ScoreFailure("timeout", "again"))], **keys)
         assert db.execute("SELECT reward, error FROM scores").fetchall() == [(1.5, None)]
+
+
+def test_failures_under_two_principles_are_two(workspace: Workspace) -> None:
+    keys = {"model": "rm", "version": "v", "template_hash": "t", "run_id": "run-1"}
+    failed = ScoreFailure("timeout", "no answer")
+    with workspace.store.unit() as db:
+        (response,) = records.insert_responses(db, [(PROMPT, "because")], "run-1")
+        records.insert_scores(db, [(response, failed)] * 2, **keys, principles=["brief", "clear"])
+        good = Score(1.5, "rm", "v", "t", tokens=7, truncated=False, principle="clear")
+        records.insert_scores(db, [(response, good)], **keys, principles=["clear"])
+        found = db.execute("SELECT principle, reward, error FROM scores ORDER BY principle").fetchall()
+    assert found == [("brief", None, "timeout: no answer"), ("clear", 1.5, None)]

@@ -17,6 +17,7 @@ from assay.models.renderer import Renderer
 from assay.models.spec import RewardModelSpec
 from assay.score import Score
 from assay_rm_training.base_model import Trainee
+from assay_rm_training.benchmarks.rank_correlation import spearman
 from assay_rm_training.checkpoint import merged_scorer, save_checkpoint
 from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_rm_training.item_set import ItemSet
@@ -25,7 +26,7 @@ from assay_rm_training.objectives import Objective
 from assay_rm_training.odin import Odin
 from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.ranked import RankedLists
-from assay_rm_training.rated import Ratings
+from assay_rm_training.rated import Ratings, agreement
 from assay_rm_training.stepwise import Steps
 from assay_rm_training.text_regularised import TextRegularised
 from assay_rm_training.trainer import train
@@ -308,6 +309,15 @@ def test_a_response_that_cannot_be_read_by_steps_fails_alone(tmp_path: Path) -> 
     assert isinstance(good, Score)
     assert not isinstance(long, Score)
     assert long.code == "too_long"
+
+
+def test_agreement_with_ratings_has_an_interval() -> None:
+    """Card D9's vectors; what does not vary agrees with nothing."""
+    found = agreement(spearman, [1, 2, 3, 4, 5], [2, 1, 4, 3, 5])
+    assert found is not None
+    assert found.value == pytest.approx(0.8)
+    assert found.low < 0.8 < found.high
+    assert agreement(spearman, [1, 1], [2, 3]) is None
 
 
 def test_a_step_that_engines_would_cut_is_left_out(tmp_path: Path) -> None:

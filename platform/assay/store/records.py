@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 from assay import ids
@@ -151,11 +152,13 @@ def insert_scores(
     version: str,
     template_hash: str,
     run_id: str | None,
+    principles: Iterable[str | None] = (),
 ) -> int:
     """Scores by response id. A failure is stored as its reason; a later success takes its place, never the reverse.
     A score that is there keeps its reward, and takes the probability of another calibration.
 
-    `model`, `version` and `template_hash` are of the model that was asked: a failure does not carry them.
+    `model`, `version` and `template_hash` are of the model that was asked, `principles` what each was asked by: a
+    failure does not carry them.
     """
     names = (
         "response_id",
@@ -173,7 +176,7 @@ def insert_scores(
     )
     types = ("text", "text", "text", "text", "text", "real", "real", "real", "big", "flag", "text", "text")
     rows: dict[tuple[str, str], tuple[Any, ...]] = {}
-    for response_id, result in scores:
+    for (response_id, result), asked in zip(scores, chain(principles, repeat(None)), strict=False):
         values: tuple[Any, ...]
         if isinstance(result, Score):
             s = result
@@ -181,7 +184,7 @@ def insert_scores(
             principle = s.principle or ""
         else:
             values = (None, None, None, None, None, f"{result.code}: {result.message}", None)
-            principle = ""
+            principle = asked or ""
         rows[response_id, principle] = (response_id, version, template_hash, principle, model, *values)
     columns = ", ".join(names)
     update = ", ".join(f"{n} = i.{n}" for n in names[5:])
