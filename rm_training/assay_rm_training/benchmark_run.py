@@ -230,6 +230,7 @@ def _judge(
         api_key=api_key,
         seed=config.seed,
         device=config.device,
+        allow_failed_parity=config.allow_failed_parity,
         workspace=workspace.root if workspace else None,
     )
     with progress_bar(f"asking {judge.info.name}", 2 * len(items), unit="games") as advance:

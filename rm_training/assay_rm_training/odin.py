@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import torch
 
 from assay.errors import BadInputError
-from assay.models.packing import TokenGroup
 from assay.models.pooling import HEAD, apply_head
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.config import TrainingConfig
@@ -29,11 +28,6 @@ from assay_rm_training.side_modules import attach, new_linear, side_module
 from assay_rm_training.task import Measured
 
 LENGTH_HEAD = "length_head"
-
-
-def group_of_pair(pair: EncodedPair) -> TokenGroup:
-    """Both sides, their common beginning once."""
-    return TokenGroup(pair.chosen[: pair.common], (pair.chosen[pair.common :], pair.rejected[pair.common :]))
 
 
 def response_lengths(pair: EncodedPair) -> tuple[int, int]:
@@ -50,13 +44,13 @@ class OdinTask:
         self._method = method
 
     def cost(self, item: EncodedPair) -> int:
-        return self._forward.cost(group_of_pair(item))
+        return self._forward.cost(item.group)
 
     def weight(self, item: EncodedPair) -> float:
         return item.weight
 
     def measure(self, trainee: Trainee, items: Sequence[EncodedPair]) -> Measured:
-        groups = [group_of_pair(item) for item in items]
+        groups = [item.group for item in items]
         hidden = self._forward(trainee, groups)
         pooled = hidden.last()
         quality_head, length_head = getattr(trainee.model, HEAD), side_module(trainee, LENGTH_HEAD)

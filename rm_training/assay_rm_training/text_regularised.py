@@ -25,7 +25,6 @@ from assay_rm_training.group_forward import GroupForward, rewards_of, tokens_of
 from assay_rm_training.item_set import ItemSet, micro_batches
 from assay_rm_training.objectives import Objective
 from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft
-from assay_rm_training.odin import group_of_pair
 from assay_rm_training.pairs_dataset import EncodedPair
 from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.side_modules import attach, side_module
@@ -51,14 +50,14 @@ class TextTask:
         self._method = method
 
     def cost(self, item: TextPair) -> int:
-        return self._forward.cost(group_of_pair(item.pair))
+        return self._forward.cost(item.pair.group)
 
     def weight(self, item: TextPair) -> float:
         return item.pair.weight
 
     def measure(self, trainee: Trainee, items: Sequence[TextPair]) -> Measured:
         method, pairs = self._method, [item.pair for item in items]
-        groups = [group_of_pair(pair) for pair in pairs]
+        groups = [pair.group for pair in pairs]
         hidden = self._forward(trainee, groups)
         rewards = rewards_of(trainee, hidden).view(-1, 2)
         chosen, rejected = rewards.unbind(1)
@@ -180,7 +179,7 @@ class TextRegularised(Pairwise):
         with torch.no_grad():
             for part in micro_batches(range(len(items)), costs, _REFERENCE_TOKENS):
                 pairs = [data.items[number] for number in part]
-                hidden = task._forward(trainee, [group_of_pair(pair) for pair in pairs])
+                hidden = task._forward(trainee, [pair.group for pair in pairs])
                 for number, (chosen, rejected) in zip(
                     part, task.log_probabilities(trainee, hidden, pairs).tolist(), strict=True
                 ):

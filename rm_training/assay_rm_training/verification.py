@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.domain import Message
+from assay.errors import BadInputError
 from assay.models.renderer import Renderer
 from assay.models.spec import ParityCheck, RewardModelSpec
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
 from assay.runs import locate_model, start_run
-from assay.score import Score, ScoreResult
+from assay.score import Score, ScoreFailure, ScoreResult
 from assay.workspace import Workspace
 from assay_rm_training.card_sections import parity_lines, write_section
 from assay_rm_training.parity import TOLERANCE, check_scorer, compare, verdict
@@ -33,6 +34,7 @@ from assay_serving.transformers_engine import TransformersScorer
 TWICE = "loaded = loaded again"
 STOCK = "engine = stock transformers"
 RESPONSES = 16
+PRINCIPLE = "The response is correct."  #: what a principle model is asked of the sample where nobody says
 _TEXTS = (
     ("Name a metal.", "Gold."),
     ("Name a metal.", "Glass is not a metal, but silver is."),
@@ -83,6 +85,9 @@ class Verification:
 def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Verification:
     """Make every check that this model and machine allow, with progress on standard error."""
     source, artifact = locate_model(workspace, config.model)
+    known = known_spec(source)
+    if known is not None and known.kind == "principle" and config.principle is None:
+        config = replace(config, principle=PRINCIPLE)
     sample = _sample(workspace, config)
     with ExitStack() as stack:
         run = None
@@ -91,7 +96,7 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
             run = stack.enter_context(start_run(workspace, "verify", asdict(config), inputs=inputs))
         name = config.model if config.model != source else None
 
-        judging = known.judging if (known := known_spec(source)) is not None else None
+        judging = known.judging if known is not None else None
         if judging is not None:  # generating anew could part at a near tie: given answers are read
             sample = reading_items(sample, format_named(judging.format))
 
@@ -102,6 +107,10 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
         with progress_bar("verifying", unit="responses") as advance:
             scorer = load()
             first = scorer.score(sample, advance)
+            if all(isinstance(result, ScoreFailure) for result in first):
+                # It says nothing of the checkpoint, so it must not mark it as failed.
+                why = next((r.message for r in first if isinstance(r, ScoreFailure)), "the sample is empty")
+                raise BadInputError(f"nothing to compare: {config.model} scores none of the sample: {why}")
             again = load().score(sample, advance)
             checks = [compare(first, again, tolerance=config.tolerance).called(TWICE)]
             checks += check_scorer(scorer, sample, tolerance=config.tolerance, advance=advance)
@@ -131,9 +140,12 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
 
 
 def _spec_to_write(source: str, scorer: Scorer, config: VerificationConfig) -> RewardModelSpec | None:
-    """The spec of a model folder that is to take the outcome; None where nothing is to be written."""
+    """The spec of a model folder that is to take the outcome; None where nothing is to be written.
+
+    Another format than float32 rounds more than the tolerance: its outcome is told and no mark on the checkpoint.
+    """
     folder = Path(source).expanduser()
-    if not config.write or not folder.is_dir():
+    if not config.write or not folder.is_dir() or config.dtype != "float32":
         return None
     spec = RewardModelSpec.read(folder)
     if spec is None and config.adopt and isinstance(scorer, TransformersScorer):

@@ -165,12 +165,13 @@ def open_judge(
     seed: int = 0,
     device: str = "auto",
     dtype: str = "float32",
+    allow_failed_parity: bool = False,
     workspace: Path | None = None,
 ) -> PairwiseJudge:
     """A pairwise judge: a generative model to load here, or the `model` of an OpenAI-compatible endpoint (URL).
 
     `judging`: how to ask, instead of the model's own settings; an endpoint and a plain language model are asked with
-    the pairwise question and the defaults where it is not given.
+    the pairwise question and the defaults where it is not given. `allow_failed_parity`: see `load_engine`.
     """
     from assay.models.spec import Judging
     from assay_serving.generative.pairwise import PairwiseJudge
@@ -187,7 +188,15 @@ def open_judge(
     source = locate_model(find_workspace(workspace), reference)[0]
     chosen = judging or (usual if known_spec(source) is None else None)
     served_as = model or (reference if source != reference else None)
-    return PairwiseJudge.load(source, judging=chosen, seed=seed, served_as=served_as, device=device, dtype=dtype)
+    return PairwiseJudge.load(
+        source,
+        judging=chosen,
+        seed=seed,
+        served_as=served_as,
+        device=device,
+        dtype=dtype,
+        allow_failed_parity=allow_failed_parity,
+    )
 
 
 def kind_of(name: str) -> str:

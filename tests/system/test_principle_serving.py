@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.domain import Message
+from assay.models.spec import RewardModelSpec
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_serving.client import AsyncRewardClient, RewardClient
@@ -129,3 +131,28 @@ def test_score_names_a_model_from_elsewhere_by_kind(
     assert not ended.value.code
     [score] = json.loads(capsys.readouterr().out)["scores"]
     assert score["principle"] == "Correctness"
+
+
+def test_verifying_needs_no_principle_and_marks_nothing_it_could_not_compare(
+    tiny_principle_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "prm"
+    shutil.copytree(tiny_principle_model, folder)
+
+    def verify(*options: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["verify", str(folder), "--device", "cpu", "--responses", "4", "--json", *options])
+        return int(ended.value.code or 0), "".join(capsys.readouterr())
+
+    before = (folder / "assay.json").read_bytes()
+    code, said = verify("--principle", " ")  # no item can be scored: that says nothing of the weights
+    assert (code, "nothing to compare" in said) == (2, True), said
+    assert (folder / "assay.json").read_bytes() == before
+    assert verify("--tolerance", "1e-12", "--dtype", "bfloat16")[0] == 5
+    assert (folder / "assay.json").read_bytes() == before
+    code, said = verify()
+    assert code == 0, said
+    checked = RewardModelSpec.read(folder)
+    assert checked is not None
+    assert checked.parity == "passed"
+    assert all(check.compared for check in checked.parity_checks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +161,19 @@ def test_both_orders_are_asked_and_come_back_as_the_pairs_own(tiny_judges: dict[
     assert swapped.probability == pytest.approx(1 - pair.probability, abs=1e-5)
     assert [order.first_shown for order in pair.orders] == ["A", "B"]
     assert judge.counts["answers"] == 4
+
+
+def test_a_judge_that_failed_its_parity_is_asked_only_when_told_to(
+    tiny_judges: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "judge"
+    shutil.copytree(tiny_judges["pairwise"], folder)
+    spec = RewardModelSpec.read(folder)
+    assert spec is not None
+    replace(spec, parity="failed: saved = loaded").write(folder)
+    with pytest.raises(BadInputError, match="failed: saved = loaded"):
+        open_judge(str(folder), device="cpu")
+    assert open_judge(str(folder), device="cpu", allow_failed_parity=True).info.parity == "failed: saved = loaded"
 
 
 def test_sampling_follows_the_models_distribution(tiny_judges: dict[str, Path]) -> None:

@@ -27,7 +27,9 @@ def verify(
     tolerance: Annotated[
         float, typer.Option(help="Allowed difference: this much, and this share of the reward.")
     ] = 1e-4,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
+    dtype: Annotated[
+        str, typer.Option(help="float32, bfloat16, float16 or auto; only float32 is written down.")
+    ] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     no_write: Annotated[bool, typer.Option("--no-write", help="Leave the model's spec and card as they are.")] = False,
     adopt: Annotated[
