@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 #: Dense bfloat16 TFLOP/s of cards, by a part of their name (the makers' data sheets).
 PEAK_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "L4": 121, "RTX 4090": 165, "A10": 125}
 #: Rows (pairs) of one forward pass and sampling, as TRL names it.
-TUNED = {"rows": 4, "sampling": "group_by_length"}
+TUNED = {"rows": 2, "sampling": "group_by_length"}
 TO_TUNE = [{"rows": rows, "sampling": how} for rows in (1, 2, 4, 8, 16) for how in ("random", "group_by_length")]
 
 

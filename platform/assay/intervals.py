@@ -37,7 +37,9 @@ def wilson(successes: float, total: int, *, z: float = Z95) -> Interval:
     centre = share + z * z / (2 * total)
     spread = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
     scale = 1 + z * z / total
-    return Interval(max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale))
+    # At the ends the formula gives 0 and 1 but for rounding.
+    low = 0.0 if successes <= 0 else max(0.0, (centre - spread) / scale)
+    return Interval(low, 1.0 if successes >= total else min(1.0, (centre + spread) / scale))
 
 
 def cluster_bootstrap(

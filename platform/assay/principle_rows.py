@@ -160,7 +160,10 @@ def load_rows_or_file(workspace: Workspace | None, data: str | Path) -> list[Pri
         return read_principle_file(path)
     if workspace is not None and name.startswith("run-"):
         return kept_rows(workspace, name)
-    raise NotFoundError(f"no such file: {data} (or: {KEPT_ROWS}, the rows that assay principles filter kept)")
+    raise NotFoundError(
+        f"no such file of judged responses: {data} (or: {KEPT_ROWS}, the rows that assay principles filter kept; "
+        "snapshots hold pairs, which assay eval --bench pairs --principle TEXT takes)"
+    )
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:

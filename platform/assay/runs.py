@@ -6,6 +6,7 @@ walk over the links (`assay.lineage`).
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -18,11 +19,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from assay import __version__
 from assay.errors import AssayError, NotFoundError
 from assay.workspace import Workspace
+
+if TYPE_CHECKING:
+    import duckdb
 
 Direction = Literal["input", "output"]
 
@@ -152,7 +156,7 @@ def locate_model(
 
     A bare name is the workspace's newest model of that name or id, wherever the command runs. What looks like a path
     (it has a `/`, or begins with `.` or `~`) or is unknown to the workspace stays as it is: a folder, a hub id, one
-    of ours; loading says whether it exists.
+    of ours; loading says whether it exists. Raises NotFoundError, with the names that are near, for a slip of one.
     """
     if workspace is None:
         return name, None
@@ -168,9 +172,22 @@ def locate_model(
                 **({"path": str(Path(name).expanduser().resolve())} if path_like else {"name": name}),
             },
         ).fetchone()
+        near = [] if row is not None or path_like or Path(name).exists() else _near(db, name, kinds)
+    if near:
+        raise NotFoundError(f"no model {name!r}; the workspace has {', '.join(near)}")
     if row is None:
         return name, None
     return (name if path_like else str(workspace.root / row[0])), str(row[1])
+
+
+def _near(db: duckdb.DuckDBPyConnection, name: str, kinds: Sequence[str]) -> list[str]:
+    """Names of the workspace's models that `name` may be a slip of; none for a model of ours."""
+    from assay.models import embedded, tiny
+
+    if name in (embedded.NAME, tiny.NAME):
+        return []
+    rows = db.execute("SELECT DISTINCT name FROM artifacts WHERE list_contains($kinds, kind)", {"kinds": list(kinds)})
+    return difflib.get_close_matches(name, [row[0] for row in rows.fetchall()], cutoff=0.7)
 
 
 def folder_digest(folder: Path) -> str:

@@ -38,7 +38,7 @@ def load_steps(data: str | Path) -> list[SteppedResponse]:
 
 
 def _parse(record: dict[str, Any]) -> list[SteppedResponse]:
-    field = "steps" if "steps" in record else "completions"
+    field = "completions" if "completions" in record else "steps"
     steps, labels = record.get(field), record.get("labels")
     if not isinstance(steps, list) or not steps:
         raise RowError("not a list of at least one step", field=field)

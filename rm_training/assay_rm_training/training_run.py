@@ -62,6 +62,7 @@ class TrainedModel:
     evaluation: Findings | None
     contamination: Sequence[BenchmarkState] = ()
     unit: str = "pairs"
+    asked_length: int = 0  #: tokens, as configured; the model's own limit may be lower
 
 
 @dataclass(frozen=True)
@@ -262,6 +263,7 @@ def _train(
         evaluation,
         contamination,
         method.unit,
+        config.max_length,
     )
 
 

@@ -155,6 +155,12 @@ def test_an_interrupted_run_is_resumed(
     assert not (workspace.models / "broken").exists()
     (workspace.models / "broken").mkdir()  # somebody took the name meanwhile: the training is not lost
     assert assay("train", "bt", "--resume", found[1], *where)[0] == 2
+    for asked, message in (
+        (("odin",), "the run is of assay train bt, not odin"),
+        (("bt", "--epochs", "9"), "--epochs"),
+    ):
+        code, _, err = assay("train", *asked, "--resume", found[1], "--name", "other", *where)
+        assert (code, message in err) == (2, True), err
     code, out, err = assay("train", "bt", "--resume", found[1], "--name", "mended", "--json", *where)
     assert code == 0, err
     told = json.loads(out)
@@ -162,6 +168,9 @@ def test_an_interrupted_run_is_resumed(
     assert (workspace.models / "mended" / "model.safetensors").read_bytes() == (
         workspace.models / "whole" / "model.safetensors"
     ).read_bytes()
+    code, _, err = assay("eval", "--model", "mendet", "--data", train_file, *where)
+    assert code == 3
+    assert "no model 'mendet'; the workspace has mended" in err
     rows, expected = (read_metrics(workspace.runs / t["run_id"]) for t in (told, whole))
     assert [row["loss"] for row in rows] == [row["loss"] for row in expected]
     assert not list(workspace.runs.glob("*/state.pt"))

@@ -260,9 +260,7 @@ def test_files_that_are_not_of_these_items_are_refused(tmp_path: Path, rows: lis
 def test_all_failed_is_an_error_not_a_zero(tmp_path: Path) -> None:
     items = pairs_of(tmp_path, 2)
     found = recorded(tmp_path, items, "judgebench", {"id": "u-0", "scores": [None, 1]})
-    with pytest.raises(
-        BadInputError, match=r"not one of the 2 items of JudgeBench has scores: \{'null': 1, 'missing': 1\}"
-    ):
+    with pytest.raises(BadInputError, match=r"not one of the 2 items of JudgeBench has scores: 1 null, 1 missing"):
         report(benchmark("judgebench"), items.items, found.outcomes, model="m")
 
 
@@ -284,7 +282,11 @@ def test_ids_that_several_items_share(tmp_path: Path) -> None:
     in_order = recorded(
         tmp_path, items, "rm-bench", {"id": 8, "scores": one}, {"id": 9, "scores": three}, {"id": 8, "scores": two}
     )
-    assert by_key.outcomes == by_domain.outcomes == in_order.outcomes
+    all_named = recorded(
+        tmp_path, items, "rm-bench",
+        {"id": "code/8", "scores": two}, {"id": "chat/9", "scores": three}, {"id": "chat/8", "scores": one},
+    )  # fmt: skip
+    assert by_key.outcomes == by_domain.outcomes == in_order.outcomes == all_named.outcomes
     assert (by_key.in_order, by_domain.in_order, in_order.in_order) == (0, 0, 2)
     with pytest.raises(BadInputError, match=r"'8' is the id of 2 items, and 1 rows have it: .*chat/8, code/8"):
         recorded(tmp_path, items, "rm-bench", {"id": 8, "scores": one})
@@ -309,6 +311,13 @@ def test_decisions_and_the_official_result_files(tmp_path: Path) -> None:
     told = report(benchmark("judgebench"), items.items, ours.outcomes, model="judge")
     assert (told.aggregates["overall"], told.aggregates["game_1"], told.aggregates["consistent"]) == (0.5, 0.5, 0.5)
     assert told.counts["null_decisions"] == 1
+
+
+def test_scores_by_side_follow_what_is_right_in_the_item(tmp_path: Path) -> None:
+    """JudgeBench's A and B are in no order of merit: a perfect model is perfect whichever is right."""
+    items = read(tmp_path, "judgebench", {**JB, "pair_id": "a", "label": "A>B"}, {**JB, "pair_id": "b"})
+    rows = [{"id": id_, "score_chosen": 1, "score_rejected": 0} for id_ in "ab"]
+    assert [o.scores for o in recorded(tmp_path, items, "judgebench", *rows).outcomes] == [(1.0, 0.0), (0.0, 1.0)]
 
 
 def test_scores_by_side_as_rm_bench_writes_them(tmp_path: Path) -> None:

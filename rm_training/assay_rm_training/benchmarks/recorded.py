@@ -77,7 +77,7 @@ class _Book:
         if given in self.by_key:
             self._settle(record, self.by_key[given])
             return
-        candidates = self.by_id.get(given, [])
+        candidates = self.by_id.get(given) or self._in_part(given)
         if not candidates:
             raise record.error(f"{given!r} is the id of no item of the benchmark", "id")
         if len(candidates) > 1:
@@ -87,6 +87,11 @@ class _Book:
             self.unsettled[given].append(record)
         else:
             self._settle(record, candidates[0])
+
+    def _in_part(self, given: str) -> list[BenchmarkItem]:
+        """The items that PART/ID names, where PART is their domain or subset."""
+        part, _, id_ = given.partition("/")
+        return [item for item in self.by_id.get(id_, []) if part in (item.part, item.subset)]
 
     def settle(self) -> tuple[dict[str, Record], int]:
         """Give rows of an id that several items have to those items in order, if there are as many of them."""
@@ -129,7 +134,8 @@ def _outcome(record: Record, item: BenchmarkItem, benchmark: Benchmark) -> Outco
             raise record.error(f"not a list of scores: {given!r:.60}", "scores")
         parts = list(given)
     else:
-        parts = [*_many(values[field]), *_many(values.get(field.replace("chosen", "rejected")))]
+        chosen, rejected = _many(values[field]), _many(values.get(field.replace("chosen", "rejected")))
+        parts = _in_order(chosen, rejected, item) or [*chosen, *rejected]
     if len(parts) != len(item.responses):
         raise record.error(f"{len(parts)} scores for the {len(item.responses)} responses of item {item.key!r}", field)
     numbers = [_number(record, field, part) for part in parts]
@@ -183,6 +189,16 @@ def _code(error: Any) -> str:
     if isinstance(error, Mapping):
         return str(error.get("code") or "error")
     return str(error)
+
+
+def _in_order(chosen: Sequence[Any], rejected: Sequence[Any], item: BenchmarkItem) -> list[Any]:
+    """Scores of the right and of the wrong responses in the item's own order, which need not put the right first
+    (JudgeBench); empty where the item has not so many of each."""
+    right = [grade == max(item.gold) for grade in item.gold]
+    if (right.count(True), right.count(False)) != (len(chosen), len(rejected)):
+        return []
+    takes = {True: iter(chosen), False: iter(rejected)}
+    return [next(takes[is_right]) for is_right in right]
 
 
 def _many(value: Any) -> list[Any]:

@@ -124,7 +124,9 @@ def report(
     failures = Counter(outcome.failure for outcome in outcomes if outcome.failure is not None)
     scored = len(items) - failures.total()
     if not scored:
-        raise BadInputError(f"not one of the {len(items)} items of {benchmark.title} has scores: {dict(failures)}")
+        why = ", ".join(f"{count} {code}" for code, count in failures.items())
+        hint = "; a model of a longer trained length is needed" if "too_long" in failures else ""
+        raise BadInputError(f"not one of the {len(items)} items of {benchmark.title} has scores: {why}{hint}")
     measured = benchmark.measure(items, outcomes, ties=ties, seed=seed)
     aggregates, intervals = reduce(measured, seed=seed)
     worse: dict[str, float | None] = {}

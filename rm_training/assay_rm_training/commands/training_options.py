@@ -173,6 +173,7 @@ def _run(
     waivers = waivers_of(waive_contamination or [])
     if resume is not None:
         plan = Plan.read(here, resume)
+        _refuse_changes(plan, command, [p for p in context.params if is_given(p)])
         name, force = asked.name or plan.name, asked.force or plan.force
         plan = replace(plan, name=name, force=force, waivers={**plan.waivers, **waivers})
         if is_given("parallel"):
@@ -202,6 +203,20 @@ def _run(
         emit(_payload(trained), "", as_json=True)
     else:
         _show(trained)
+
+
+#: What a resumed run may be given anew; all else is its own.
+_ANEW = ("resume", "name", "force", "waive_contamination", "parallel", "workspace", "as_json")
+
+
+def _refuse_changes(plan: Plan, command: Callable[..., Method], given: list[str]) -> None:
+    from assay.errors import BadInputError
+
+    way = command.__name__.replace("_", "-")
+    if plan.method.name != way:
+        raise BadInputError(f"the run is of assay train {plan.method.name}, not {way}", field="--resume")
+    if changed := [f"--{name.replace('_', '-')}" for name in given if name not in _ANEW]:
+        raise BadInputError(f"a resumed run goes on as it began; leave out {', '.join(changed)}", field="--resume")
 
 
 def waivers_of(given: list[str]) -> dict[str, str]:
@@ -256,7 +271,10 @@ def _show(trained: TrainedModel) -> None:
         f"{100 * summary.padded_share:.0f} % padding, {trained.metrics['autocast']} on {trained.metrics['device']})"
     )
     for reason, count in trained.metrics["left_out"].items():
-        typer.echo(f"  left out {count}: {reason}")
+        hint = f" in {trained.spec.trained_length} tokens (--max-length)" if reason.endswith("does not fit") else ""
+        typer.echo(f"  left out {count}: {reason}{hint}")
+    if trained.spec.trained_length < trained.asked_length:
+        typer.echo(f"  trained length {trained.spec.trained_length}: the base reads no more tokens")
     if losses:
         typer.echo(f"loss {sparkline(losses)} {losses[0]:.3f} to {losses[-1]:.3f}")
     if summary.processes > 1:

@@ -111,9 +111,10 @@ class JudgeEvaluation:
         """Name and text of every figure."""
         rows = [(name.replace("_", " "), figure.text()) for name, figure in self.figures.items()]
         if self.position_bias is not None:
-            rows.append(("position bias (better first - better second)", f"{self.position_bias:+.4f}"))
+            bias = f"{self.position_bias:+.4f}" if self.parse_failure_rate < 1 else "none: no answer has a verdict"
+            rows.append(("position bias (better first - better second)", bias))
         said = ", ".join(f"{count} {fault}" for fault, count in sorted(self.faults.items())) or "none"
-        rows.append(("parse failures", f"{self.parse_failure_rate:.4f} of {self.answers} answers ({said})"))
+        rows.append(("parse failures", f"{self.parse_failure_rate:.1%} of {self.answers} answers ({said})"))
         rows += [(f"majority of {k}", figure.text()) for k, figure in self.voting.items() if k > 1]
         rows.append(("tokens an answer", f"{self.tokens_out:.1f}"))
         if self.failures:
