@@ -100,7 +100,8 @@ def save_checkpoint(
             found = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
             one_logit = spec.kind == "scalar" and spec.ratings is None and spec.stepwise is None
             if one_logit and (python := vllm_python()) is not None:
-                found.append(vllm_check(scratch, renderer, sample, after, python=python))
+                check = vllm_check(scratch, renderer, sample, after, python=python)
+                found += [check] if check is not None else []
         except (BackendError, BadInputError) as error:
             parity = Parity(False, 0.0, 0, f"does not load again: {error}")
             found = [*checks, parity.called(SAVED)]

@@ -146,7 +146,6 @@ def examine_length(workspace: Workspace | None, config: LengthConfig) -> LengthF
         if config.write is not None and spec is not None and correction is not None:
             spec.corrected(correction).write(folder)
             written = folder / FILE
-        if spec is not None:
             write_section(folder, "Length bias", length_lines(bias, config.data, correction, effect))
         found = LengthFindings(
             scorer.info.name,

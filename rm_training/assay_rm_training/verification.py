@@ -119,9 +119,10 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
                 python = vllm_python()
                 folder = Path(source).expanduser()
                 if python is not None and folder.is_dir():
-                    checks.append(
-                        vllm_check(folder, scorer.renderer, sample, first, python=python, tolerance=config.tolerance)
+                    check = vllm_check(
+                        folder, scorer.renderer, sample, first, python=python, tolerance=config.tolerance
                     )
+                    checks += [check] if check is not None else []
         spec = _spec_to_write(source, scorer, config)
         if spec is not None:
             made = {check.name for check in checks}

@@ -102,17 +102,23 @@ def test_vllm_gives_the_same_rewards(tmp_path: Path) -> None:
         tokenizer.save_pretrained(folder)
     scorer = TransformersScorer.load(str(folder), device="cpu", max_length=200)
     check = vllm_check(folder, scorer.renderer, SAMPLE, scorer.score(SAMPLE), python=python)
+    assert check is not None
     assert check.passed, check
     assert check.compared == len(SAMPLE)
     wrong = [replace(s, reward=s.reward + 0.1) for s in scorer.score(SAMPLE) if isinstance(s, Score)]
-    assert not vllm_check(folder, scorer.renderer, SAMPLE, wrong, python=python).passed
+    refused = vllm_check(folder, scorer.renderer, SAMPLE, wrong, python=python)
+    assert refused is not None
+    assert not refused.passed
 
 
-def test_a_vllm_that_cannot_run_leaves_the_check_unmade(tiny_reward_model: Path, tmp_path: Path) -> None:
+def test_a_vllm_that_cannot_run_leaves_no_check(
+    tiny_reward_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A check that was not made must not stand among those that passed."""
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho 'no such engine' >&2\nexit 3\n")
     program.chmod(0o755)
     scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu")
-    check = vllm_check(tiny_reward_model, scorer.renderer, SAMPLE[:2], scorer.score(SAMPLE[:2]), python=program)
-    assert (check.compared, check.passed) == (0, True)
-    assert check.detail == "not made: vLLM failed: no such engine"
+    scores = scorer.score(SAMPLE[:2])
+    assert vllm_check(tiny_reward_model, scorer.renderer, SAMPLE[:2], scores, python=program) is None
+    assert "was not checked: vLLM failed: no such engine" in caplog.text
