@@ -19,7 +19,7 @@ from assay.models.loading import load_scalar_model, load_tokenizer, resolve_mode
 from assay.models.pooling import HEAD
 from assay.models.quiet import quiet_transformers
 from assay_rm_training.config import LoraConfig, TrainingConfig
-from assay_serving.transformers_engine import is_soft_capped
+from assay_serving.packed_engine import is_soft_capped
 
 if TYPE_CHECKING:
     import torch

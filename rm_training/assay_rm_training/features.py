@@ -30,8 +30,8 @@ from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, has_reward_head
 from assay_serving.batching import plan_batches, plan_groups
+from assay_serving.packed_engine import is_soft_capped
 from assay_serving.scorer import ScoreItem
-from assay_serving.transformers_engine import is_soft_capped
 
 if TYPE_CHECKING:
     import duckdb

@@ -35,9 +35,9 @@ from assay_rm_training.principle_dataset import JudgedResponse, encode_rows
 from assay_rm_training.principle_evaluation import PrincipleEvaluation, evaluate_rows
 from assay_rm_training.principle_split import base_rates, divide, in_cells
 from assay_rm_training.task import Measured
+from assay_serving.packed_engine import is_soft_capped
 from assay_serving.principle_engine import PrincipleScorer, asked_fields
 from assay_serving.scorer import ScoreItem, Scorer
-from assay_serving.transformers_engine import is_soft_capped
 
 _UNLIMITED = 1 << 30
 

@@ -118,7 +118,8 @@ def load_engine(
             )
 
         return EnsembleScorer.load(Path(name).expanduser(), open_member, name=served_as)
-    from assay_serving.transformers_engine import TOKEN_BUDGET, TransformersScorer
+    from assay_serving.packed_engine import TOKEN_BUDGET
+    from assay_serving.transformers_engine import TransformersScorer
 
     options: dict[str, Any] = {
         "served_as": served_as,

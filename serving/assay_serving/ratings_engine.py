@@ -16,9 +16,10 @@ from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_scalar_model, load_tokenizer, resolve_model, spec_of
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RatingHeads, RewardModelSpec
+from assay_serving.packed_engine import default_name, is_soft_capped
 from assay_serving.scorer import ScoreItem
 from assay_serving.state_engine import Reading, StateScorer
-from assay_serving.transformers_engine import TransformersScorer, default_name, is_soft_capped
+from assay_serving.transformers_engine import TransformersScorer
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,9 @@ from assay.domain import Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.spec import Calibration, RewardModelSpec
 from assay.score import Score, ScoreFailure
+from assay_serving.packed_engine import Layout
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_serving.transformers_engine import Layout, TransformersScorer
+from assay_serving.transformers_engine import TransformersScorer
 
 PROMPT = (Message("user", "Name a metal."),)
 

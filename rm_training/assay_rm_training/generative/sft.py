@@ -39,8 +39,8 @@ from assay_rm_training.item_set import ItemSet
 from assay_rm_training.task import Measured
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
+from assay_serving.packed_engine import is_soft_capped
 from assay_serving.scorer import ScoreItem, Scorer
-from assay_serving.transformers_engine import is_soft_capped
 
 CHUNK_TOKENS = 512  #: of logits held at once
 

@@ -88,8 +88,8 @@ def serve(
     logging.basicConfig(level=logging.INFO if log_requests else logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
+    from assay_serving.packed_engine import default_name
     from assay_serving.server import create_app
-    from assay_serving.transformers_engine import default_name
 
     found = find_workspace(workspace)
     scorers: dict[str, Scorer] = {}

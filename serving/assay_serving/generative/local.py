@@ -31,8 +31,8 @@ from assay_serving.generative.answers import Answer
 from assay_serving.generative.generation import Drawing, Sampled, generate, next_logp
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.verdict import Verdict, read_verdict
+from assay_serving.packed_engine import default_name, is_soft_capped
 from assay_serving.scorer import ModelInfo
-from assay_serving.transformers_engine import default_name, is_soft_capped
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
