@@ -223,7 +223,7 @@ def test_series_of_unequal_length_are_refused() -> None:
         (1234.5678, "1,235"),
         (-0.5, "-0.5"),
         (100.0, "100"),
-        (1.23e-7, "1.230e-07"),
+        (1.23e-7, "1.23e-7"),
         (None, "–"),
         (NAN, "–"),
         (math.inf, "–"),

@@ -76,8 +76,9 @@ def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None
             sections = [Section("Curves", curves, f"{len(rows)} rows of {METRICS}.")]
         sections.append(Section("Figures", _figures(found)))
     subtitle = f"{kind}, {status}, started {started[:19]} UTC, assay {code}" + (f": {error}" if error else "")
+    named = json.loads(config).get("name") or json.loads(config).get("model")
     report = Report(
-        title=run_id,
+        title=f"{Path(str(named)).name}: {run_id}" if named else run_id,
         subtitle=subtitle,
         sections=[
             *sections,

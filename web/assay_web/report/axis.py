@@ -42,7 +42,8 @@ def written(value: Cell, *, percent: bool = False) -> str:
 
 def _plain(number: float, digits: int) -> str:
     if number != 0 and not 1e-4 <= abs(number) < 1e9:
-        return f"{number:.{digits - 1}e}"
+        mantissa, exponent = f"{number:.{digits - 1}e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
     decimals = digits - 1 - (math.floor(math.log10(abs(number))) if number else 0)
     text = f"{number:,.{max(0, decimals)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
