@@ -83,7 +83,8 @@ class Calibration:
             p = self._interpolated(size)
         elif self.method == "platt":
             z = size / self.temperature
-            p = (_sigmoid(z + self.offset) + _sigmoid(z - self.offset)) / 2
+            # The two halves can round to just under 1/2 at z = 0.
+            p = max(0.5, (_sigmoid(z + self.offset) + _sigmoid(z - self.offset)) / 2)
         else:
             p = _sigmoid(size / self.temperature)
         return p if d >= 0 else 1.0 - p

@@ -127,7 +127,7 @@ def probabilities_of(differences: Sequence[float] | Floats, calibration: Calibra
         p = np.interp(size, knots[:, 0], knots[:, 1])
     else:
         z = size / calibration.temperature
-        p = (sigmoid(z + calibration.offset) + sigmoid(z - calibration.offset)) / 2
+        p = np.maximum(0.5, (sigmoid(z + calibration.offset) + sigmoid(z - calibration.offset)) / 2)
     return np.where(d >= 0, p, 1.0 - p)
 
 
