@@ -45,7 +45,7 @@ from assay_rm_training.principle import Principle
 from assay_rm_training.principle_calibration import fit_judgments
 from assay_rm_training.principle_evaluation import evaluate_rows
 from assay_rm_training.principle_split import in_cells
-from assay_rm_training.training_run import Plan, TrainedModel, train_model
+from assay_rm_training.training_run import Plan, train_model
 from assay_serving.opening import open_judge
 from assay_serving.principle_engine import PrincipleScorer
 from assay_serving.transformers_engine import TransformersScorer
@@ -123,14 +123,25 @@ def scalar(workspace: Workspace, name: str, folder: Path, base: str, sizes: Size
     by_debate = name == "ukp"
     train, dev, test = split(short, lambda p: p.category if by_debate else said(p.prompt), sizes, seed=seed)
     config = training_config(base, sizes, seed)
-    trained = train_model(workspace, Plan(config, name, None, f"scalar-{name}", force=True, method=Pairwise()), train)
-    scorer = TransformersScorer.load(str(trained.path))
+    plan = Plan(config, name, None, f"scalar-{name}", force=True, method=Pairwise())
+    path, took = trained_once(workspace, plan, train)
+    scorer = TransformersScorer.load(path)
     fitted_on, (measured, seconds) = evaluate(scorer, dev), timed_evaluation(scorer, test)
-    return pair_figures("scalar", name, trained, fitted_on, measured, seconds, len(train))
+    return pair_figures("scalar", name, took, fitted_on, measured, seconds, len(train))
+
+
+def trained_once(workspace: Workspace, plan: Plan, rows: Sequence[Any]) -> tuple[str, float]:
+    """The checkpoint's path and its training's seconds, of an earlier run in the same --work where there was one."""
+    stored = workspace.root / f"trained-{plan.name}.json"
+    if not stored.is_file():
+        trained = train_model(workspace, plan, rows)
+        stored.write_text(json.dumps([str(trained.path), trained.summary.seconds]) + "\n")
+    path, seconds = json.loads(stored.read_text())
+    return path, seconds
 
 
 def pair_figures(
-    kind: str, name: str, trained: TrainedModel, dev: Evaluation, test: Evaluation, seconds: float, rows: int
+    kind: str, name: str, trained_seconds: float, dev: Evaluation, test: Evaluation, seconds: float, rows: int
 ) -> Found:
     """Test figures, before and after the temperature that fits the dev pairs."""
     chosen, rejected = test.rewards()
@@ -154,7 +165,7 @@ def pair_figures(
         ece,
         nll,
         1000 * seconds / (2 * test.pairs),
-        trained.summary.seconds,
+        trained_seconds,
         note,
     )
 
@@ -189,20 +200,20 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
     short = [row for row in rows if len(renderer.encode(row.prompt, row.response)) <= length - 80]  # room to ask
     train, dev, test = split(short, lambda row: said(row.prompt), sizes, seed=seed)
     config = replace(training_config(base, sizes, seed), max_length=length)
-    trained = train_model(
-        workspace, Plan(config, name, None, f"principle-{name}", force=True, method=Principle()), train
-    )
-    scorer = PrincipleScorer.load(str(trained.path))
+    plan = Plan(config, name, None, f"principle-{name}", force=True, method=Principle())
+    path, took = trained_once(workspace, plan, train)
+    scorer = PrincipleScorer.load(path)
     judged = evaluate_rows(scorer, in_cells(train, dev))
     started = time.perf_counter()
     measured = evaluate_rows(scorer, in_cells(train, test))
     seconds = time.perf_counter() - started
-    fitted = fit_judgments(
-        [item.reward for item in judged.items if item.reward is not None],
-        [item.fulfilled for item in judged.items if item.reward is not None],
-        fitted_on="dev",
-    )
-    after = measured.calibrated(fitted)
+    note = f"prompts resampled; NLL of the base rate {measured.baseline_nll:.3f}" if measured.baseline_nll else ""
+    known = [(item.reward, item.fulfilled) for item in judged.items if item.reward is not None]
+    try:
+        fitted = fit_judgments([reward for reward, _ in known], [said_yes for _, said_yes in known], fitted_on="dev")
+        after = measured.calibrated(fitted)
+    except BadInputError as error:
+        after, note = measured, f"{note}; {error}"
     return Found(
         "principle",
         name,
@@ -214,8 +225,8 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
         (measured.ece, after.ece),
         (measured.nll, after.nll),
         1000 * seconds / measured.rows,
-        trained.summary.seconds,
-        f"prompts resampled; NLL of the base rate {measured.baseline_nll:.3f}" if measured.baseline_nll else "",
+        took,
+        note,
     )
 
 
@@ -230,8 +241,8 @@ def generative(workspace: Workspace, name: str, folder: Path, base: str, sizes: 
     train, _, test = split(short, lambda row: row.category, smaller, seed=seed)
     config = replace(training_config(base, smaller, seed), epochs=1)
     plan = Plan(config, name, None, f"generative-{name}", force=True, method=method)
-    trained = train_model(workspace, plan, train)
-    judge = open_judge(str(trained.path))
+    path, took = trained_once(workspace, plan, train)
+    judge = open_judge(path)
     started = time.perf_counter()
     measured = evaluate_pairs(judge, test)
     seconds = time.perf_counter() - started
@@ -247,7 +258,7 @@ def generative(workspace: Workspace, name: str, folder: Path, base: str, sizes: 
         None,
         None,
         1000 * seconds / measured.answers,
-        trained.summary.seconds,
+        took,
         f"parse failures {measured.parse_failure_rate:.3f}, consistent in both orders "
         + (f"{measured.figures['consistency'].value:.3f}" if "consistency" in measured.figures else "never"),
     )
@@ -281,6 +292,7 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the shared data")
     parser.add_argument("--work", type=Path, help="folder for models and finished rows, to go on from")
+    parser.add_argument("--measure-again", action="store_true", help="measure the models of --work again")
     parser.add_argument("--only", default="", help="comma-separated KIND or KIND:SET")
     parser.add_argument("--base", default="smollm2", help="the model that all start from")
     parser.add_argument("--seed", type=int, default=0, help="of splits, order and heads")
@@ -299,13 +311,13 @@ def main() -> None:
         rows = []
         for kind, make in JOBS.items():
             for name in SETS[kind]:
-                if not wanted or kind in wanted or f"{kind}:{name}" in wanted:
-                    rows.append(
-                        once(
-                            work / f"{kind}-{name}.json", make, workspace, name, options.data, base, sizes, options.seed
-                        )
-                    )
-                    print(line(rows[-1]), flush=True)
+                if wanted and not {kind, f"{kind}:{name}"} & wanted:
+                    continue
+                stored = work / f"{kind}-{name}.json"
+                if options.measure_again:
+                    stored.unlink(missing_ok=True)
+                rows.append(once(stored, make, workspace, name, options.data, base, sizes, options.seed))
+                print(line(rows[-1]), flush=True)
     report = Report("reward_models")
     report.figures = {"settings": {"base": base, "seed": options.seed, **asdict(sizes)}, "rows": rows}
     report.ratios = {f"{r['kind']} {r['data']}: accuracy / baseline": r["accuracy"] / r["baseline"] for r in rows}
