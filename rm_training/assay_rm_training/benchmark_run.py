@@ -52,15 +52,15 @@ class BenchmarkConfig:
     seed: int = 0
     limit: int = 0
     device: str = "auto"
-    token_budget: int = 8192
+    token_budget: int | None = None
     server_model: str | None = None
     allow_failed_parity: bool = False
     correct: str | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("limit", 0), ("seed", 0), ("token_budget", 1)):
-            if getattr(self, name) < least:
-                raise BadInputError(f"must be at least {least}, not {getattr(self, name)}", field=name)
+        for name in ("limit", "seed"):
+            if getattr(self, name) < 0:
+                raise BadInputError(f"must be at least 0, not {getattr(self, name)}", field=name)
         if self.ties not in TIE_POLICIES:
             raise BadInputError(f"{self.ties!r} is not one of {', '.join(TIE_POLICIES)}", field="ties")
         if not (self.models or self.judges or self.scores):

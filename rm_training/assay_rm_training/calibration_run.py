@@ -42,7 +42,7 @@ class CalibrationConfig:
     limit: int = 0
     correct: str | None = None
     device: str = "auto"
-    token_budget: int = 8192
+    token_budget: int | None = None
     allow_failed_parity: bool = False
 
     def __post_init__(self) -> None:

@@ -50,7 +50,7 @@ def evaluate_judgments(
     seed: int = 0,
     limit: int = 0,
     device: str = "auto",
-    token_budget: int = 8192,
+    token_budget: int | None = None,
     out: Path | None = None,
     allow_failed_parity: bool = False,
 ) -> JudgmentReport:

@@ -118,14 +118,13 @@ def load_engine(
             )
 
         return EnsembleScorer.load(Path(name).expanduser(), open_member, name=served_as)
-    from assay_serving.packed_engine import TOKEN_BUDGET
     from assay_serving.transformers_engine import TransformersScorer
 
     options: dict[str, Any] = {
         "served_as": served_as,
         "device": device,
         "dtype": dtype,
-        "token_budget": token_budget or TOKEN_BUDGET,
+        "token_budget": token_budget,
         "max_length": max_length,
         "allow_failed_parity": allow_failed_parity,
     }
@@ -153,7 +152,7 @@ def load_engine(
         from assay_serving.generative.templates import POINTWISE
 
         own = Judging(POINTWISE.name, POINTWISE.hash) if known_spec(name) is None else None
-        return GenerativeScorer.load(name, judging=own, **(options | {"token_budget": token_budget}))
+        return GenerativeScorer.load(name, judging=own, **options)
     raise BadInputError(f"{chosen!r} is not one of scalar, principle, generative", field="kind")
 
 

@@ -1,8 +1,9 @@
-"""What the engines share that read one state of each conversation: plan, pass, memory, typed failures, the score.
+"""What the engines share that read hidden states of a conversation: plan, pass, memory, typed failures, the score.
 
 Covers: items that begin alike computed together without padding (`assay.models.packing`) where the model allows it,
 length-bucketed padded rows where not, passes halved where the memory runs out. Leaves out: what is asked and how the
-state becomes a reward (`transformers_engine`, `principle_engine`), batching across callers (`assay_serving.server`).
+states become a reward (`transformers_engine`, `principle_engine`, `step_engine`, `ratings_engine`), batching across
+callers (`assay_serving.server`).
 
 A score depends on the item alone: not on its neighbours, their order, the padding side or the pad token.
 """
@@ -15,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from assay.errors import BadInputError
 from assay.models.packing import attention_of, can_pack, forward, forward_rows, group_of
@@ -30,10 +31,18 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-TOKEN_BUDGET = 8192
+#: Positions of one forward pass by kind of device. On a CPU the activations of larger ones leave the caches.
+TOKEN_BUDGET = {"cpu": 4096, "other": 8192}
 #: How conversations lie in a pass: common beginnings once and nothing padded, or rows of their own padded on one side.
 Layout = Literal["packed", "right", "left"]
 UNLIMITED = 1 << 30  #: tokens, of a renderer that only names its template
+
+
+class Reading(NamedTuple):
+    """A conversation and the places in it, at least one, whose hidden states make its reward."""
+
+    conversation: Encoded
+    places: tuple[int, ...]
 
 
 class PackedScorer(ABC):
@@ -46,15 +55,18 @@ class PackedScorer(ABC):
         spec: RewardModelSpec,
         *,
         name: str,
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         layout: Layout = "packed",
     ) -> None:
-        """`model` is put into eval mode. `token_budget`: positions of one forward pass, padding included. `layout`
-        changes no score (the parity gate checks it); a model that cannot be packed gets rows padded on the right.
+        """`model` is put into eval mode. `token_budget`: positions of one forward pass, padding included (None: as
+        suits the device). `layout` changes no score (the parity gate checks it); a model that cannot be packed gets
+        rows padded on the right. Raises BadInputError for a budget below one position.
         """
+        if token_budget is not None and token_budget < 1:
+            raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
         self.spec = spec
         self.renderer = renderer
-        self.token_budget = token_budget
+        self.token_budget = token_budget or TOKEN_BUDGET["cpu" if model.device.type == "cpu" else "other"]
         #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
         self.last_tokens = self.last_computed = self.last_padding = 0
         self.model = model.eval()  # type: ignore[no-untyped-call]
@@ -79,8 +91,17 @@ class PackedScorer(ABC):
         """The item's tokens, or why it cannot be scored."""
 
     @abstractmethod
-    def rewards(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Float32 rewards [n] of the hidden states [n, H] at the conversations' last tokens."""
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """Float32 outputs [P, K] of hidden states [P, H]."""
+
+    def read(self, item: ScoreItem) -> Reading | ScoreFailure:
+        """Where the item is read: at its last token, unless an engine says otherwise."""
+        encoded = self.encode(item)
+        return encoded if isinstance(encoded, ScoreFailure) else Reading(encoded, (len(encoded) - 1,))
+
+    def reward(self, outputs: torch.Tensor) -> float:
+        """Of the head's outputs [places, K] of one item: the first one of the last place, unless an engine says so."""
+        return float(outputs[-1, 0])
 
     def probability(self, reward: float) -> float | None:
         """The calibrated one; None where there is no calibration."""
@@ -100,31 +121,46 @@ class PackedScorer(ABC):
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: bad_input, too_long, non_finite, backend (memory)."""
-        results: list[ScoreResult | None] = [None] * len(items)
+        results: list[ScoreResult] = []
         with self._lock:
-            encoded: list[Encoded] = []
-            places: list[int] = []
-            for place, item in enumerate(items):
-                made = self.encode(item)
-                if isinstance(made, ScoreFailure):
-                    results[place] = made
+            readings = [self.read(item) for item in items]
+            for item, reading, found in zip(items, readings, self.outputs(readings, on_progress), strict=True):
+                if isinstance(found, ScoreFailure):
+                    results.append(found)
                 else:
-                    encoded.append(made)
-                    places.append(place)
-            if len(places) < len(items):
-                on_progress(len(items) - len(places))
-            self.last_tokens, self.last_computed, self.last_padding = sum(map(len, encoded)), 0, 0
-            for batch in self._plan(encoded):
-                numbers = [i for group in batch for i in group]
-                for i, reward in zip(numbers, self._rewards(batch, encoded), strict=True):
-                    results[places[i]] = self.result(encoded[i], reward, items[places[i]].principle)
-                on_progress(len(numbers))
-        return [result for result in results if result is not None]
+                    assert isinstance(reading, Reading)  # a failed one keeps its failure
+                    results.append(self.result(reading.conversation, self.reward(found), item.principle))
+        return results
 
-    def result(self, row: Encoded, reward: float | None, principle: str | None = None) -> ScoreResult:
-        """The score of a conversation with this reward; None is one that did not fit in the memory."""
-        if reward is None:
-            return self.failure("backend", f"out of memory on a conversation of {len(row)} tokens")
+    def outputs(
+        self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
+    ) -> list[torch.Tensor | ScoreFailure]:
+        """The head's outputs [places, K] of each reading, float32 on the CPU, or its failure. One thread at a time."""
+        import torch
+
+        found: list[torch.Tensor | ScoreFailure | None] = [
+            reading if isinstance(reading, ScoreFailure) else None for reading in readings
+        ]
+        good = [(i, reading) for i, reading in enumerate(readings) if isinstance(reading, Reading)]
+        rows = [reading for _, reading in good]
+        if len(rows) < len(readings):
+            on_progress(len(readings) - len(rows))
+        self.last_tokens, self.last_computed, self.last_padding = sum(len(r.conversation) for r in rows), 0, 0
+        for batch in self._plan(rows):
+            numbers = [i for group in batch for i in group]
+            for i, output in zip(numbers, self._outputs(batch, rows), strict=True):
+                if output is None:
+                    tokens = len(rows[i].conversation)
+                    found[good[i][0]] = self.failure("backend", f"out of memory on a conversation of {tokens} tokens")
+                elif not bool(torch.isfinite(output).all()):
+                    found[good[i][0]] = self.failure("non_finite", f"the model answered {output.flatten().tolist()}")
+                else:
+                    found[good[i][0]] = output
+            on_progress(len(numbers))
+        return [output for output in found if output is not None]
+
+    def result(self, row: Encoded, reward: float, principle: str | None = None) -> ScoreResult:
+        """The score of a conversation with this reward."""
         if not math.isfinite(reward):
             return self.failure("non_finite", f"the model answered {reward}")
         return Score(
@@ -142,14 +178,15 @@ class PackedScorer(ABC):
     def failure(self, code: str, message: str) -> ScoreFailure:
         return ScoreFailure(code, message, self._info.name)
 
-    def _plan(self, rows: Sequence[Encoded]) -> list[list[list[int]]]:
+    def _plan(self, rows: Sequence[Reading]) -> list[list[list[int]]]:
         """Forward passes: lists of groups of row numbers that are computed together."""
-        if self._layout == "packed" and can_pack(self.model, max(map(len, rows), default=0)):
-            return plan_groups([row.ids for row in rows], self.token_budget)
-        return [[[i] for i in batch] for batch in plan_batches([len(row) for row in rows], self.token_budget)]
+        lengths = [len(row.conversation) for row in rows]
+        if self._layout == "packed" and can_pack(self.model, max(lengths, default=0)):
+            return plan_groups([row.conversation.ids for row in rows], self.token_budget)
+        return [[[i] for i in batch] for batch in plan_batches(lengths, self.token_budget)]
 
-    def _rewards(self, batch: list[list[int]], rows: Sequence[Encoded]) -> list[float | None]:
-        """One reward a row of the batch, in its order; None where not even a row alone fits in the memory."""
+    def _outputs(self, batch: list[list[int]], rows: Sequence[Reading]) -> list[torch.Tensor | None]:
+        """Of each row of the batch, in its order; None where not even a row alone fits in the memory."""
         import torch
 
         try:
@@ -167,21 +204,22 @@ class PackedScorer(ABC):
             middle = len(group) // 2
             batch = [group[:middle], group[middle:]]
         middle = len(batch) // 2
-        return self._rewards(batch[:middle], rows) + self._rewards(batch[middle:], rows)
+        return self._outputs(batch[:middle], rows) + self._outputs(batch[middle:], rows)
 
-    def _forward(self, batch: list[list[int]], rows: Sequence[Encoded]) -> list[float]:
+    def _forward(self, batch: list[list[int]], rows: Sequence[Reading]) -> list[torch.Tensor]:
         import torch
 
+        places = [rows[i].places for group in batch for i in group]
         with torch.inference_mode():
-            groups = [group_of([rows[i].ids for i in group]) for group in batch]
+            groups = [group_of([rows[i].conversation.ids for i in group]) for group in batch]
             if self._layout == "packed":
                 passed = forward(self.model, groups)
             else:
                 passed = forward_rows(self.model, groups, left=self._layout == "left")
             self.last_computed += passed.computed
             self.last_padding += passed.padding
-            found: list[float] = self.rewards(passed.last()).tolist()
-        return found
+            outputs = self.head(passed.at(places)).cpu()
+        return list(torch.split(outputs, [len(wanted) for wanted in places]))
 
 
 def require_parity(name: str, spec: RewardModelSpec, *, allowed: bool) -> None:

@@ -25,7 +25,6 @@ from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
 from assay.score import ScoreFailure
 from assay_serving.packed_engine import (
-    TOKEN_BUDGET,
     UNLIMITED,
     Layout,
     PackedScorer,
@@ -50,7 +49,7 @@ class PrincipleScorer(PackedScorer):
         spec: RewardModelSpec,
         *,
         name: str,
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         layout: Layout = "packed",
     ) -> None:
         """`model`: a causal language model. The options as `PackedScorer`."""
@@ -78,7 +77,7 @@ class PrincipleScorer(PackedScorer):
         served_as: str | None = None,
         device: str = "auto",
         dtype: str = "float32",
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         max_length: int | None = None,
         question: str | None = None,
         allow_failed_parity: bool = False,
@@ -89,11 +88,14 @@ class PrincipleScorer(PackedScorer):
         Raises BadInputError for a reward model of another kind, for another question than the spec's, and for a
         checkpoint that failed its parity check (unless allowed).
         """
+        from assay.models.prepacked import prepack
+
         chosen = pick_device(device)
         tokenizer = load_tokenizer(name)
         spec = principle_spec(name, Renderer(tokenizer, max_length=UNLIMITED), question)
         require_parity(name, spec, allowed=allow_failed_parity)
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
+        prepack(model)
         if is_soft_capped(model.config):
             model.set_attn_implementation("eager")  # fused kernels leave the cap out
         length = min(spec.trained_length, max_length or spec.trained_length)
@@ -122,10 +124,10 @@ class PrincipleScorer(PackedScorer):
             return self.failure("too_long", f"the response and the question do not fit in {limit} tokens")
         return encoded
 
-    def rewards(self, hidden: torch.Tensor) -> torch.Tensor:
+    def head(self, states: torch.Tensor) -> torch.Tensor:
         """The log-odds of the two answers, in float32; only their rows of the language head are computed."""
         answers = self.asked.answers
-        return log_odds(self.model, hidden, yes=answers.yes, no=answers.no)
+        return log_odds(self.model, states, yes=answers.yes, no=answers.no)[:, None]
 
     def probability(self, reward: float) -> float | None:
         """The calibrated one, else P(Yes | Yes or No), the model's own."""

@@ -18,8 +18,9 @@ from assay.models.spec import RewardModelSpec, Stepwise
 from assay.models.step_reader import read_steps
 from assay.progress import Advance, silent
 from assay.score import ScoreFailure
+from assay_serving.packed_engine import Reading
 from assay_serving.scorer import ScoreItem
-from assay_serving.state_engine import Reading, StateScorer
+from assay_serving.transformers_engine import TransformersScorer
 
 if TYPE_CHECKING:
     import torch
@@ -33,20 +34,23 @@ class StepScores:
     reward: float
 
 
-class StepScorer(StateScorer):
+class StepScorer(TransformersScorer):
     """Scores responses by their steps."""
 
-    def check(self, spec: RewardModelSpec) -> None:
-        if spec.stepwise is None:
-            raise BadInputError("this model was not trained on steps")
+    @classmethod
+    def labels(cls, spec: RewardModelSpec) -> int:
+        _stepwise(spec)
+        return super().labels(spec)
 
     @property
     def reading(self) -> Stepwise:
-        assert self.spec.stepwise is not None  # checked
-        return self.spec.stepwise
+        return _stepwise(self.spec)
 
-    def read(self, item: ScoreItem, conversation: Encoded) -> Reading:
-        return self._read(item.prompt, self.reading.split(item.response))
+    def read(self, item: ScoreItem) -> Reading | ScoreFailure:
+        whole = super().read(item)  # the stock engine's checks
+        return (
+            whole if isinstance(whole, ScoreFailure) else self._checked(item.prompt, self.reading.split(item.response))
+        )
 
     def reward(self, outputs: torch.Tensor) -> float:
         return self.reading.aggregate(outputs[:, 0].tolist())
@@ -55,9 +59,11 @@ class StepScorer(StateScorer):
         self, responses: Sequence[tuple[Prompt, Sequence[str]]], on_progress: Advance = silent
     ) -> list[StepScores | ScoreFailure]:
         """One result for each (prompt, steps), in order; `on_progress` counts them."""
-        readings = [self._checked(prompt, steps) for prompt, steps in responses]
         results: list[StepScores | ScoreFailure] = []
-        for output in self.outputs(readings, on_progress):
+        with self._lock:
+            readings = [self._checked(prompt, steps) for prompt, steps in responses]
+            outputs = self.outputs(readings, on_progress)
+        for output in outputs:
             if isinstance(output, ScoreFailure):
                 results.append(output)
             else:
@@ -66,10 +72,13 @@ class StepScorer(StateScorer):
 
     def _checked(self, prompt: Prompt, steps: Sequence[str]) -> Reading | ScoreFailure:
         try:
-            return self._read(prompt, steps)
+            found = read_steps(self.renderer, prompt, steps, separator=self.reading.separator)
         except BadInputError as error:
             return self.failure("bad_input", str(error))
-
-    def _read(self, prompt: Prompt, steps: Sequence[str]) -> Reading:
-        found = read_steps(self.renderer, prompt, steps, separator=self.reading.separator)
         return Reading(Encoded(found.ids, 0, found.truncated), found.places)
+
+
+def _stepwise(spec: RewardModelSpec) -> Stepwise:
+    if spec.stepwise is None:
+        raise BadInputError("this model was not trained on steps")
+    return spec.stepwise

@@ -6,18 +6,17 @@ across callers (`assay_serving.server`), generative and principle models.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from assay.conversation import check_unicode
 from assay.errors import BackendError, BadInputError
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
-from assay.models.pooling import HEAD, apply_head
+from assay.models.pooling import HEAD, head_outputs
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
 from assay.score import ScoreFailure
 from assay_serving.packed_engine import (
-    TOKEN_BUDGET,
     UNLIMITED,
     Layout,
     PackedScorer,
@@ -42,7 +41,7 @@ class TransformersScorer(PackedScorer):
         spec: RewardModelSpec,
         *,
         name: str,
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         layout: Layout = "packed",
     ) -> None:
         """`model`: a sequence classifier with a `score` head. The options as `PackedScorer`."""
@@ -65,11 +64,11 @@ class TransformersScorer(PackedScorer):
         served_as: str | None = None,
         device: str = "auto",
         dtype: str = "float32",
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         max_length: int | None = None,
         layout: Layout = "packed",
         allow_failed_parity: bool = False,
-    ) -> TransformersScorer:
+    ) -> Self:
         """Load a folder or hub id; `served_as` is the name its scores carry (default: the folder's name).
 
         float32 by default even where bfloat16 is faster: bfloat16 moves scores by about 5 % of their spread.
@@ -77,13 +76,17 @@ class TransformersScorer(PackedScorer):
         checkpoint that failed its parity check (unless allowed), BackendError for another chat template than it
         was trained with, and what `assay.models.loading` raises.
         """
+        from assay.models.prepacked import prepack
+
         chosen = pick_device(device)
         tokenizer = load_tokenizer(name)
         template_hash = Renderer(tokenizer, max_length=UNLIMITED).template_hash
         spec = spec_of(name, template_hash=template_hash)
         require_parity(name, spec, allowed=allow_failed_parity)
         length = min(spec.trained_length, max_length or spec.trained_length)
-        model = load_scalar_model(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
+        labels = cls.labels(spec)
+        model = load_scalar_model(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen, labels=labels)
+        prepack(model)
         if is_soft_capped(model.config):
             model.set_attn_implementation("eager")  # fused kernels leave the cap out
         return cls(
@@ -94,6 +97,11 @@ class TransformersScorer(PackedScorer):
             token_budget=token_budget,
             layout=layout,
         )
+
+    @classmethod
+    def labels(cls, spec: RewardModelSpec) -> int:
+        """Outputs of the head. Raises BadInputError for a model that is not this engine's."""
+        return 1
 
     def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
         """The item's tokens, or why it cannot be scored."""
@@ -113,6 +121,6 @@ class TransformersScorer(PackedScorer):
             return self.failure("too_long", f"the response alone does not fit in {limit} tokens")
         return encoded
 
-    def rewards(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The head's output, in float32."""
-        return apply_head(getattr(self.model, HEAD), hidden)
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """The model's own, in float32."""
+        return head_outputs(getattr(self.model, HEAD), states)

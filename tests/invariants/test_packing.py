@@ -90,6 +90,13 @@ def test_packed_is_padded_for_every_known_architecture(kind: str) -> None:
     for branch in range(len(packed)):
         assert torch.allclose(packed.branch_states(branch), rows.branch_states(branch), atol=1e-5)
         assert torch.allclose(packed.sequence_states(branch), rows.sequence_states(branch), atol=1e-5)
+    # Places are counted from a sequence's beginning, in the shared part and after it.
+    places = [
+        sorted({0, len(states) // 2, len(states) - 1}) for states in map(packed.sequence_states, range(len(packed)))
+    ]
+    expected_states = torch.cat([packed.sequence_states(branch)[wanted] for branch, wanted in enumerate(places)])
+    assert torch.equal(packed.at(places), expected_states)
+    assert torch.allclose(rows.at(places), expected_states, atol=1e-5)
 
 
 @settings(max_examples=25)

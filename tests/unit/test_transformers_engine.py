@@ -153,7 +153,7 @@ def test_a_batch_too_large_for_the_memory_is_halved(layout: Layout, tiny_reward_
     class SmallMemory(TransformersScorer):
         def _forward(self, batch, rows):  # type: ignore[no-untyped-def]
             numbers = [i for group in batch for i in group]
-            if len(numbers) > 2 or max(len(rows[i]) for i in numbers) > 200:
+            if len(numbers) > 2 or max(len(rows[i].conversation) for i in numbers) > 200:
                 raise torch.OutOfMemoryError("out of memory")
             return super()._forward(batch, rows)
 

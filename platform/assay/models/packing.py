@@ -103,6 +103,17 @@ class PackedHidden:
         ends = torch.tensor([start + length - 1 for start, length in self._own], device=self.states.device)
         return self.states.index_select(0, ends)
 
+    def at(self, places: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Hidden states [all places, H] at positions counted from each sequence's own beginning, prefix included."""
+        import torch
+
+        rows = [
+            prefix + place if place < shared else own + place - shared
+            for wanted, (own, _), (prefix, shared) in zip(places, self._own, self._prefixes, strict=True)
+            for place in wanted
+        ]
+        return self.states.index_select(0, torch.tensor(rows, device=self.states.device))
+
     def branch_states(self, branch: int) -> torch.Tensor:
         """Hidden states [own tokens, H] of one branch, its prefix left out."""
         start, length = self._own[branch]

@@ -62,9 +62,14 @@ def _no_head(model: Any) -> BadInputError:
 
 def apply_head(head: Any, pooled: torch.Tensor) -> torch.Tensor:
     """Rewards [...] of hidden states [..., H] under a linear head of one output, in float32 even inside autocast."""
+    return head_outputs(head, pooled)[..., 0]
+
+
+def head_outputs(head: Any, pooled: torch.Tensor) -> torch.Tensor:
+    """All outputs [..., K] of a linear head on hidden states [..., H], in float32 even inside autocast."""
     import torch
     import torch.nn.functional as F
 
     with torch.autocast(device_type=pooled.device.type, enabled=False):
         bias = head.bias.float() if head.bias is not None else None
-        return F.linear(pooled.float(), head.weight.float(), bias)[..., 0]
+        return F.linear(pooled.float(), head.weight.float(), bias)

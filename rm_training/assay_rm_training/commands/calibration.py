@@ -35,7 +35,9 @@ def calibrate(
     seed: Annotated[int, typer.Option(help="Of the folds, the order of pairs and the bootstrap.")] = 0,
     limit: Annotated[int, typer.Option(help="Only the first N pairs; 0 = all.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    token_budget: Annotated[int, typer.Option(help="Padded tokens of one forward pass.")] = 8192,
+    token_budget: Annotated[
+        int | None, typer.Option(min=1, help="Positions of one forward pass (default: as suits the device).")
+    ] = None,
     allow_failed_parity: Annotated[
         bool, typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks.")
     ] = False,

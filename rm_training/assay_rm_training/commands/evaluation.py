@@ -110,7 +110,9 @@ def eval_(
     seed: Annotated[int, typer.Option(help="Of the order of pairs and of the bootstrap.")] = 0,
     limit: Annotated[int, typer.Option(help="Only the first N pairs or items; 0 = all.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    token_budget: Annotated[int, typer.Option(help="Padded tokens of one forward pass.")] = 8192,
+    token_budget: Annotated[
+        int | None, typer.Option(min=1, help="Positions of one forward pass (default: as suits the device).")
+    ] = None,
     allow_failed_parity: Annotated[
         bool, typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks.")
     ] = False,
@@ -200,7 +202,7 @@ def _is_principle_model(here: Workspace | None, name: str) -> bool:
 
 def _pairs(
     here: Workspace | None,
-    options: tuple[str, str, bool, int, int, str, int, bool, str | None],
+    options: tuple[str, str, bool, int, int, str, int | None, bool, str | None],
     out: Path | None,
     as_json: bool,
 ) -> None:

@@ -25,7 +25,7 @@ def show_judgments(
     seed: int,
     limit: int,
     device: str,
-    token_budget: int,
+    token_budget: int | None,
     out: Path | None,
     as_json: bool,
     allow_failed_parity: bool = False,

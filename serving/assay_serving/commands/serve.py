@@ -31,7 +31,9 @@ def serve(
     ] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    token_budget: Annotated[int, typer.Option(min=1, help="Tokens of one forward pass, padding included.")] = 8192,
+    token_budget: Annotated[
+        int | None, typer.Option(min=1, help="Positions of one forward pass (default: as suits the device).")
+    ] = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Cut conversations shorter than the model would.", show_default=False)
     ] = None,

@@ -234,6 +234,8 @@ class LocalWriter:
         Raises BadInputError for a model of another kind, one that failed its parity check, or a plain language model
         without `judging`; BackendError where the chat template or the question is not the one it was trained with.
         """
+        from assay.models.prepacked import prepack
+
         chosen = pick_device(device)
         tokenizer = load_tokenizer(name)
         source = Path(resolve_model(name))
@@ -243,6 +245,7 @@ class LocalWriter:
         if spec is None and judging is None:
             raise BadInputError(f"{name} has no spec that says how it judges; name a format")
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
+        prepack(model)
         if is_soft_capped(model.config):
             model.set_attn_implementation("eager")  # fused kernels leave the cap out
         renderer = Renderer(tokenizer, max_length=_UNLIMITED)

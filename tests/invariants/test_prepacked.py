@@ -1,0 +1,119 @@
+"""A model whose weights are laid out for oneDNN gives the outputs of the model as it was."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay.models.packing import PACKED, backbone, forward, forward_rows, group_of
+from assay.models.prepacked import Prepacked, prepack
+from assay.score import Score
+from assay_serving.principle_engine import PrincipleScorer
+from assay_serving.scorer import ScoreItem
+from assay_serving.transformers_engine import TransformersScorer
+
+pytestmark = pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64") or not torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
+    reason="oneDNN's layout is used on x86 only, in a torch that has oneDNN",
+)
+SHAPE = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def build(kind: str, dtype: torch.dtype = torch.float32) -> Any:
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    window = {"sliding_window": 128} if kind in ("mistral", "phi3") else {}
+    config = AutoConfig.for_model(kind, **SHAPE, **window, num_labels=1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        made = AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")  # type: ignore[no-untyped-call]
+        return made.to(dtype).eval()
+
+
+GROUPS = [group_of([[5, 6, 7, 8], [5, 6, 9, 10, 11]]), group_of([[12, 13, 14]]), group_of([list(range(3, 60))])]
+
+
+@pytest.mark.parametrize("kind", sorted(PACKED))
+def test_outputs_are_the_same_for_every_known_architecture(kind: str) -> None:
+    model = build(kind)
+    linears = sum(type(layer) is nn.Linear for layer in backbone(model).modules())
+    with torch.inference_mode():
+        expected = forward_rows(model, GROUPS).last()
+        assert prepack(model) == linears > 0
+        for run in (forward, forward_rows):
+            assert torch.allclose(run(model, GROUPS).last(), expected, atol=2e-6)
+    assert not any(type(layer) is nn.Linear for layer in backbone(model).modules())
+    assert type(model.score) is nn.Linear
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 70), st.integers(1, 130), st.integers(1, 40), st.booleans(), st.sampled_from(("float32", "bfloat16"))
+)
+def test_a_layer_of_any_shape(inputs: int, outputs: int, rows: int, bias: bool, dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        torch.manual_seed(inputs)
+        linear = nn.Linear(inputs, outputs, bias=bias).to(kind)
+        x = torch.randn(2, rows, inputs).to(kind)
+        expected = linear(x)
+        found = Prepacked(linear)(x)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    tolerance = 1e-5 if kind == torch.float32 else 2e-2
+    assert torch.allclose(found.float(), expected.float(), atol=tolerance, rtol=tolerance)
+
+
+def test_adapters_stay_and_gradients_are_refused() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    adapted = get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"], r=2))
+    inner = adapted.get_base_model()
+    before = {name: type(layer) for name, layer in inner.named_modules() if name.endswith("q_proj")}
+    prepack(inner)
+    after = {name: type(layer) for name, layer in inner.named_modules() if name.endswith("q_proj")}
+    assert after == before
+    model = build("llama")
+    prepack(model)
+    with pytest.raises(BadInputError, match="no gradients"):
+        forward(model, GROUPS)
+
+
+def test_engines_that_load_a_model_use_it_and_score_the_same(
+    tiny_reward_model: Path, tiny_principle_base: Path
+) -> None:
+    items = [ScoreItem((Message("user", "Name a metal."),), text) for text in ("Gold.", "Tin, or zinc.", "No." * 40)]
+    loaded = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    assert any(isinstance(layer, Prepacked) for layer in loaded.model.modules())
+    from assay.models.loading import load_scalar_model
+
+    plain = load_scalar_model(
+        str(tiny_reward_model), loaded.renderer.tokenizer, dtype=torch.float32, device=torch.device("cpu")
+    )
+    stock = TransformersScorer(plain, loaded.renderer, loaded.spec, name="stock")
+    for one, other in zip(loaded.score(items), stock.score(items), strict=True):
+        assert isinstance(one, Score)
+        assert isinstance(other, Score)
+        assert one.reward == pytest.approx(other.reward, abs=1e-5)
+    asked = PrincipleScorer.load(str(tiny_principle_base), device="cpu")
+    assert any(isinstance(layer, Prepacked) for layer in asked.model.modules())
