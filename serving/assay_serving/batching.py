@@ -46,22 +46,26 @@ def plan_batches(
     return batches
 
 
-def plan_groups(rows: Sequence[npt.ArrayLike], token_budget: int) -> list[list[list[int]]]:
+def plan_groups(
+    rows: Sequence[npt.ArrayLike], token_budget: int, *, preferred: int | None = None
+) -> list[list[list[int]]]:
     """Forward passes, each a list of groups, each a list of indices of `rows` (token ids) that begin alike.
 
     Every index once. Rows are grouped by their tokens, wherever they stand in `rows`; a row joins a group where that
     saves positions. A pass computes at most `token_budget` positions, common beginnings counted once; a group beyond
-    it is cut, a single row beyond it goes alone. Deterministic. The costliest groups come first, so that a pass too
-    large for the memory fails at once.
+    it is cut, a single row beyond it goes alone. Passes stay within `preferred` positions (default: the budget) where
+    that is cheap: only a group whose common beginning is a tenth of that or more is not cut for it. Deterministic. The
+    costliest groups come first, so that a pass too large for the memory fails at once.
     """
     if token_budget < 1:
         raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
+    size = min(preferred or token_budget, token_budget)
     tokens = [np.asarray(row, dtype=np.int32) for row in rows]
-    groups = sorted(_alike(tokens, token_budget), key=lambda group: (-group[1], group[0][0]))
+    groups = sorted(_alike(tokens, token_budget, size), key=lambda group: (-group[1], group[0][0]))
     passes: list[list[list[int]]] = []
     used = 0
     for members, cost in groups:
-        if not passes or used + cost > token_budget:
+        if not passes or used + cost > size:
             passes.append([])
             used = 0
         passes[-1].append(members)
@@ -69,7 +73,7 @@ def plan_groups(rows: Sequence[npt.ArrayLike], token_budget: int) -> list[list[l
     return passes
 
 
-def _alike(tokens: Sequence[Tokens], budget: int) -> Iterator[tuple[list[int], int]]:
+def _alike(tokens: Sequence[Tokens], budget: int, size: int) -> Iterator[tuple[list[int], int]]:
     """Groups (indices in ascending order, positions to compute) of rows that begin alike."""
     # Big-endian bytes sort as the tokens do, so that neighbours share the longest beginnings.
     order = sorted(range(len(tokens)), key=lambda i: (tokens[i].astype(">i4").tobytes(), i))
@@ -80,7 +84,8 @@ def _alike(tokens: Sequence[Tokens], budget: int) -> Iterator[tuple[list[int], i
         shared = _common(tokens[members[-1]], row, common) if members else 0
         saved = len(members) * shared
         worth = saved - (len(members) - 1) * common >= WORTH_SHARING
-        if not (members and worth and total + len(row) - saved <= budget):
+        most = budget if 10 * shared >= size else size
+        if not (members and worth and total + len(row) - saved <= most):
             if members:
                 yield sorted(members), total - (len(members) - 1) * common
             members, total, shared = [], 0, len(row)

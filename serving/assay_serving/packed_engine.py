@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-#: Positions of one forward pass by kind of device. On a CPU the activations of larger ones leave the caches.
-TOKEN_BUDGET = {"cpu": 4096, "other": 8192}
+TOKEN_BUDGET = 8192
+#: Positions of a pass on a CPU, where the activations of larger ones leave the caches; a group may exceed it.
+CPU_PASS = 2048
 #: How conversations lie in a pass: common beginnings once and nothing padded, or rows of their own padded on one side.
 Layout = Literal["packed", "right", "left"]
 UNLIMITED = 1 << 30  #: tokens, of a renderer that only names its template
@@ -58,15 +59,15 @@ class PackedScorer(ABC):
         token_budget: int | None = None,
         layout: Layout = "packed",
     ) -> None:
-        """`model` is put into eval mode. `token_budget`: positions of one forward pass, padding included (None: as
-        suits the device). `layout` changes no score (the parity gate checks it); a model that cannot be packed gets
-        rows padded on the right. Raises BadInputError for a budget below one position.
+        """`model` is put into eval mode. `token_budget`: positions of one forward pass at most, padding included (None:
+        TOKEN_BUDGET). `layout` changes no score (the parity gate checks it); a model that cannot be packed gets rows
+        padded on the right. Raises BadInputError for a budget below one position.
         """
         if token_budget is not None and token_budget < 1:
             raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
         self.spec = spec
         self.renderer = renderer
-        self.token_budget = token_budget or TOKEN_BUDGET["cpu" if model.device.type == "cpu" else "other"]
+        self.token_budget = token_budget or TOKEN_BUDGET
         #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
         self.last_tokens = self.last_computed = self.last_padding = 0
         self.model = model.eval()  # type: ignore[no-untyped-call]
@@ -182,7 +183,8 @@ class PackedScorer(ABC):
         """Forward passes: lists of groups of row numbers that are computed together."""
         lengths = [len(row.conversation) for row in rows]
         if self._layout == "packed" and can_pack(self.model, max(lengths, default=0)):
-            return plan_groups([row.conversation.ids for row in rows], self.token_budget)
+            preferred = CPU_PASS if self.model.device.type == "cpu" else None
+            return plan_groups([row.conversation.ids for row in rows], self.token_budget, preferred=preferred)
         return [[[i] for i in batch] for batch in plan_batches(lengths, self.token_budget)]
 
     def _outputs(self, batch: list[list[int]], rows: Sequence[Reading]) -> list[torch.Tensor | None]:

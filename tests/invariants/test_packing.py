@@ -267,6 +267,10 @@ def test_all_ways_to_attend_agree() -> None:
     q = q.detach()
     assert torch.allclose(groups, by_hand(q, k, v, layout.segments), atol=1e-6)
     assert torch.allclose(groups, by_block_mask(q, k, v, layout), atol=1e-5)
+    with torch.inference_mode():  # key heads that several query heads read: the kernel's own way, else repeated
+        many = torch.cat([q, q + 1], 1)
+        repeated = by_groups(many, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), layout)
+        assert torch.allclose(by_groups(many, k, v, layout), repeated, atol=1e-6)
     q_ends, k_ends, keys = layout.on_device(torch.device("cpu"))
     assert q_ends[-1] == start
     assert k_ends[-1] == len(keys)

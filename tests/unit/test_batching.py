@@ -91,3 +91,21 @@ def test_a_group_beyond_the_budget_is_cut() -> None:
     plan = plan_groups(rows_of([0] * 20), 70)
     assert len(plan) > 1
     assert all(len(groups) == 1 for groups in plan)
+
+
+@given(ROWS, st.integers(1, 300), st.integers(1, 300))
+def test_preferred_passes_keep_the_budget_and_every_row(rows: list[list[int]], budget: int, preferred: int) -> None:
+    plan = plan_groups(rows, budget, preferred=preferred)
+    assert sorted(i for groups in plan for group in groups for i in group) == list(range(len(rows)))
+    for groups in plan:
+        parts = [group_of([rows[i] for i in group]) for group in groups]
+        cost = sum(part.computed for part in parts)
+        assert cost <= budget or len(groups) == len(groups[0]) == 1
+        if cost > preferred:  # only a group that would compute much again, or a single long row
+            assert len(parts) == 1
+            assert len(groups[0]) == 1 or 10 * len(parts[0].prefix) >= preferred
+
+
+def test_a_group_is_cut_for_smaller_passes_where_its_beginning_is_cheap() -> None:
+    assert [len(groups[0]) for groups in plan_groups(rows_of([0] * 200), 10_000, preferred=500)] != [200]
+    assert plan_groups(rows_of([0] * 200), 10_000, preferred=400) == [[list(range(200))]]  # 40 of 400 is a tenth

@@ -12,7 +12,7 @@ that was set to it generates, scores and trains in padded rows as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -76,6 +76,20 @@ class Layout:
                 keys.extend((prefix, torch.arange(start, start + length)))
                 start += length
         return Segments(q_lengths, k_lengths, torch.cat(keys))
+
+    def branch_mask(self, prefix: int, n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """[n, prefix + n], 0 where a branch's position sees the prefix and its own past, else -inf: a window of one
+        triangle that serves all branches and layers."""
+        import torch
+
+        shared = [span for span in self.spans if not span.is_plain]
+        widest, longest = (max(s.prefix for s in shared), max(max(s.branches) for s in shared)) if shared else (0, 0)
+        key = f"triangle {dtype}"
+        if key not in self._device:
+            shape = (longest, widest + longest)
+            self._device[key] = torch.full(shape, -torch.inf, dtype=dtype, device=device).triu_(widest + 1)
+        start = widest - prefix
+        return self._device[key][:n, start : start + prefix + n]  # type: ignore[no-any-return]
 
     def block_mask(self, device: torch.device) -> Any:
         """FlexAttention's mask of the whole row."""
@@ -180,7 +194,7 @@ def by_groups(
     for span, (q, k, v) in zip(layout.spans, parts, strict=True):
         longest = span.prefix + max(span.branches)
         if dropout or not wants_gradient or longest > LONGEST:
-            outs.append(_fused(q.to(low), k.to(low), v.to(low), span, dropout, scale))
+            outs.append(_fused(q.to(low), k.to(low), v.to(low), span, layout, dropout, scale))
         else:
             with torch.autocast(kind, enabled=False):
                 out = GroupAttention.apply(q[0], k[0], v[0], span.prefix, span.branches, scale, low)  # type: ignore[no-untyped-call]
@@ -188,23 +202,27 @@ def by_groups(
     return torch.cat(outs, 2)
 
 
-def _fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, span: Span, dropout: float, scale: float) -> torch.Tensor:
+def _fused(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, span: Span, layout: Layout, dropout: float, scale: float
+) -> torch.Tensor:
     """One group through torch's kernel: its prefix, then each branch after the prefix; memory linear in its tokens."""
     import torch
     import torch.nn.functional as F
 
-    repeats = q.shape[1] // k.shape[1]
-    if repeats > 1:
+    # The kernel reads grouped heads by itself only where it needs no gradient.
+    grouped = k.shape[1] != q.shape[1] and q.device.type == "cpu" and not torch.is_grad_enabled()
+    if not grouped and k.shape[1] != q.shape[1]:
+        repeats = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    attend = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale, enable_gqa=grouped)
     parts = [span.prefix + span.branches[0]] if span.is_plain else [span.prefix, *span.branches]
     stretches = zip(*(torch.split(tensor, parts, 2) for tensor in (q, k, v)), strict=True)
     first_q, first_k, first_v = next(stretches)
-    outs = [F.scaled_dot_product_attention(first_q, first_k, first_v, None, dropout, is_causal=True, scale=scale)]
+    outs = [attend(first_q, first_k, first_v, is_causal=True)]
     for own_q, own_k, own_v in stretches:
         n = own_q.shape[2]
-        mask = torch.ones(n, span.prefix + n, dtype=torch.bool, device=q.device).tril_(span.prefix)
-        keys, values = torch.cat([first_k, own_k], 2), torch.cat([first_v, own_v], 2)
-        outs.append(F.scaled_dot_product_attention(own_q, keys, values, mask, dropout, scale=scale))
+        mask = layout.branch_mask(span.prefix, n, q.dtype, q.device)
+        outs.append(attend(own_q, torch.cat([first_k, own_k], 2), torch.cat([first_v, own_v], 2), mask))
     return torch.cat(outs, 2)
 
 

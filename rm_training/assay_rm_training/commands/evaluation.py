@@ -111,7 +111,7 @@ def eval_(
     limit: Annotated[int, typer.Option(help="Only the first N pairs or items; 0 = all.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     token_budget: Annotated[
-        int | None, typer.Option(min=1, help="Positions of one forward pass (default: as suits the device).")
+        int | None, typer.Option(min=1, help="Positions of one forward pass at most (default: 8192, judges 16384).")
     ] = None,
     allow_failed_parity: Annotated[
         bool, typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks.")

@@ -32,7 +32,7 @@ def serve(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     token_budget: Annotated[
-        int | None, typer.Option(min=1, help="Positions of one forward pass (default: as suits the device).")
+        int | None, typer.Option(min=1, help="Positions of one forward pass at most (default: 8192, judges 16384).")
     ] = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Cut conversations shorter than the model would.", show_default=False)
