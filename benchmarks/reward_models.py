@@ -177,7 +177,7 @@ def timed_evaluation(scorer: Any, pairs: Sequence[PreferencePair]) -> tuple[Eval
 
 
 def training_config(base: str, sizes: Sizes, seed: int) -> TrainingConfig:
-    """The same for every kind: two epochs, the lower two thirds of a thirty-layer base frozen, 16 rows a step."""
+    """The same for every kind: two epochs, the lower two thirds of a thirty-layer base frozen, about 16 rows a step."""
     frozen = 20 if base == "smollm2" else 0
     return TrainingConfig(
         base, lr=1e-4, epochs=2, max_length=max(sizes.max_length, 64), freeze_layers=frozen, seed=seed, save_every=0
@@ -199,7 +199,9 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
     renderer = Renderer(load_tokenizer(base), max_length=100_000)
     short = [row for row in rows if len(renderer.encode(row.prompt, row.response)) <= length - 80]  # room to ask
     train, dev, test = split(short, lambda row: said(row.prompt), sizes, seed=seed)
-    config = replace(training_config(base, sizes, seed), max_length=length)
+    # A step is of responses with all their judgments: as many responses as make about 16.
+    responses = max(1, round(16 * len({(row.prompt, row.response) for row in train}) / len(train)))
+    config = replace(training_config(base, sizes, seed), max_length=length, batch_size=responses)
     plan = Plan(config, name, None, f"principle-{name}", force=True, method=Principle())
     path, took = trained_once(workspace, plan, train)
     scorer = PrincipleScorer.load(path)

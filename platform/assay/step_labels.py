@@ -1,7 +1,8 @@
 """Responses in steps with a label for each: what process reward models are trained on.
 
-Covers: JSON Lines rows {prompt, steps, labels} (TRL's stepwise form says `completions` for the steps). Leaves out:
-other formats, making labels (`assay_rm_training.objectives.steps`).
+Covers: JSON Lines rows {prompt, steps, labels} (TRL's stepwise form says `completions` for the steps), with Monte-Carlo
+labels as the counts they come from (Math-Shepherd, arXiv 2312.08935; card C21, from memory). Leaves out: other formats,
+sampling continuations.
 """
 
 from __future__ import annotations
@@ -64,7 +65,17 @@ def _parse(record: dict[str, Any]) -> list[SteppedResponse]:
 def _label(value: object) -> float | None:
     if value is None:
         return None
+    if isinstance(value, dict):
+        return _share_right(value)
     number = float(value) if isinstance(value, bool) else number_of(value, "labels")
     if not 0 <= number <= 1:
-        raise RowError("a label is true, false, null or a number from 0 to 1", field="labels")
+        raise RowError("a label is true, false, null, a number from 0 to 1, or {correct, tried}", field="labels")
     return number
+
+
+def _share_right(counts: dict[str, Any]) -> float:
+    """Of `tried` continuations sampled after a step, the share of `correct` ones: its soft label."""
+    correct, tried = counts.get("correct"), counts.get("tried")
+    if type(correct) is not int or type(tried) is not int or not 0 <= correct <= tried or tried == 0:
+        raise RowError("not {correct, tried}: so many right of at least one continuation", field="labels")
+    return correct / tried

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
     from assay_policy_training.recipe import Recipe
@@ -68,7 +68,7 @@ def rl(
         str | None, typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Of the server.", show_default=False)
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the reward server to be ready.")] = 60.0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: DeviceOption = "auto",
     resume: Annotated[
         str | None,
         typer.Option("--resume", metavar="RUN_ID", help="Go on from this run's checkpoint.", show_default=False),

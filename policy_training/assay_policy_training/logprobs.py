@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from assay.errors import BadInputError
-from assay.models.packing import TokenGroup, can_pack, forward
+from assay.models.packing import TokenGroup, can_pack, forward, unwrapped
+from assay.models.pooling import position_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -93,7 +94,7 @@ def padded_states(
     ids = torch.cat([context_ids[:, left:], tokens[:, :right]], 1)
     seen = torch.cat([context_mask[:, left:], mask[:, :right]], 1)
     hidden = trunk(model)(
-        input_ids=ids, attention_mask=seen.long(), position_ids=positions(seen), use_cache=False
+        input_ids=ids, attention_mask=seen.long(), position_ids=position_ids(seen), use_cache=False
     ).last_hidden_state
     start = context_ids.shape[1] - left
     # Position start-1+t predicts response token t.
@@ -120,16 +121,6 @@ def _spread(values: list[Tensor], mask: Tensor) -> Tensor:
     """Values of the masked tokens, in row order, back to [B,T]."""
     out = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
     return out.masked_scatter(mask, torch.cat(values)) if values else out
-
-
-def positions(mask: Tensor) -> Tensor:
-    """[B,S] position ids that ignore padding on the left."""
-    return (mask.long().cumsum(1) - 1).clamp(min=0)
-
-
-def unwrapped(model: Any) -> Any:
-    """The causal language model inside an adapter's wrapper, with the adapter still in its layers."""
-    return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
 def trunk(model: Any) -> Callable[..., Any]:

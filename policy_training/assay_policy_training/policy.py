@@ -21,11 +21,12 @@ from torch import Tensor
 from assay.durable import sync_folder
 from assay.errors import BackendError, BadInputError
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
+from assay.models.packing import unwrapped
 from assay.models.quiet import quiet_transformers
 from assay.models.renderer import Renderer
 from assay.models.spec import weights_digest
 from assay_policy_training.batch import RolloutBatch
-from assay_policy_training.logprobs import TokenScores, check_head, score_tokens, unwrapped
+from assay_policy_training.logprobs import TokenScores, check_head, score_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay.models.pooling import position_ids
 from assay_policy_training.batch import RolloutBatch
-from assay_policy_training.logprobs import positions
 from assay_policy_training.policy import Policy
 from assay_policy_training.slots import PromptItem
 
@@ -116,7 +116,7 @@ class TransformersSampler:
         logp = torch.zeros((rows, width), device=device)
         cache = DynamicCache(config=policy.model.config)
         with policy.precision():
-            logits = self._forward(ids, seen, positions(seen), cache)
+            logits = self._forward(ids, seen, position_ids(seen), cache)
             # The prompt is read once; its keys and values are copied to the rows of the group.
             cache.batch_repeat_interleave(group_size)
             logits, seen = logits.repeat_interleave(group_size, 0), seen.repeat_interleave(group_size, 0)
@@ -136,7 +136,7 @@ class TransformersSampler:
                     cache.batch_select_indices(stay)
                     active, choice, seen = active[stay], choice[stay], seen[stay]
                 seen = torch.cat([seen, seen.new_ones(len(seen), 1)], 1)
-                logits = self._forward(choice, seen, positions(seen)[:, -1:], cache)
+                logits = self._forward(choice, seen, position_ids(seen)[:, -1:], cache)
         return tokens, mask, logp
 
     def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: object) -> Tensor:

@@ -44,11 +44,6 @@ class EncodedPair(NamedTuple):
         """Both sides, chosen first, with their common beginning once."""
         return TokenGroup(self.chosen[: self.common], (self.chosen[self.common :], self.rejected[self.common :]))
 
-    @property
-    def joint_length(self) -> int:
-        """Tokens of the pair with its common beginning counted once."""
-        return len(self.chosen) + len(self.rejected) - self.common
-
 
 def encode_pairs(
     pairs: Sequence[PreferencePair], renderer: Renderer, *, advance: Advance = silent

@@ -11,7 +11,7 @@ from assay.domain import Message
 from assay.models.spec import Judging
 from assay_policy_training.slots import PromptItem
 from assay_rm_training.generative.judged_rows import JudgedRow
-from assay_rm_training.generative.verdict_reward import VerdictReward, judge_prompts, rating_reward
+from assay_rm_training.generative.verdict_reward import VerdictReward, judge_prompts
 from assay_serving.generative.answers import Answer
 from assay_serving.generative.engine import examine
 from assay_serving.generative.pairwise import pair_outcome
@@ -20,15 +20,10 @@ from assay_serving.generative.verdict import read_verdict, tail_reward
 from assay_serving.generative.voting import (
     both_orders,
     expected_rating,
-    majority,
-    majority_accuracy,
     majority_at,
     mean_log_odds,
-    meta_filter,
     right_by_and,
     right_by_sum,
-    sum_ratings,
-    winner,
 )
 
 
@@ -89,27 +84,6 @@ def test_B4_the_tail_rule() -> None:
     assert _rewards(True, False)["tail"] == [1.0, -1.0]
 
 
-def test_B5_sums_of_ratings_and_the_meta_filter() -> None:
-    samples = [[7, 5], [6, 6], [4, 9], [8, 5]]
-    assert sum_ratings(samples) == [25, 25]
-    assert {winner([25, 25], seed=seed) for seed in range(20)} == {0, 1}  # a tie is drawn, not given to the first
-    kept = meta_filter([tuple(row) for row in samples], (0.9, 0.4, 0.1, 0.8), keep=2)
-    assert kept == [(7, 5), (8, 5)]
-    assert sum_ratings(kept) == [15, 10]
-    assert winner(sum_ratings(kept)) == 0
-
-
-def test_B5_the_rule_reward_is_strict() -> None:
-    assert rating_reward((8, 6, 8), best=0) == -1
-    assert rating_reward((9, 6, 8), best=0) == 1
-
-
-def test_B5_sum_and_majority_can_differ() -> None:
-    samples = [[9, 2], [5, 7], [5, 7]]
-    assert sum_ratings(samples) == [19, 16]
-    assert majority([0 if a > b else 1 for a, b in samples]).label == 1
-
-
 def test_B6_both_orders_by_probability() -> None:
     assert both_orders(0.8, 0.4) == pytest.approx(0.7)
     labels = ("A", "B")
@@ -138,7 +112,6 @@ def test_D4_rules_and_and_sum(first: Any, second: Any, by_and: bool, by_sum: boo
 
 
 def test_D10_majority_of_independent_votes() -> None:
-    assert majority_accuracy(0.6, 3) == pytest.approx(0.648)
-    assert majority_accuracy(0.6, 5) == pytest.approx(0.68256)
-    # Drawn without replacement from very many votes of that accuracy it comes to the same.
+    """Drawn without replacement from very many votes of which 0.6 are right: the closed form for independent votes."""
     assert majority_at(60_000, 40_000, 0, 3) == pytest.approx(0.648, abs=1e-4)
+    assert majority_at(60_000, 40_000, 0, 5) == pytest.approx(0.68256, abs=1e-4)

@@ -182,25 +182,3 @@ def test_steps_to_one_reward() -> None:
     for wrong in ({"separator": ""}, {"aggregation": "median"}):
         with pytest.raises(BadInputError):
             Stepwise(**wrong)  # type: ignore[arg-type]
-
-
-def test_card_C21() -> None:
-    assert steps.monte_carlo_label(3, 8) == (0.375, 1)
-    assert steps.monte_carlo_label(0, 8) == (0.0, 0)
-    assert steps.standard_error(0.5, 8) == pytest.approx(0.176777, abs=1e-6)
-    with pytest.raises(ValueError, match="9 of 8"):
-        steps.monte_carlo_label(9, 8)
-
-
-@given(st.integers(1, 40), st.data())
-def test_the_first_error_is_found_by_bisection(length: int, data: st.DataObject) -> None:
-    """K = 10 takes 4 questions (card C21)."""
-    wrong = data.draw(st.integers(0, length - 1))
-    asked: list[int] = []
-
-    def still_right(prefix: int) -> bool:
-        asked.append(prefix)
-        return prefix <= wrong
-
-    assert steps.first_error(length, still_right) == wrong
-    assert len(asked) <= math.ceil(math.log2(length))

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
 from assay.models.loading import load_tokenizer
-from assay.models.pooling import last_positions, pooled_rewards
+from assay.models.packing import forward_rows, group_of
+from assay.models.pooling import apply_head
 from assay.models.renderer import Renderer
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.config import LoraConfig, TrainingConfig
@@ -127,21 +128,13 @@ def test_weights_count_as_repeated_pairs(renderer: Renderer) -> None:
 def test_pooling_ignores_padding_on_either_side(data: ItemSet[EncodedPair]) -> None:
     trainee = load_trainee(config(head_init="normal"), CPU)
     trainee.model.train(False)
-    rows = [torch.from_numpy(side).long() for pair in data.items[:4] for side in (pair.chosen, pair.rejected)]
-    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-    left_ids, left_mask = torch.zeros_like(ids), torch.zeros_like(mask)
-    for row, length in enumerate(mask.sum(1).tolist()):
-        left_ids[row, -length:] = ids[row, :length]
-        left_mask[row, -length:] = 1
-    assert (last_positions(left_mask) == left_mask.shape[1] - 1).all()
-    assert (last_positions(mask) == mask.sum(1) - 1).all()
+    groups = [group_of([side]) for pair in data.items[:4] for side in (pair.chosen, pair.rejected)]
     with torch.no_grad():
-        right = pooled_rewards(trainee.model, ids, mask)
-        left = pooled_rewards(trainee.model, left_ids, left_mask)
-        other_pad = pooled_rewards(trainee.model, ids + 5 * (1 - mask), mask)
-    assert torch.allclose(right, left, atol=1e-6)
-    assert torch.equal(right, other_pad)
+        right, left = (forward_rows(trainee.model, groups, left=left).last() for left in (False, True))
+        alone = torch.cat([forward_rows(trainee.model, [group]).last() for group in groups])
+    head = trainee.model.score
+    assert torch.allclose(apply_head(head, right), apply_head(head, left), atol=1e-6)
+    assert torch.allclose(apply_head(head, right), apply_head(head, alone), atol=1e-6)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

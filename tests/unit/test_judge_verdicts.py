@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay_serving.generative.templates import FORMATS, PAIRWISE, POINTWISE, QUOTE, RATING, format_named, quote
-from assay_serving.generative.verdict import FAULTS, ParseFailure, Verdict, read_verdict, tail_reward
+from assay_serving.generative.verdict import Fault, ParseFailure, Verdict, read_verdict, tail_reward
 
 AB = ("A", "B")
 YES_NO = ("Yes", "No")
@@ -71,7 +73,7 @@ def test_the_verdict_of_a_well_formed_answer(text: str, labels: tuple[str, ...],
 )
 def test_what_cannot_be_read_is_a_failure_of_its_kind(text: str, labels: tuple[str, ...], fault: str) -> None:
     assert read_verdict(text, labels) == ParseFailure(fault)  # type: ignore[arg-type]
-    assert fault in FAULTS
+    assert fault in get_args(Fault)
 
 
 def test_an_answer_cut_by_the_length_limit_has_no_verdict() -> None:

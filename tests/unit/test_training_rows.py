@@ -244,14 +244,22 @@ def test_steps_of_a_file(tmp_path: Path) -> None:
             {"prompt": "q", "steps": ["one", "two"], "labels": [True, 0.25]},
             {"prompt": "q", "completions": ["one", "two"], "labels": [None, False]},
             {"prompt": "q", "steps": ["one"], "labels": [None]},
+            {
+                "prompt": "q",
+                "steps": ["one", "two"],
+                "labels": [{"correct": 3, "tried": 8}, {"correct": 0, "tried": 8}],
+            },
         )
     )
-    assert [(row.steps, row.labels) for row in found] == [(("one", "two"), (1.0, 0.25)), (("one", "two"), (None, 0.0))]
+    assert {row.steps for row in found} == {("one", "two")}
+    assert [row.labels for row in found] == [(1.0, 0.25), (None, 0.0), (0.375, 0.0)]  # 3 of 8: card C21
     for bad, field in (
         ({"prompt": "q", "steps": [], "labels": []}, "steps"),
         ({"prompt": "q", "steps": ["a"], "labels": [True, False]}, "labels"),
         ({"prompt": "q", "steps": ["a"], "labels": [2]}, "labels"),
         ({"prompt": "q", "steps": [" "], "labels": [1]}, "steps"),
+        ({"prompt": "q", "steps": ["a"], "labels": [{"correct": 9, "tried": 8}]}, "labels"),
+        ({"prompt": "q", "steps": ["a"], "labels": [{"correct": 0, "tried": 0}]}, "labels"),
     ):
         with pytest.raises(BadInputError) as caught:
             load_steps(rows(tmp_path / "bad.jsonl", bad))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
     from assay_pipelines.judging.judge import Demonstration
@@ -72,7 +72,7 @@ def stage2(
     max_cost: Annotated[float | None, typer.Option(help="Of the judges; the pass stops there and can go on.")] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and asked; do nothing.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
     from assay_pipelines.principles.extraction import Extractor
@@ -178,7 +178,7 @@ def filter_(
     drop: Annotated[
         list[str] | None, typer.Option(help="Principle to drop; repeatable. Default: helpfulness.", show_default=False)
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

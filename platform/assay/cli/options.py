@@ -18,6 +18,7 @@ WorkspaceOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 
 
 def emit(payload: dict[str, Any], text: str, *, as_json: bool) -> None:

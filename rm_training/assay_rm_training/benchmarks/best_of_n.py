@@ -1,7 +1,7 @@
 """What choosing the best of n samples by a proxy score brings in gold, without bias, from one list of N samples.
 
 Covers: the estimator over all subsets of size n (Gao et al., arXiv 2210.10760; as in the code of Coste et al.), the KL
-of best-of-n, pass@k. Leaves out: fitted over-optimisation curves.
+of best-of-n. Leaves out: fitted over-optimisation curves.
 """
 
 from __future__ import annotations
@@ -37,13 +37,6 @@ def kl_best_of(n: int) -> float:
     if n < 1:
         raise BadInputError("best of n needs n >= 1")
     return math.log(n) - (n - 1) / n
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Chance that k of n samples hold at least one of the correct ones: 1 - C(n - c, k) / C(n, k)."""
-    if not 0 <= correct <= n or not 1 <= k <= n:
-        raise BadInputError("pass@k needs 0 <= correct <= n and 1 <= k <= n")
-    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
 def curve(lists: Sequence[tuple[str, Sequence[float], Sequence[float]]], *, seed: int = 0) -> list[CurvePoint]:

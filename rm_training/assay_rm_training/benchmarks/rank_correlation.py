@@ -1,4 +1,4 @@
-"""Rank correlation of two score vectors: Kendall's tau-a and tau-b, Spearman's rho, a bootstrap interval.
+"""Rank correlation of two score vectors: Kendall's tau-b, Spearman's rho, a bootstrap interval.
 
 Textbook statistics (card D9). A constant vector gives 0, not NaN: it ranks nothing. Pooled over prompts these mix
 prompt difficulty in: take them per prompt and average. Leaves out: significance tests.
@@ -16,12 +16,6 @@ from assay.errors import BadInputError
 from assay_rm_training.benchmarks.strata import Floats, NamedInterval, percentile_interval
 
 Vector: TypeAlias = Sequence[float] | Floats
-
-
-def kendall_tau_a(x: Vector, y: Vector) -> float:
-    """(concordant - discordant) / (n (n - 1) / 2)."""
-    a, b = _both(x, y)
-    return float((_signs(a) * _signs(b)).sum() / (len(a) * (len(a) - 1)))
 
 
 def kendall_tau_b(x: Vector, y: Vector) -> float:

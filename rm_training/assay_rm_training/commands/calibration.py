@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.run_options import LimitOption
+from assay_serving.commands.engine_options import AllowFailedParityOption, TokenBudgetOption
 
 if TYPE_CHECKING:
     from assay_rm_training.calibration import CalibrationReport
@@ -33,14 +35,10 @@ def calibrate(
         typer.Option(metavar="NAME", help="Calibrate rewards under this length correction.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the folds, the order of pairs and the bootstrap.")] = 0,
-    limit: Annotated[int, typer.Option(help="Only the first N pairs; 0 = all.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    token_budget: Annotated[
-        int | None, typer.Option(min=1, help="Positions of one forward pass at most (default: 8192, judges 16384).")
-    ] = None,
-    allow_failed_parity: Annotated[
-        bool, typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks.")
-    ] = False,
+    limit: LimitOption = 0,
+    device: DeviceOption = "auto",
+    token_budget: TokenBudgetOption = None,
+    allow_failed_parity: AllowFailedParityOption = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.run_options import ForceOption
+from assay_serving.commands.engine_options import AllowFailedParityOption
 
 
 def register(app: typer.Typer) -> None:
@@ -32,11 +34,9 @@ def ensemble(
     ] = None,
     limit: Annotated[int, typer.Option(help="Only the first N pairs of each; 0 = all.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
-    allow_failed_parity: Annotated[
-        bool, typer.Option("--allow-failed-parity", help="Take members even if they fail their parity checks.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    force: ForceOption = False,
+    allow_failed_parity: AllowFailedParityOption = False,
+    device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

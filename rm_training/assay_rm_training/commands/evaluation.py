@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_serving.commands.engine_options import AllowFailedParityOption, CorrectOption, TokenBudgetOption
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
@@ -109,19 +110,10 @@ def eval_(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the order of pairs and of the bootstrap.")] = 0,
     limit: Annotated[int, typer.Option(help="Only the first N pairs or items; 0 = all.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    token_budget: Annotated[
-        int | None, typer.Option(min=1, help="Positions of one forward pass at most (default: 8192, judges 16384).")
-    ] = None,
-    allow_failed_parity: Annotated[
-        bool, typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks.")
-    ] = False,
-    correct: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[:DOMAIN]", help="Length correction of the model to take off its rewards.", show_default=False
-        ),
-    ] = None,
+    device: DeviceOption = "auto",
+    token_budget: TokenBudgetOption = None,
+    allow_failed_parity: AllowFailedParityOption = False,
+    correct: CorrectOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

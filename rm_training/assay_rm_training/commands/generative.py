@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.run_options import ForceOption, WaiveOption
+from assay_serving.commands.engine_options import AllowFailedParityOption
 
 if TYPE_CHECKING:
     from assay_rm_training.generative.rl_run import TrainedJudge
@@ -57,7 +59,7 @@ def generative_rl(
     ] = "smollm2",
     eval_data: Annotated[str | None, typer.Option(help="Held-out rows, judged before and after.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-rl.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
+    force: ForceOption = False,
     form: Annotated[
         str | None, typer.Option("--format", help="pairwise, pointwise or rating. Default: the base's.")
     ] = None,
@@ -73,11 +75,8 @@ def generative_rl(
     ] = None,
     samples: Annotated[int, typer.Option(help="Votes a question, when the model is used.")] = 1,
     temperature: Annotated[float, typer.Option(help="When the model is used; 0 = most likely token.")] = 0.0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    waive_contamination: Annotated[
-        list[str] | None,
-        typer.Option(metavar="BENCHMARK=REASON", help="Train though the data is not checked; repeatable."),
-    ] = None,
+    device: DeviceOption = "auto",
+    waive_contamination: WaiveOption = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN_ID", help="Go on from this run's checkpoint.")] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -168,7 +167,8 @@ def eval_judge(
     api_key: Annotated[
         str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Of the endpoint.", show_default=False)
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: DeviceOption = "auto",
+    allow_failed_parity: AllowFailedParityOption = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -191,6 +191,7 @@ def eval_judge(
         limit=limit,
         seed=seed,
         device=device,
+        allow_failed_parity=allow_failed_parity,
     )
     report = evaluate_judge_model(workspace, config, api_key=api_key, out=out)
     if as_json:

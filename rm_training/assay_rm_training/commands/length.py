@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.run_options import LimitOption
+from assay_serving.commands.engine_options import AllowFailedParityOption
 
 if TYPE_CHECKING:
     from assay_rm_training.length_run import LengthFindings
@@ -40,12 +42,10 @@ def bias(
         float | None, typer.Option(help="Cut rewards here before the penalty.", show_default=False)
     ] = None,
     unit: Annotated[str, typer.Option(help="Of length: tokens or characters.")] = "tokens",
-    limit: Annotated[int, typer.Option(help="Only the first N pairs; 0 = all.")] = 0,
+    limit: LimitOption = 0,
     seed: Annotated[int, typer.Option(help="Of folds and bootstrap.")] = 0,
-    allow_failed_parity: Annotated[
-        bool, typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    allow_failed_parity: AllowFailedParityOption = False,
+    device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.run_options import ForceOption, LimitOption
 
 
 def register(app: typer.Typer) -> None:
@@ -25,13 +26,13 @@ def merge(
         list[float] | None,
         typer.Option("--point", help="Share of the second member, 0 to 1; repeatable. Default: 0.5."),
     ] = None,
-    limit: Annotated[int, typer.Option(help="Only the first N pairs; 0 = all.")] = 0,
+    limit: LimitOption = 0,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
+    force: ForceOption = False,
     allow_barrier: Annotated[
         bool, typer.Option("--allow-barrier", help="Save the average though accuracy falls between members.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 
 
 def probe(
@@ -18,17 +19,14 @@ def probe(
     ] = None,
     eval_data: Annotated[str | None, typer.Option(help="Held-out pairs: snapshot or file.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-DATA-probe.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
+    force: ForceOption = False,
     l2: Annotated[
         list[float] | None, typer.Option("--l2", help="Penalty to try; repeatable. Default: seven from 10 to 0.01.")
     ] = None,
     label_smoothing: Annotated[float, typer.Option(help="Believed share of flipped labels, 0 to 0.5.")] = 0.0,
     max_length: Annotated[int, typer.Option(help="Tokens of a conversation; older turns are dropped.")] = 1024,
-    waive: Annotated[
-        list[str] | None,
-        typer.Option("--waive-contamination", metavar="BENCHMARK=REASON", help="Train though not checked; repeatable."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    waive: WaiveOption = None,
+    device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_rm_training.commands.scale_options import Scale, scale_options, with_preset
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def shared_options(
     ] = "smollm2",
     eval_data: Annotated[str | None, typer.Option(help="Held-out data: snapshot or file.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-DATA.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")] = False,
+    force: ForceOption = False,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate. Default: 3e-5; with --lora 3e-4.")] = None,
     head_lr: Annotated[float, typer.Option(help="Peak rate of a new head; one that was there takes --lr.")] = 1e-3,
     batch_size: Annotated[int, typer.Option(help="Pairs (lists, rows) of one optimiser step.")] = 16,
@@ -46,7 +47,7 @@ def shared_options(
     weight_decay: Annotated[float, typer.Option(help="AdamW's, on matrices.")] = 0.0,
     max_length: Annotated[int, typer.Option(help="Tokens of a conversation; older turns are dropped.")] = 1024,
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16, of the matrix products.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: DeviceOption = "auto",
     lora: Annotated[int, typer.Option(help="Rank of low-rank adapters; 0 = train all weights.")] = 0,
     lora_alpha: Annotated[int | None, typer.Option(help="Default: twice the rank.")] = None,
     lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = 0.0,
@@ -94,13 +95,7 @@ class Asked:
 
 def last_options(
     context: typer.Context,
-    waive_contamination: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="BENCHMARK=REASON",
-            help="Train though the data is not checked against this registered benchmark, or overlaps; repeatable.",
-        ),
-    ] = None,
+    waive_contamination: WaiveOption = None,
     resume: Annotated[
         str | None,
         typer.Option(

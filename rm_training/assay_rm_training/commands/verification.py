@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +30,7 @@ def verify(
     dtype: Annotated[
         str, typer.Option(help="float32, bfloat16, float16 or auto; only float32 is written down.")
     ] = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: DeviceOption = "auto",
     no_write: Annotated[bool, typer.Option("--no-write", help="Leave the model's spec and card as they are.")] = False,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Write a spec for a model folder from elsewhere, which has none.")

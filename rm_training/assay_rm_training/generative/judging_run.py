@@ -47,6 +47,7 @@ class JudgeEvalConfig:
     limit: int = 0
     seed: int = 0
     device: str = "auto"
+    allow_failed_parity: bool = False
 
     def judging(self, known: Judging | None) -> Judging:
         """How to ask: these settings over the model's own. Raises BadInputError for what does not go together."""
@@ -125,7 +126,13 @@ def _open(
         remote, spec = RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging)
         return stack.enter_context(remote), spec
     named = config.judge if source != config.judge else None
-    return LocalWriter.load(source, judging=judging, served_as=named, device=config.device)
+    return LocalWriter.load(
+        source,
+        judging=judging,
+        served_as=named,
+        device=config.device,
+        allow_failed_parity=config.allow_failed_parity,
+    )
 
 
 def _workspace(named: Path | None) -> Workspace | None:

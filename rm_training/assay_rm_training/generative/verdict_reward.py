@@ -157,9 +157,3 @@ def both_right(items: Sequence[PromptItem], right: Sequence[float]) -> list[floa
         for a, b in zip(mine, other, strict=False):
             credit[a] = float(right[a] == 1.0 and right[b] == 1.0)
     return credit
-
-
-def rating_reward(scores: Sequence[float], best: int) -> int:
-    """DeepSeek-GRM's rule for several responses (arXiv 2504.02495): +1 if the best one's score is above every other's,
-    else -1."""
-    return 1 if all(scores[best] > score for place, score in enumerate(scores) if place != best) else -1

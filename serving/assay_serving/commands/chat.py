@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption
+from assay_serving.commands.engine_options import DtypeOption, OpeningKeysOption
 from assay_serving.commands.serve import LOOPBACK
 
 
@@ -18,12 +19,9 @@ def serve_chat(
     name: Annotated[str | None, typer.Option(help="Name to serve under.", show_default=False)] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8001,
-    api_key: Annotated[
-        list[str] | None,
-        typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Opens every route; repeatable.", show_default=False),
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    api_key: OpeningKeysOption = None,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
     max_waiting: Annotated[int, typer.Option(min=1, help="Waiting requests; past it 429.")] = 64,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,

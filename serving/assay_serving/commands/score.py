@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_serving.commands.engine_options import (
+    AllowFailedParityOption,
+    CorrectOption,
+    DtypeOption,
+    KindOption,
+    QuestionOption,
+)
 
 if TYPE_CHECKING:
     from assay.score import ScoreResult
@@ -49,29 +56,12 @@ def score(
         str | None, typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Of the server.", show_default=False)
     ] = None,
     wait: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the server to be ready.")] = 10.0,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    kind: Annotated[
-        str | None,
-        typer.Option(help="Of a model from elsewhere: scalar (default), principle or generative.", show_default=False),
-    ] = None,
-    question: Annotated[
-        str | None,
-        typer.Option(
-            help="Wording that a principle model from elsewhere was trained with, {principle} in it.",
-            show_default=False,
-        ),
-    ] = None,
-    allow_failed_parity: Annotated[
-        bool,
-        typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks."),
-    ] = False,
-    correct: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[:DOMAIN]", help="Length correction of the model to take off its rewards.", show_default=False
-        ),
-    ] = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "auto",
+    kind: KindOption = None,
+    question: QuestionOption = None,
+    allow_failed_parity: AllowFailedParityOption = False,
+    correct: CorrectOption = None,
     save: Annotated[bool, typer.Option("--save", help="Also store the scores in the workspace.")] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption
+from assay_serving.commands.engine_options import (
+    AllowFailedParityOption,
+    CorrectOption,
+    DtypeOption,
+    KindOption,
+    OpeningKeysOption,
+    QuestionOption,
+    TokenBudgetOption,
+)
 
 if TYPE_CHECKING:
     from assay_serving.scorer import ModelInfo, Scorer
@@ -25,39 +34,17 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
-    api_key: Annotated[
-        list[str] | None,
-        typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Opens every route; repeatable.", show_default=False),
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")] = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    token_budget: Annotated[
-        int | None, typer.Option(min=1, help="Positions of one forward pass at most (default: 8192, judges 16384).")
-    ] = None,
+    api_key: OpeningKeysOption = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "auto",
+    token_budget: TokenBudgetOption = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Cut conversations shorter than the model would.", show_default=False)
     ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(help="Of models from elsewhere: scalar (default), principle or generative.", show_default=False),
-    ] = None,
-    question: Annotated[
-        str | None,
-        typer.Option(
-            help="Wording that principle models from elsewhere were trained with, {principle} in it.",
-            show_default=False,
-        ),
-    ] = None,
-    allow_failed_parity: Annotated[
-        bool,
-        typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks."),
-    ] = False,
-    correct: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[:DOMAIN]", help="Length correction of the models to take off its rewards.", show_default=False
-        ),
-    ] = None,
+    kind: KindOption = None,
+    question: QuestionOption = None,
+    allow_failed_parity: AllowFailedParityOption = False,
+    correct: CorrectOption = None,
     max_queue: Annotated[int, typer.Option(min=1, help="Waiting items per model; past it 503.")] = 8192,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is answered 504.")] = 120.0,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="One line a request, without its text.")] = False,

@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from assay_serving.generative.templates import DELIMITER
 
 Fault: TypeAlias = Literal["truncated", "empty", "no_verdict", "unknown_label", "trailing_text", "several"]
-FAULTS: tuple[str, ...] = get_args(Fault)
 #: Characters at the end of an answer in which no other verdict may stand, wherever in a line (arXiv 2505.02387).
 TAIL = 80
 

@@ -1,15 +1,14 @@
-"""Several verdicts into one: majority, mean of probabilities, sum of ratings, both orders of a pair, voting at k.
+"""Several verdicts into one: majority, mean of probabilities, both orders of a pair, voting at k.
 
 Covers: plain functions on labels and numbers, each stating its tie rule. Leaves out: asking for verdicts.
 
 Sources: position swap and its three rules, reward-model cards B0/B6 (JudgeBench's and RewardBench's scripts); mean of
-probabilities, arXiv 2408.15240; sum of ratings and meta filter, arXiv 2504.02495.
+probabilities, arXiv 2408.15240.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,31 +67,6 @@ def unpermute(shown: Sequence[float], order: Sequence[int]) -> list[float]:
     return values
 
 
-def sum_ratings(samples: Sequence[Sequence[float]], orders: Sequence[Sequence[int]] | None = None) -> list[float]:
-    """S*_i = sum over the samples of response i's rating (arXiv 2504.02495). `orders`: of each sample, as `unpermute`
-    takes it; None: all were shown in the responses' own order. Raises ValueError for no samples, unequal lengths."""
-    if not samples:
-        raise ValueError("no samples")
-    rows = (
-        [list(row) for row in samples]
-        if orders is None
-        else [unpermute(row, order) for row, order in zip(samples, orders, strict=True)]
-    )
-    return [sum(column) for column in zip(*rows, strict=True)]
-
-
-def meta_filter(samples: Sequence[L], meta: Sequence[float], keep: int) -> list[L]:
-    """The `keep` samples with the highest meta scores, in their own order; of equal scores the earlier ones."""
-    best = sorted(range(len(samples)), key=lambda i: (-meta[i], i))[:keep]
-    return [samples[i] for i in sorted(best)]
-
-
-def winner(sums: Sequence[float], *, seed: int | str = 0) -> int:
-    """Index of the largest; ties by a draw from the seed (shuffle, then argmax)."""
-    top = max(sums)
-    return random.Random(seed).choice([i for i, value in enumerate(sums) if value == top])
-
-
 def both_orders(first_shown_wins: float, first_shown_wins_swapped: float) -> float:
     """Rule PROB: P(A) from P(the first shown wins) when A was shown first and when B was."""
     return (first_shown_wins + 1.0 - first_shown_wins_swapped) / 2.0
@@ -106,14 +80,6 @@ def right_by_and(first: Decision, second: Decision, label: str) -> bool:
 def right_by_sum(first: Decision, second: Decision, label: str) -> bool:
     """Rule SUM (JudgeBench): +1 right, -1 the opposite, 0 tie or none, by order; right if the sum is above 0."""
     return sum(0 if d not in ("A", "B") else 1 if d == label else -1 for d in (first, second)) > 0
-
-
-def majority_accuracy(p: float, k: int) -> float:
-    """Accuracy of the majority of k independent votes that are right with probability p; k odd. Real judges' errors
-    are correlated, so this is an upper bound on what voting brings. Raises ValueError for an even k."""
-    if k % 2 == 0:
-        raise ValueError("an even number of votes can tie")
-    return sum(math.comb(k, i) * p**i * (1 - p) ** (k - i) for i in range(k // 2 + 1, k + 1))
 
 
 def majority_at(right: int, wrong: int, none: int, k: int) -> float:
