@@ -154,7 +154,7 @@ class PackedScorer(ABC):
                     tokens = len(rows[i].conversation)
                     found[good[i][0]] = self.failure("backend", f"out of memory on a conversation of {tokens} tokens")
                 elif not bool(torch.isfinite(output).all()):
-                    found[good[i][0]] = self.failure("non_finite", f"the model answered {output.flatten().tolist()}")
+                    found[good[i][0]] = self.failure("non_finite", "the model's answer is not finite")
                 else:
                     found[good[i][0]] = output
             on_progress(len(numbers))
@@ -163,7 +163,7 @@ class PackedScorer(ABC):
     def result(self, row: Encoded, reward: float, principle: str | None = None) -> ScoreResult:
         """The score of a conversation with this reward."""
         if not math.isfinite(reward):
-            return self.failure("non_finite", f"the model answered {reward}")
+            return self.failure("non_finite", f"the model's answer is not finite: {reward}")
         return Score(
             reward=reward,
             model=self._info.name,
