@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,23 @@ def test_content_free_answers_and_wrong_settings(assay: Any, tiny_judges: dict[s
     code, _, err = assay("eval-judge", "--judge", "http://127.0.0.1:9/v1", "--data", data)
     assert code == 2
     assert "name the endpoint's model" in err
+
+
+def test_a_judge_that_fails_its_parity_checks_is_evaluated_only_when_told_to(
+    assay: Any, tiny_judges: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "failing"
+    shutil.copytree(tiny_judges["pairwise"], folder)
+    spec = RewardModelSpec.read(folder)
+    assert spec is not None
+    replace(spec, parity="failed").write(folder)
+    command = ("eval-judge", "--judge", folder, "--data", judged_file(tmp_path / "judged.jsonl", 1), "--device", "cpu")
+    code, _, err = assay(*command)
+    assert code != 0
+    assert "parity" in err
+    code, out, err = assay(*command, "--allow-failed-parity", "--json")
+    assert code == 0, err
+    assert json.loads(out)["items"] == 1
 
 
 @pytest.mark.parametrize("form", ["pairwise", "pointwise"])
