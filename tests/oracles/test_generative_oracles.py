@@ -1,4 +1,4 @@
-"""The numbers of the reference oracles for generative judges: cards A3, B0, B1, B3, B4, B5, B6, D4 and D10."""
+"""The numbers of the reference oracles for generative judges: cards A3, B0, B1, B3, B4, B6, D4 and D10."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def shuffled_ratings(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]]]
 
 
 @given(shuffled_ratings())
-def test_values_find_their_responses_whatever_the_order_of_showing(
+def test_values_go_back_to_their_responses(
     case: tuple[list[list[int]], list[list[int]]],
 ) -> None:
     truth, orders = case

@@ -247,7 +247,7 @@ def test_steps_of_a_file(tmp_path: Path) -> None:
             {
                 "prompt": "q",
                 "steps": ["one", "two"],
-                "labels": [{"correct": 3, "tried": 8}, {"correct": 0, "tried": 8}],
+                "labels": [{"correct": n, "tried": 8} for n in (3, 0)],
             },
         )
     )
