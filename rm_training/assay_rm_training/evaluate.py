@@ -62,7 +62,11 @@ class ScoredPair:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All that one evaluation found. Margins are chosen - rejected, in the model's own units."""
+    """All that one evaluation found. Margins are chosen - rejected, in the model's own units.
+
+    `length_baseline`, `reward_length_correlation`: length in characters, as that of the slices; tokens are of a
+    tokenizer, and the baseline is one number for all models (`length_bias.py` counts tokens).
+    """
 
     model: ModelInfo
     pairs: int
@@ -102,7 +106,7 @@ class Evaluation:
         return [
             ("accuracy", f"{accuracy.value:.4f} (95 %: {accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f})"),
             ("pairs", f"{self.scored} scored of {self.pairs}, {accuracy.ties} ties"),
-            ("choosing the longer response", f"{self.length_baseline:.4f}"),
+            ("choosing the longer response (characters)", f"{self.length_baseline:.4f}"),
             ("mean margin", f"{self.margin_mean:.4f}"),
             ("expected calibration error", f"{self.calibration.ece:.4f} (uncalibrated)"),
             ("truncated", f"{self.truncated_share:.4f} of pairs"),

@@ -165,7 +165,7 @@ def examine_length(workspace: Workspace | None, config: LengthConfig) -> LengthF
 def figures(bias: LengthBias) -> list[tuple[str, Estimate | None]]:
     """What the report says, in a person's words."""
     return [
-        ("correlation of reward and length, over all responses", bias.overall),
+        (f"correlation of reward and length in {bias.unit}, over all responses", bias.overall),
         ("  within prompts", bias.within_prompt),
         ("  within prompts, given the label", bias.given_label),
         (f"reward per 100 {bias.unit}, within prompts", bias.slope),

@@ -175,8 +175,9 @@ def _limits(spec: RewardModelSpec, evaluation: Findings | None) -> list[str]:
     ]
     if isinstance(evaluation, Evaluation) and evaluation.accuracy.wilson.low <= evaluation.length_baseline:
         lines.append(
-            f"- On its evaluation data choosing the longer response is right in {evaluation.length_baseline:.4f} of "
-            "the pairs, no worse than the lower end of this model's interval: what it adds to length is not shown."
+            f"- On its evaluation data choosing the longer response (characters) is right in "
+            f"{evaluation.length_baseline:.4f} of the pairs, no worse than the lower end of this model's "
+            "interval: what it adds to length is not shown."
         )
     return lines
 
@@ -193,7 +194,7 @@ def _slices(evaluation: Evaluation) -> list[str]:
         ]
         for s in evaluation.slices
     ]
-    return table(["by", "slice", "pairs", "accuracy", "95 %", "choosing the longer"], rows)
+    return table(["by", "slice", "pairs", "accuracy", "95 %", "choosing the longer (characters)"], rows)
 
 
 def _length(evaluation: Findings | None) -> list[str]:

@@ -142,7 +142,8 @@ class PrincipleEvaluation:
                 (
                     f"opposite pairs ({pairs.pairs})",
                     f"{pairs.accuracy:.4f} (95 %: {pairs.interval.low:.4f} to {pairs.interval.high:.4f}), mean over "
-                    f"{pairs.principles} principles {pairs.principle_mean:.4f}; the longer {pairs.length_baseline:.4f}",
+                    f"{pairs.principles} principles {pairs.principle_mean:.4f}; the longer (characters) "
+                    f"{pairs.length_baseline:.4f}",
                 )
             )
         rows += [

@@ -120,6 +120,7 @@ def test_from_import_to_evaluation(assay: Assay, data: dict[str, Path], tmp_path
     said = assay.text("eval", "--model", "leaky", "--data", data["held"], "--device", "cpu")
     assert "contamination, 3 prompts of a registered benchmark; the training data against bench: 2 overlaps" in said
     assert "waived: a test of leaks" in said
+    assert "choosing the longer response (characters)" in said
     other = assay("eval", "--model", "leaky", "--data", data["train"], "--device", "cpu", "--limit", "3")
     assert other["contamination"] == [], "that is no benchmark"
 

@@ -223,6 +223,7 @@ def test_a_length_correction_is_kept_under_its_name_and_used_on_request(
     )  # fmt: skip
     assert code == 0, err
     assert "given the label" in out
+    assert "length in tokens" in " ".join(out.split())
     assert "accuracy by mixing" in out
     [kept] = spec_of(place).length_corrections
     assert (kept.name, kept.responses) == ("shorter", 120)

@@ -69,12 +69,13 @@ def test_an_evaluated_run() -> None:
     shown = {figure.label: (figure.value, figure.note) for figure in short.figures}
     assert shown["best step (kept)"] == (2, "accuracy 0.8000 of 2 evaluations")
     assert shown["held-out accuracy there"][0] == 0.8
-    assert "choosing the longer: 0.400" in shown["held-out accuracy there"][1]
+    assert "choosing the longer (characters): 0.400" in shown["held-out accuracy there"][1]
     assert (shown["padding"][0], shown["computed once"][0], shown["clipped"][0]) == ("25.0 %", "40.0 %", "100 %")
     accuracy = next(block for block in blocks(sections, "Curves") if block.title == "Accuracy")
     held_out = accuracy.series[1]
     assert (list(held_out.x), list(held_out.y)) == ([2.0, 4.0], [0.8, 0.6])
     assert all(low < y < high for low, y, high in zip(held_out.low, held_out.y, held_out.high, strict=True))
+    assert accuracy.note.startswith("The band is the 95 % interval (Wilson). The line across:")
     held = blocks(sections, "Held out")
     by_source = next(block for block in held if isinstance(block, BarChart))
     assert list(by_source.labels) == ["a (5)", "b (5)"]
@@ -91,6 +92,14 @@ def test_a_run_without_evaluations_and_one_that_has_just_begun() -> None:
     assert [section.title for section in sections] == ["In short", "Curves", "Optimiser", "Speed and memory"]
     render(Report("run", sections))
     render(Report("run", training_sections([], CONFIG)))
+
+
+def test_a_band_is_spoken_of_only_where_there_is_one() -> None:
+    for evaluations in ([], [evaluation(2, 8)]):
+        sections = training_sections([*steps(3), *evaluations], CONFIG)
+        accuracy = next(block for block in blocks(sections, "Curves") if block.title == "Accuracy")
+        assert "band" not in accuracy.note
+        assert ("The line across" in accuracy.note) == bool(evaluations)
 
 
 def test_an_evaluation_without_pairs_is_shown_by_its_loss() -> None:

@@ -17,7 +17,7 @@ _RECENT = 20  #: steps that the share of clipped ones is taken over
 _DIVISIONS = {
     "source": "source",
     "category": "category",
-    "length": "length of the longer response",
+    "length": "length of the longer response, in characters",
     "longer": "which response is longer",
     "margin": "margin of the label",
 }
@@ -56,7 +56,7 @@ def _in_short(steps: Sequence[Row], best: Row | None, choice: Choice | None, *, 
         if "accuracy_low" in best:
             note = f"95 %: {best['accuracy_low']:.3f} to {best['accuracy_high']:.3f}"
             if "length_baseline" in best:
-                note += f"; choosing the longer: {best['length_baseline']:.3f}"
+                note += f"; choosing the longer (characters): {best['length_baseline']:.3f}"
             figures.append(Figure("held-out accuracy there", best["accuracy"], note))
     if computed := sum(row.get("computed_tokens", 0) for row in steps):
         padding = sum(row["padded_share"] * row["computed_tokens"] for row in steps) / computed
@@ -74,16 +74,19 @@ def _in_short(steps: Sequence[Row], best: Row | None, choice: Choice | None, *, 
 def _learning(steps: Sequence[Row], evaluations: Sequence[Row]) -> list[Block]:
     held = "nll" if any("nll" in row for row in evaluations) else "loss"
     baselines = [row["length_baseline"] for row in evaluations if "length_baseline" in row]
+    held_accuracy = _with_interval(evaluations)
+    notes = ["The band is the 95 % interval (Wilson)."] if any(series.has_band for series in held_accuracy) else []
+    if baselines:
+        notes.append("The line across: choosing the longer response (characters).")
     charts: list[Block] = [
         LineChart("Loss", _series(steps, training="loss") + _series(evaluations, **{"held-out": held}), "step", "nats"),
         LineChart(
             "Accuracy",
-            _series(steps, **{"training batch": "accuracy"}) + _with_interval(evaluations),
+            _series(steps, **{"training batch": "accuracy"}) + held_accuracy,
             "step",
             percent=True,
             reference=baselines[-1] if baselines else None,
-            note="The band is the 95 % interval (Wilson)."
-            + (" The line across: choosing the longer response." if baselines else ""),
+            note=" ".join(notes),
         ),
         LineChart(
             "Margin, chosen - rejected",
@@ -121,7 +124,7 @@ def _held_out(evaluations: Sequence[Row], best: Row) -> list[Block]:
             low=[part["wilson"]["low"] for part in found],
             high=[part["wilson"]["high"] for part in found],
         )
-        longer = Series("choosing the longer response", [part["length"] for part in found])
+        longer = Series("choosing the longer response (characters)", [part["length"] for part in found])
         series = [accuracy] if by == "longer" else [accuracy, longer]
         names = [f"{part['name']} ({part['pairs']})" for part in found]
         note = "In brackets: pairs. The line across: the accuracy on all."
@@ -145,7 +148,8 @@ def _held_out(evaluations: Sequence[Row], best: Row) -> list[Block]:
         for part in parts
     ]
     columns = ("by", "part", "pairs", "accuracy", "95 %", "longer", "mean margin")
-    return [*blocks, Table(columns, table, title="All parts", note="longer: accuracy of choosing the longer response")]
+    note = "longer: accuracy of choosing the response of more characters"
+    return [*blocks, Table(columns, table, title="All parts", note=note)]
 
 
 def _optimiser(steps: Sequence[Row]) -> list[Block]:

@@ -24,7 +24,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
         ("  95 %, Wilson", f"{accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f}"),
         (f"  95 %, {accuracy.groups} prompts", f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}"),
         ("  ties; accuracy with half credit", f"{accuracy.ties}; {accuracy.half_credit:.4f}"),
-        ("choosing the longer response", f"{evaluation.length_baseline:.4f}"),
+        ("choosing the longer response (characters)", f"{evaluation.length_baseline:.4f}"),
         ("constant answer", f"{evaluation.majority_baseline:.4f}"),
         ("margin, mean ± deviation", f"{evaluation.margin_mean:.4f} ± {evaluation.margin_std:.4f}"),
         ("calibration error (10 bins), Brier, NLL", _calibration(evaluation.calibration)),
@@ -33,7 +33,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
     if evaluation.calibrated is not None:
         rows.insert(-1, (f"  calibrated, {_fitted(evaluation.calibrated)}", _calibration(evaluation.calibrated)))
     if evaluation.reward_length_correlation is not None:
-        rows.append(("correlation of reward and length", f"{evaluation.reward_length_correlation:.3f}"))
+        rows.append(("correlation of reward and length in characters", f"{evaluation.reward_length_correlation:.3f}"))
     if evaluation.failures:
         failed = ", ".join(f"{n} ({code})" for code, n in evaluation.failures.items())
         rows.append(("left out, could not be scored", failed))
@@ -47,6 +47,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
             interval = f"{part.wilson.low:.3f} to {part.wilson.high:.3f}"
             slices.add_row(part.by, part.name, str(part.pairs), f"{part.accuracy:.3f}", interval, f"{part.length:.3f}")
         console.print(slices)
+        console.print("longer: accuracy of choosing the response of more characters")
         if len(evaluation.slices) > SLICES_SHOWN:
             console.print(f"{len(evaluation.slices) - SLICES_SHOWN} more slices in evaluation.json")
 

@@ -94,7 +94,7 @@ def _show(found: LengthFindings) -> None:
 
     from assay_rm_training.length_run import figures, written
 
-    title = f"{found.model}: {found.bias.pairs} pairs, {found.failed} could not be scored"
+    title = f"{found.model}: {found.bias.pairs} pairs, {found.failed} could not be scored; length in {found.bias.unit}"
     shown = Table("", "value", "95 %", "pairs", title=title, title_justify="left")
     for name, estimate in figures(found.bias):
         shown.add_row(name, *written(estimate))
