@@ -156,6 +156,16 @@ def test_pairs_of_one_prompt_stay_together_and_bad_calls_say_why() -> None:
         calibrate([0.0] * 8, [1.0] * 8, [f"p{i}" for i in range(8)], fitted_on="x")
 
 
+def test_a_refusal_speaks_of_all_pairs_that_were_given() -> None:
+    """One pair makes the model better than chance, and is left out of one of the fits."""
+    said = r"on these 4 scored pairs: the fits are on folds of them \(4 by prompt\), and the 3 pairs of one fit"
+    for method in ("temperature", "auto"):
+        with pytest.raises(BadInputError, match=said):
+            calibrate([3.0, -0.5, -0.5, -0.5], [0.0] * 4, list("abcd"), fitted_on="x", method=method, folds=4)  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match="on these 4 scored pairs: the model does not rank them better"):
+        calibrate([0.0] * 4, [1.0] * 4, list("abcd"), fitted_on="x", method="temperature", folds=4)
+
+
 def test_the_text_plot_has_a_line_a_bin() -> None:
     report = calibration_report([2.0, -1.0, 0.5, 3.0, -0.1], seed=0)
     lines = reliability_lines(report.bins)

@@ -21,6 +21,17 @@ from assay_rm_training.calibration.measures import Floats, sigmoid
 _OFFSETS = (0.5, 3.0)  # where the search for Platt's two numbers begins, beside the temperature's 0
 
 
+class NoBetterThanChanceError(BadInputError):
+    """The model ranks the `pairs` of a fit no better than chance; `margin`: their mean."""
+
+    def __init__(self, pairs: int, margin: float) -> None:
+        super().__init__(
+            f"cannot calibrate on these {pairs} scored pairs: the model does not rank them better than chance "
+            f"(mean margin {margin:.4g})"
+        )
+        self.pairs, self.margin = pairs, margin
+
+
 def fit_calibration(
     chosen: Sequence[float] | Floats,
     rejected: Sequence[float] | Floats,
@@ -30,7 +41,7 @@ def fit_calibration(
 ) -> Calibration:
     """The method's fit on the pairs; the mean reward of all their responses as the reference of a single response.
 
-    Raises BadInputError for no pairs, and for pairs that the model ranks no better than chance.
+    Raises BadInputError for no pairs, NoBetterThanChanceError for pairs that the model ranks so.
     """
     c, r = np.asarray(chosen, dtype=float), np.asarray(rejected, dtype=float)
     d = c - r
@@ -51,8 +62,8 @@ def fit_calibration(
 def fit_temperature(differences: Sequence[float] | Floats) -> float:
     """The T > 0 that minimises the mean of -log s(d / T) over d = chosen - rejected [N].
 
-    The loss is convex in 1/T, so its derivative is bisected. Raises BadInputError for pairs on which the model is no
-    better than chance (mean d <= 0): no temperature makes those probabilities.
+    The loss is convex in 1/T, so its derivative is bisected. Raises NoBetterThanChanceError for pairs on
+    which the model is no better than chance (mean d <= 0): no temperature makes those probabilities.
     """
     d = np.asarray(differences, dtype=float)
     if not len(d):
@@ -65,10 +76,7 @@ def fit_temperature(differences: Sequence[float] | Floats) -> float:
     unit = 1.0 / max(float(np.abs(d).mean()), 1e-12)
     low, high = math.log(unit) - 25.0, math.log(unit) + 25.0
     if slope(math.exp(low)) >= 0:
-        raise BadInputError(
-            f"cannot calibrate on these {len(d)} pairs: the model does not rank them better than chance "
-            f"(mean margin {d.mean():.4g})"
-        )
+        raise NoBetterThanChanceError(len(d), float(d.mean()))
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if slope(math.exp(middle)) < 0 else (low, middle)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from assay.errors import BadInputError
 from assay.models.calibration import CALIBRATION_METHODS, Calibration, CalibrationMethod
-from assay_rm_training.calibration.fitting import fit_calibration
+from assay_rm_training.calibration.fitting import NoBetterThanChanceError, fit_calibration, fit_temperature
 from assay_rm_training.calibration.measures import (
     CalibrationReport,
     Floats,
@@ -81,10 +81,18 @@ def calibrate(
     if len(parts) < 2:
         raise BadInputError(f"calibrating on left-out pairs needs pairs of two prompts; these {len(c)} are of one")
     candidates = CALIBRATION_METHODS if method == "auto" else (method,)
-    left_out = {name: _cross_fitted(c, r, parts, name) for name in candidates}
-    nll = {name: float(_losses(p).mean()) for name, p in left_out.items()}
-    best = min(nll, key=lambda name: (nll[name], CALIBRATION_METHODS.index(name)))
-    after = left_out[best] if method != "auto" else _nested(c, r, groups, parts, folds, seed)
+    fit_temperature(c - r)  # all pairs first: where they fail, no fold is to be blamed
+    try:
+        left_out = {name: _cross_fitted(c, r, parts, name) for name in candidates}
+        nll = {name: float(_losses(p).mean()) for name, p in left_out.items()}
+        best = min(nll, key=lambda name: (nll[name], CALIBRATION_METHODS.index(name)))
+        after = left_out[best] if method != "auto" else _nested(c, r, groups, parts, folds, seed)
+    except NoBetterThanChanceError as error:
+        raise BadInputError(
+            f"cannot calibrate on these {len(c)} scored pairs: the fits are on folds of them ({len(parts)} by prompt), "
+            f"and the {error.pairs} pairs of one fit the model does not rank better than chance (mean margin "
+            f"{error.margin:.4g}); give more pairs"
+        ) from error
     calibration = fit_calibration(c, r, fitted_on=fitted_on, method=cast(CalibrationMethod, best))
     d = c - r
     raw = Calibration(1.0, 0.0, fitted_on="", pairs=0)
