@@ -161,7 +161,7 @@ def test_a_refusal_speaks_of_all_pairs_that_were_given() -> None:
     said = r"on these 4 scored pairs: the fits are on folds of them \(4 by prompt\), and the 3 pairs of one fit"
     for method in ("temperature", "auto"):
         with pytest.raises(BadInputError, match=said):
-            calibrate([3.0, -0.5, -0.5, -0.5], [0.0] * 4, list("abcd"), fitted_on="x", method=method, folds=4)  # type: ignore[arg-type]
+            calibrate([3.0, -0.5, -0.5, -0.5], [0.0] * 4, list("abcd"), fitted_on="x", method=method, folds=4)
     with pytest.raises(BadInputError, match="on these 4 scored pairs: the model does not rank them better"):
         calibrate([0.0] * 4, [1.0] * 4, list("abcd"), fitted_on="x", method="temperature", folds=4)
 
