@@ -9,24 +9,22 @@ what the accuracy would be if those pairs counted as wrong. Neither is ever mixe
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from assay import ids
 from assay.domain import PreferencePair
-from assay.durable import replacing
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreResult
 from assay_rm_training.calibration import CalibrationReport, calibration_report
+from assay_rm_training.findings import Findings
 from assay_rm_training.metrics import (
     Accuracy,
     length_baseline,
@@ -35,7 +33,7 @@ from assay_rm_training.metrics import (
     pair_accuracy,
 )
 from assay_rm_training.slices import Slice, slices, tags_of
-from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.scorer import ScoreItem, Scorer
 
 
 @dataclass(frozen=True)
@@ -61,14 +59,13 @@ class ScoredPair:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Findings):
     """All that one evaluation found. Margins are chosen - rejected, in the model's own units.
 
     `length_baseline`, `reward_length_correlation`: length in characters, as that of the slices; tokens are of a
     tokenizer, and the baseline is one number for all models (`length_bias.py` counts tokens).
     """
 
-    model: ModelInfo
     pairs: int
     scored: int
     failures: dict[str, int]
@@ -86,22 +83,10 @@ class Evaluation:
     seed: int
     items: tuple[ScoredPair, ...] = field(repr=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the items."""
-        return {name: value for name, value in asdict(self).items() if name != "items"}
-
-    def write(self, folder: Path) -> None:
-        """`evaluation.json` and `items.jsonl` in `folder`."""
-        with replacing(folder / "evaluation.json") as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-        write_items(folder / "items.jsonl", self.items)
-
-    def of(self, model: ModelInfo) -> Evaluation:
-        """The same figures under another name and version of the model."""
-        return replace(self, model=model)
+    def item_records(self) -> Iterator[dict[str, Any]]:
+        return ({**asdict(item), "margin": item.margin} for item in self.items)
 
     def card_rows(self) -> list[tuple[str, str]]:
-        """Rows of a model card's table."""
         accuracy = self.accuracy
         return [
             ("accuracy", f"{accuracy.value:.4f} (95 %: {accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f})"),
@@ -166,13 +151,6 @@ def evaluate(
         seed=seed,
         items=items,
     )
-
-
-def write_items(path: Path, items: Iterable[ScoredPair]) -> None:
-    """One JSON object a pair, in the order of the data; whole or not at all."""
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        for item in items:
-            stream.write(json.dumps({**asdict(item), "margin": item.margin}, ensure_ascii=False) + "\n")
 
 
 def _scored(pair: PreferencePair, chosen: ScoreResult, rejected: ScoreResult) -> ScoredPair:

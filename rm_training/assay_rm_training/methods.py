@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from assay.errors import BadInputError
@@ -23,9 +22,10 @@ if TYPE_CHECKING:
     from assay.workspace import Workspace
     from assay_rm_training.base_model import Trainee
     from assay_rm_training.config import TrainingConfig
+    from assay_rm_training.findings import Findings
     from assay_rm_training.item_set import ItemSet
     from assay_rm_training.task import Task
-    from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+    from assay_serving.scorer import ScoreItem, Scorer
 
 #: name -> where its class is; imported only when it is used.
 METHODS = {
@@ -46,29 +46,6 @@ class Engine(Protocol):
     def __call__(self, model: Any, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> Scorer: ...
 
     def load(self, name: str, *, device: str = "auto", dtype: str = "float32") -> Scorer: ...
-
-
-class Findings(Protocol):
-    """What an evaluation found."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready figures, without the items."""
-        ...
-
-    def write(self, folder: Path) -> None:
-        """`evaluation.json` and one record an item in `folder`."""
-        ...
-
-    def card_rows(self) -> list[tuple[str, str]]:
-        """Rows of the model card's table."""
-        ...
-
-    def of(self, model: ModelInfo) -> Findings:
-        """The same figures under the saved model's name and version."""
-        ...
-
-    @property
-    def model(self) -> ModelInfo: ...
 
 
 class Method(Protocol):

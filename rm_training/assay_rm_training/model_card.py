@@ -11,8 +11,9 @@ from assay.models.spec import Kind, RewardModelSpec
 from assay_rm_training.card_sections import calibration_lines, table
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.evaluate import Evaluation
+from assay_rm_training.findings import Findings
 from assay_rm_training.item_set import ItemSet
-from assay_rm_training.methods import Findings, Method
+from assay_rm_training.methods import Method
 from assay_rm_training.presets import preset
 from assay_rm_training.run_totals import TrainingSummary
 

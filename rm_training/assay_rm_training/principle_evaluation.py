@@ -11,18 +11,15 @@ baseline's; the baseline knows a seen principle's base rate, and for an unseen o
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from assay import ids
-from assay.durable import replacing
 from assay.errors import BadInputError
 from assay.intervals import Interval, cluster_bootstrap, wilson
 from assay.models.calibration import Calibration
@@ -31,8 +28,9 @@ from assay.progress import Advance, silent
 from assay.score import Score
 from assay_rm_training.benchmarks.principlebench import OppositePairs, opposite_pairs, pair_figures
 from assay_rm_training.calibration import Bin, brier, expected_calibration_error, reliability
+from assay_rm_training.findings import Findings
 from assay_rm_training.principle_split import HeldOutRow, principle_key, prompt_key
-from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.scorer import ScoreItem, Scorer
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,11 +76,10 @@ class JudgedPart:
 
 
 @dataclass(frozen=True)
-class PrincipleEvaluation:
+class PrincipleEvaluation(Findings):
     """All that one evaluation found. `macro_*`: unweighted means over principles. `nll`, `ece`, `brier`: of P(Yes);
     `agreement`: accuracy of P(Yes) > 1/2, which a calibration moves and `overall.accuracy` (of the reward) does not."""
 
-    model: ModelInfo
     rows: int
     scored: int
     failures: dict[str, int]
@@ -103,22 +100,6 @@ class PrincipleEvaluation:
     seed: int
     items: tuple[Judged, ...] = field(repr=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the items."""
-        return {name: value for name, value in asdict(self).items() if name != "items"}
-
-    def write(self, folder: Path) -> None:
-        """`evaluation.json` and `items.jsonl` in `folder`."""
-        with replacing(folder / "evaluation.json") as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-        with replacing(folder / "items.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
-            for item in self.items:
-                stream.write(json.dumps(asdict(item), ensure_ascii=False) + "\n")
-
-    def of(self, model: ModelInfo) -> PrincipleEvaluation:
-        """The same figures under another name and version of the model."""
-        return replace(self, model=model)
-
     def calibrated(self, calibration: Calibration) -> PrincipleEvaluation:
         """The same judgments with the probabilities of `calibration`; nothing but what is made of these changes."""
         items = tuple(
@@ -127,8 +108,10 @@ class PrincipleEvaluation:
         )
         return replace(self, items=items, **_of_probabilities([item for item in items if item.failure is None]))
 
+    def item_records(self) -> Iterator[dict[str, Any]]:
+        return map(asdict, self.items)
+
     def card_rows(self) -> list[tuple[str, str]]:
-        """Rows of a model card's table."""
         failed = "".join(f", {n} {code}" for code, n in self.failures.items())
         rows = [
             ("judgments", f"{self.scored} scored of {self.rows}{failed}; {100 * self.overall.yes_share:.1f} % yes"),

@@ -10,16 +10,13 @@ less its value at the training means: a constant that no ranking sees.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
-from assay.durable import replacing
 from assay.errors import BadInputError
 from assay.models.packing import TokenGroup
 from assay.models.pooling import HEAD
@@ -32,6 +29,7 @@ from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.benchmarks.rank_correlation import Vector, correlation_interval, pearson, spearman
 from assay_rm_training.config import TrainingConfig
+from assay_rm_training.findings import Findings
 from assay_rm_training.group_forward import GroupForward, tokens_of
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
@@ -39,7 +37,7 @@ from assay_rm_training.response_groups import encode_responses, encode_rows
 from assay_rm_training.side_modules import attach, detach_all, new_linear, set_head, side_module
 from assay_rm_training.task import Measured
 from assay_serving.ratings_engine import RatingsScorer
-from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.transformers_engine import TransformersScorer
 
 HEADS = "ratings"
@@ -103,11 +101,10 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class RatingEvaluation:
+class RatingEvaluation(Findings):
     """How rewards agree with the aggregated ratings of held-out rows. `pearson`, `spearman`: None where either does not
     vary. `by_rating`: Spearman of the reward with each rating alone."""
 
-    model: ModelInfo
     rows: int
     scored: int
     failures: int
@@ -116,18 +113,8 @@ class RatingEvaluation:
     by_rating: dict[str, Agreement | None]
     items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "items"}
-
-    def write(self, folder: Path) -> None:
-        with replacing(folder / "evaluation.json") as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-        with replacing(folder / "items.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
-            for item in self.items:
-                stream.write(json.dumps(item) + "\n")
-
-    def of(self, model: ModelInfo) -> RatingEvaluation:
-        return replace(self, model=model)
+    def item_records(self) -> tuple[dict[str, Any], ...]:
+        return self.items
 
     def card_rows(self) -> list[tuple[str, str]]:
         shown = [("correlation with the aggregated ratings", self.pearson), ("its rank correlation", self.spearman)]

@@ -1,20 +1,17 @@
 """Labelled steps as a way to train: a process reward model, one logit a step from the stock head.
 
 Covers: the method `steps`, its task and its evaluation. Leaves out: where a step is read (`assay.models.step_reader`),
-the loss and the labels (`objectives/steps.py`), scoring (`assay_serving.step_engine`).
+the loss (`objectives/steps.py`), labels (`assay.step_labels`), scoring (`assay_serving.step_engine`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from assay.durable import replacing
 from assay.errors import BadInputError
 from assay.ids import prompt_id
 from assay.intervals import Interval, cluster_bootstrap, wilson
@@ -28,12 +25,13 @@ from assay.step_labels import SteppedResponse, load_steps
 from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.config import TrainingConfig
+from assay_rm_training.findings import Findings
 from assay_rm_training.group_forward import GroupForward, tokens_of
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.objectives.steps import step_loss
 from assay_rm_training.response_groups import encode_rows
 from assay_rm_training.task import Measured
-from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.step_engine import StepScorer, StepScores
 
 
@@ -80,12 +78,11 @@ def _per_response(values: torch.Tensor, items: Sequence[EncodedSteps]) -> tuple[
 
 
 @dataclass(frozen=True)
-class StepEvaluation:
+class StepEvaluation(Findings):
     """Held-out steps: `accuracy` of all labelled steps at 1/2, `base_rate` of right ones (what always saying so gives),
     and of responses with a wrong step, the share whose first wrong step is found exactly (`first_error`), among the
     steps that have labels."""
 
-    model: ModelInfo
     responses: int
     failures: int
     steps: int
@@ -96,18 +93,8 @@ class StepEvaluation:
     first_error: float | None
     items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "items"}
-
-    def write(self, folder: Path) -> None:
-        with replacing(folder / "evaluation.json") as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-        with replacing(folder / "items.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
-            for item in self.items:
-                stream.write(json.dumps(item) + "\n")
-
-    def of(self, model: ModelInfo) -> StepEvaluation:
-        return replace(self, model=model)
+    def item_records(self) -> tuple[dict[str, Any], ...]:
+        return self.items
 
     def card_rows(self) -> list[tuple[str, str]]:
         low, high = self.accuracy_interval.low, self.accuracy_interval.high

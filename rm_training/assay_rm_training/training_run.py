@@ -32,8 +32,9 @@ from assay_rm_training.base_model import Trainee
 from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.distributed import world_size
+from assay_rm_training.findings import Findings
 from assay_rm_training.item_set import ItemSet
-from assay_rm_training.methods import Divides, Findings, Finishes, Method, Prepares, method_of, method_payload
+from assay_rm_training.methods import Divides, Finishes, Method, Prepares, method_of, method_payload
 from assay_rm_training.model_card import model_card
 from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.parallel import resolve

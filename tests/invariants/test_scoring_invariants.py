@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from assay.domain import Message, Prompt
+from assay.errors import BadInputError
 from assay.models.loading import load_tokenizer
 from assay.models.quiet import quiet_transformers
 from assay.score import Score, ScoreResult
@@ -110,6 +111,11 @@ def test_shared_prompts_give_the_scores_of_padded_rows(checkpoint: Path) -> None
     if checkpoint.name in ("tiny-rm", "qwen2"):
         assert packed.last_padding == 0
         assert packed.last_computed < 0.8 * packed.last_tokens
+
+
+def test_a_pass_of_no_tokens_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(BadInputError, match="must be positive"):
+        TransformersScorer.load(str(checkpoint), device="cpu", token_budget=0)
 
 
 def test_order_and_neighbours_do_not_matter(checkpoint: Path) -> None:

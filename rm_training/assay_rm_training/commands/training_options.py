@@ -23,7 +23,8 @@ from assay_rm_training.commands.scale_options import Scale, scale_options, with_
 if TYPE_CHECKING:
     from assay.workspace import Workspace
     from assay_rm_training.config import TrainingConfig
-    from assay_rm_training.methods import Findings, Method
+    from assay_rm_training.findings import Findings
+    from assay_rm_training.methods import Method
     from assay_rm_training.training_run import Plan, TrainedModel
 
 

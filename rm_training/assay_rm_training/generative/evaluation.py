@@ -10,27 +10,24 @@ their own, over all answers. Items whose question failed (too long, memory) are 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from assay import ids
-from assay.durable import replacing
 from assay.errors import BadInputError
 from assay.intervals import Interval, cluster_bootstrap, wilson
 from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import ScoreFailure
+from assay_rm_training.findings import Findings
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.answers import Answer, Writer
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.pairwise import ORDERS, OrderOutcome, PairOutcome, PairwiseJudge
 from assay_serving.generative.templates import PAIRWISE
 from assay_serving.generative.voting import majority_at, right_by_and, right_by_sum
-from assay_serving.scorer import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class JudgeEvaluation:
+class JudgeEvaluation(Findings):
     """`figures` by name; which there are depends on the format, and a figure of no items is left out.
 
     Pairs: accuracy (rule PROB), accuracy_sum, accuracy_and, single_order (mean over both orders), better_first and
@@ -74,7 +71,6 @@ class JudgeEvaluation:
     `voting`: votes -> expected accuracy of their majority, votes drawn without replacement, a tie worth half.
     """
 
-    model: ModelInfo
     format: str
     items: int
     failures: dict[str, int]
@@ -92,17 +88,10 @@ class JudgeEvaluation:
         return sum(self.faults.values()) / self.answers if self.answers else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the records."""
-        payload = {name: value for name, value in asdict(self).items() if name != "records"}
-        return payload | {"parse_failure_rate": self.parse_failure_rate}
+        return super().to_dict() | {"parse_failure_rate": self.parse_failure_rate}
 
-    def write(self, folder: Path) -> None:
-        """`evaluation.json` and `items.jsonl`, each whole or not at all."""
-        with replacing(folder / "evaluation.json") as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-        with replacing(folder / "items.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
-            for record in self.records:
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    def item_records(self) -> tuple[dict[str, Any], ...]:
+        return self.records
 
     def card_rows(self) -> list[tuple[str, str]]:
         return self.rows()
@@ -120,9 +109,6 @@ class JudgeEvaluation:
         if self.failures:
             rows.append(("left out", ", ".join(f"{n} ({code})" for code, n in self.failures.items())))
         return rows
-
-    def of(self, model: ModelInfo) -> JudgeEvaluation:
-        return replace(self, model=model)
 
 
 def evaluate_judge(
