@@ -42,6 +42,11 @@ def wilson(successes: float, total: int, *, z: float = Z95) -> Interval:
     return Interval(low, 1.0 if successes >= total else min(1.0, (centre + spread) / scale))
 
 
+def wider(one: Interval, other: Interval) -> Interval:
+    """Of Wilson's and the bootstrap's: a few items that are all right are no certainty, and prompts repeat."""
+    return max(one, other, key=lambda interval: interval.high - interval.low)
+
+
 def cluster_bootstrap(
     values: Sequence[float], groups: Sequence[str], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:

@@ -1,12 +1,14 @@
 """The forward pass of training tasks over groups of conversations, in the training's number format.
 
-Covers: packed and prefix-shared where the configuration and the model allow, what a group costs. Leaves out: the pass
+Covers: packed and prefix-shared where the configuration and the model allow, what a group costs, the part of a task
+that all tasks over groups share. Leaves out: the pass
 itself (`assay.models.packing`), heads and losses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 import torch
 
@@ -39,6 +41,31 @@ class GroupForward:
         device = trainee.model.device
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
             return forward(trainee.model, groups)
+
+
+class GroupItem(Protocol):
+    """Conversations of one prompt, and their weight in the batch's mean loss."""
+
+    @property
+    def group(self) -> TokenGroup: ...
+    @property
+    def weight(self) -> float: ...
+
+
+Item = TypeVar("Item", bound=GroupItem)
+
+
+class GroupTask(Generic[Item]):
+    """A `Task` but for `measure`."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
+        self._forward = GroupForward(trainee, config)
+
+    def cost(self, item: Item) -> int:
+        return self._forward.cost(item.group)
+
+    def weight(self, item: Item) -> float:
+        return item.weight
 
 
 def rewards_of(trainee: Trainee, hidden: PackedHidden) -> torch.Tensor:

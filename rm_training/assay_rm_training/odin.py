@@ -19,7 +19,7 @@ from assay.errors import BadInputError
 from assay.models.pooling import HEAD, apply_head
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.config import TrainingConfig
-from assay_rm_training.group_forward import GroupForward, tokens_of
+from assay_rm_training.group_forward import GroupTask, tokens_of
 from assay_rm_training.objectives import Objective
 from assay_rm_training.objectives.regularisers import length_terms, orthogonality
 from assay_rm_training.pairs_dataset import EncodedPair
@@ -35,19 +35,13 @@ def response_lengths(pair: EncodedPair) -> tuple[int, int]:
     return len(pair.chosen) - pair.starts[0], len(pair.rejected) - pair.starts[1]
 
 
-class OdinTask:
+class OdinTask(GroupTask[EncodedPair]):
     """Loss of a pair: Bradley-Terry on r_Q + r_L, plus the orthogonality of the two heads (the same for every pair);
     the correlations with length are a term of the whole batch. `accuracy` and `margin` are of r_Q alone."""
 
     def __init__(self, trainee: Trainee, config: TrainingConfig, method: Odin) -> None:
-        self._forward = GroupForward(trainee, config)
+        super().__init__(trainee, config)
         self._method = method
-
-    def cost(self, item: EncodedPair) -> int:
-        return self._forward.cost(item.group)
-
-    def weight(self, item: EncodedPair) -> float:
-        return item.weight
 
     def measure(self, trainee: Trainee, items: Sequence[EncodedPair]) -> Measured:
         groups = [item.group for item in items]

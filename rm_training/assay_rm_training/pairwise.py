@@ -22,7 +22,7 @@ from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.group_forward import GroupForward, rewards_of, tokens_of
+from assay_rm_training.group_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.objectives import Objective
 from assay_rm_training.objectives.regularisers import positive_mean
@@ -36,18 +36,12 @@ from assay_serving.transformers_engine import TransformersScorer
 TIE = "tie"
 
 
-class PairTask:
+class PairTask(GroupTask[EncodedPair]):
     """Losses of encoded pairs under `objective`. Of a tie, which has no right side, `accuracy` counts a half."""
 
     def __init__(self, trainee: Trainee, config: TrainingConfig, objective: Objective) -> None:
+        super().__init__(trainee, config)
         self.objective = objective
-        self._forward = GroupForward(trainee, config)
-
-    def cost(self, item: EncodedPair) -> int:
-        return self._forward.cost(item.group)
-
-    def weight(self, item: EncodedPair) -> float:
-        return item.weight
 
     def measure(self, trainee: Trainee, items: Sequence[EncodedPair]) -> Measured:
         device = trainee.model.device

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from assay import ids
 from assay.errors import BadInputError
-from assay.intervals import Interval, cluster_bootstrap, wilson
+from assay.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay.models.calibration import Calibration
 from assay.principle_rows import PrincipleRow
 from assay.progress import Advance, silent
@@ -71,8 +71,7 @@ class JudgedPart:
 
     @property
     def wider(self) -> Interval:
-        """Of Wilson's and the bootstrap's: a few rows that are all right are no certainty, and prompts repeat."""
-        return max(self.wilson, self.bootstrap, key=lambda interval: interval.high - interval.low)
+        return wider(self.wilson, self.bootstrap)
 
 
 @dataclass(frozen=True)

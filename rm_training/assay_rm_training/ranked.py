@@ -23,7 +23,7 @@ from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.group_forward import GroupForward, rewards_of, tokens_of
+from assay_rm_training.group_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.objectives import lists
 from assay_rm_training.remembered import RememberedScorer
@@ -43,20 +43,14 @@ class EncodedList(NamedTuple):
     weight: float
 
 
-class ListTask:
+class ListTask(GroupTask[EncodedList]):
     """Losses of ranked lists. Figures of a list: `accuracy`, the share of its ordered pairs that are ranked right;
     `top`, whether the highest reward is one of the best."""
 
     def __init__(self, trainee: Trainee, config: TrainingConfig, method: RankedLists) -> None:
-        self._forward = GroupForward(trainee, config)
+        super().__init__(trainee, config)
         self._loss = lists.plackett_luce if method.loss == "plackett_luce" else lists.all_pairs
         self._centring = method.centring
-
-    def cost(self, item: EncodedList) -> int:
-        return self._forward.cost(item.group)
-
-    def weight(self, item: EncodedList) -> float:
-        return item.weight
 
     def measure(self, trainee: Trainee, items: Sequence[EncodedList]) -> Measured:
         groups = [item.group for item in items]

@@ -30,7 +30,7 @@ from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.benchmarks.rank_correlation import Vector, correlation_interval, pearson, spearman
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.findings import Findings
-from assay_rm_training.group_forward import GroupForward, tokens_of
+from assay_rm_training.group_forward import GroupTask, tokens_of
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
 from assay_rm_training.response_groups import encode_responses, encode_rows
@@ -60,18 +60,9 @@ class EncodedRating(NamedTuple):
     scale: Scale | None = None
 
 
-class RatingTask:
+class RatingTask(GroupTask[EncodedRating]):
     """Squared errors of standardised ratings. Figure `explained`: a row's mean squared rating less its error; beside
     `variance` it says what share of the ratings' variance is explained."""
-
-    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
-        self._forward = GroupForward(trainee, config)
-
-    def cost(self, item: EncodedRating) -> int:
-        return self._forward.cost(item.group)
-
-    def weight(self, item: EncodedRating) -> float:
-        return item.weight
 
     def measure(self, trainee: Trainee, items: Sequence[EncodedRating]) -> Measured:
         groups = [item.group for item in items]

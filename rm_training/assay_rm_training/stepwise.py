@@ -14,7 +14,7 @@ import torch
 
 from assay.errors import BadInputError
 from assay.ids import prompt_id
-from assay.intervals import Interval, cluster_bootstrap, wilson
+from assay.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay.models.packing import TokenGroup, group_of
 from assay.models.pooling import HEAD, apply_head
 from assay.models.renderer import Renderer
@@ -26,7 +26,7 @@ from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, load_trainee
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.findings import Findings
-from assay_rm_training.group_forward import GroupForward, tokens_of
+from assay_rm_training.group_forward import GroupTask, tokens_of
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.objectives.steps import step_loss
 from assay_rm_training.response_groups import encode_rows
@@ -44,18 +44,9 @@ class EncodedSteps(NamedTuple):
     weight: float  #: labelled steps, so that every step of a batch counts alike
 
 
-class StepTask:
+class StepTask(GroupTask[EncodedSteps]):
     """Mean binary cross-entropy of a response's labelled steps. Figure `accuracy`: its share of steps on the right side
     of 1/2 (labels of exactly 1/2 count as wrong)."""
-
-    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
-        self._forward = GroupForward(trainee, config)
-
-    def cost(self, item: EncodedSteps) -> int:
-        return self._forward.cost(item.group)
-
-    def weight(self, item: EncodedSteps) -> float:
-        return item.weight
 
     def measure(self, trainee: Trainee, items: Sequence[EncodedSteps]) -> Measured:
         groups = [item.group for item in items]
@@ -190,7 +181,7 @@ class Steps:
             len(rows) - len(kept),
             len(right),
             sum(right) / len(right),
-            _interval(right, groups, seed),
+            wider(wilson(sum(right), len(right)), cluster_bootstrap(right, groups, seed=seed)),
             sum(labels) / len(labels),
             len(errors),
             sum(errors) / len(errors) if errors else None,
@@ -203,9 +194,3 @@ class Steps:
             ("loss", "binary cross-entropy of each labelled step"),
             ("reading", f"joined by {reading.separator!r}; a response's reward: {reading.aggregation} of its steps"),
         ]
-
-
-def _interval(right: Sequence[bool], prompts: Sequence[str], seed: int) -> Interval:
-    """95 %: the wider of Wilson's, which takes steps as independent, and the bootstrap over prompts."""
-    found = (wilson(float(sum(right)), len(right)), cluster_bootstrap([float(r) for r in right], prompts, seed=seed))
-    return max(found, key=lambda interval: interval.high - interval.low)

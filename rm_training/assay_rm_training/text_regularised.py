@@ -18,10 +18,10 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.loading import load_causal_lm
-from assay.models.packing import PackedHidden
+from assay.models.packing import PackedHidden, TokenGroup
 from assay_rm_training.base_model import Trainee, has_reward_head
 from assay_rm_training.config import TrainingConfig
-from assay_rm_training.group_forward import GroupForward, rewards_of, tokens_of
+from assay_rm_training.group_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.item_set import ItemSet, micro_batches
 from assay_rm_training.objectives import Objective
 from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft
@@ -41,19 +41,21 @@ class TextPair(NamedTuple):
     pair: EncodedPair
     reference: tuple[float, float] = (0.0, 0.0)
 
+    @property
+    def group(self) -> TokenGroup:
+        return self.pair.group
 
-class TextTask:
+    @property
+    def weight(self) -> float:
+        return self.pair.weight
+
+
+class TextTask(GroupTask[TextPair]):
     """Losses of pairs with the text term. Figure `text`: the chosen response's mean log-probability a token."""
 
     def __init__(self, trainee: Trainee, config: TrainingConfig, method: TextRegularised) -> None:
-        self._forward = GroupForward(trainee, config)
+        super().__init__(trainee, config)
         self._method = method
-
-    def cost(self, item: TextPair) -> int:
-        return self._forward.cost(item.pair.group)
-
-    def weight(self, item: TextPair) -> float:
-        return item.pair.weight
 
     def measure(self, trainee: Trainee, items: Sequence[TextPair]) -> Measured:
         method, pairs = self._method, [item.pair for item in items]

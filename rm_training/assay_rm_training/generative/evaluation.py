@@ -17,7 +17,7 @@ from typing import Any
 
 from assay import ids
 from assay.errors import BadInputError
-from assay.intervals import Interval, cluster_bootstrap, wilson
+from assay.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import ScoreFailure
@@ -52,8 +52,7 @@ class Figure:
 
     @property
     def wider(self) -> Interval:
-        """The wider of the two: prompts that repeat need the bootstrap, shares near 0 and 1 Wilson's."""
-        return max(self.wilson, self.bootstrap, key=lambda interval: interval.high - interval.low)
+        return wider(self.wilson, self.bootstrap)
 
     def text(self) -> str:
         return f"{self.value:.4f} [{self.wider.low:.4f}, {self.wider.high:.4f}] of {self.total}"
