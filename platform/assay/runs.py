@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from assay import __version__
-from assay.errors import AssayError, NotFoundError
+from assay.errors import AssayError, BadInputError, NotFoundError
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -130,6 +130,24 @@ def mark_dead_runs(workspace: Workspace) -> list[str]:
                 [run_id],
             )
     return dead
+
+
+def require_unfinished(workspace: Workspace, run_id: str, *, in_others: bool = False) -> None:
+    """Raise BadInputError for a run that ended well: there is nothing to go on with. An unknown one passes.
+
+    `in_others`: also for one that a later run of its kind went on from and brought to its end.
+    """
+    with workspace.store.unit() as db:
+        row = db.execute(
+            """SELECT other.run_id FROM runs own JOIN runs other ON other.kind = own.kind AND other.status = 'done'
+               WHERE own.run_id = ? AND (other.run_id = own.run_id OR ? AND other.run_id IN
+                   (SELECT run_id FROM run_links WHERE direction = 'input' AND kind = 'run' AND ref = own.run_id))
+               ORDER BY other.run_id = own.run_id DESC, other.run_id LIMIT 1""",
+            [run_id, in_others],
+        ).fetchone()
+    if row is not None:
+        where = "is finished" if row[0] == run_id else f"was brought to its end by {row[0]}"
+        raise BadInputError(f"{run_id} {where}: there is nothing to go on with", field="--resume")
 
 
 def find_artifact(workspace: Workspace, name: str, *, kind: str | None = None) -> dict[str, Any]:

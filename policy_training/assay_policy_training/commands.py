@@ -90,6 +90,7 @@ def rl(
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
     from assay.errors import BadInputError
+    from assay.runs import require_unfinished
     from assay.workspace import Workspace
     from assay_policy_training.prompts.source import load_prompts
     from assay_policy_training.recipe import load_recipe
@@ -98,6 +99,8 @@ def rl(
     place = Workspace.find(workspace)
     if resume is not None:
         plan = Plan.read(place, resume)
+        if steps is None or steps <= plan.recipe.steps:
+            require_unfinished(place, resume)
         if overrides:
             raise BadInputError("a resumed run keeps its recipe; only --steps may change", field="--set")
         changes: dict[str, Any] = {"recipe": replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps)}

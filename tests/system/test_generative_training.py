@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,7 @@ from assay.models.spec import Judging, RewardModelSpec
 from assay.runs import find_artifact
 from assay.score import Score
 from assay.workspace import Workspace
+from assay_policy_training.checkpoint import checkpoints
 from assay_policy_training.loop import PolicyTrainer
 from assay_policy_training.policy import Policy
 from assay_rm_training.config import TrainingConfig
@@ -156,8 +162,42 @@ def test_supervised_start_then_reinforcement_then_scores(assay: Any, workspace: 
     assert artifact["artifact_id"] == made["artifact_id"]
     (outcome,) = open_judge(str(workspace.models / "judge-rl"), device="cpu").compare([PairQuestion(PROMPT, "a", "b")])
     assert len(outcome.orders) == 2  # type: ignore[union-attr]
+    for more, said in (
+        ((), "is finished: there is nothing to go on with"),
+        (("--steps", "3"), "choose another --name"),
+    ):
+        code, _, err = assay("train", "generative-rl", "--resume", made["run_id"], *more, *where)
+        assert code == 2
+        assert said in err
     records = (workspace.runs / made["run_id"] / "items.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(records) == 4
+
+
+def test_ctrl_c_in_a_reinforcement_says_how_to_go_on(
+    tiny_judges: dict[str, Path], workspace: Workspace, tmp_path: Path
+) -> None:
+    data = judged_file(tmp_path / "judged.jsonl")
+    options = ("--base", tiny_judges["pairwise"], "--name", "judge-rl", "--device", "cpu", *SMALL[2:], "--steps", "500")
+    options = (*options, "--set", "checkpoint_every=1", "--workspace", workspace.root)
+    arguments = ("train", "generative-rl", "--data", data, *options)
+    command = [sys.executable, "-c", "from assay.cli.main import main; main()", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        started = time.monotonic()
+        while not (saved := [run for run in workspace.runs.glob("*") if checkpoints(run)]):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() - started < 120, "no checkpoint"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert f"go on with: assay train generative-rl --resume {saved[0].name}" in err
+    assert not (workspace.models / "judge-rl").exists()
+    assert JudgePlan.read(workspace, saved[0].name).name == "judge-rl"
 
 
 def test_reinforcement_raises_the_reward_and_is_resumed_as_if_uninterrupted(

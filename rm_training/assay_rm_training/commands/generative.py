@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.interruption import says_how_to_go_on
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
@@ -89,8 +90,9 @@ def generative_rl(
     Example: `assay train generative-rl --data gold --base judge --eval-data gold-holdout --name judge-rl --steps 50`
     """
     from assay.errors import BadInputError
-    from assay.runs import locate_model
+    from assay.runs import locate_model, require_unfinished
     from assay.workspace import Workspace
+    from assay_policy_training.checkpoint import checkpoints
     from assay_rm_training.commands.training_options import waivers_of
     from assay_rm_training.generative.judged_rows import read_judged
     from assay_rm_training.generative.rl_run import JudgePlan, judge_recipe, reinforce_judge
@@ -100,6 +102,8 @@ def generative_rl(
     waivers = waivers_of(waive_contamination or [])
     if resume is not None:
         plan = JudgePlan.read(here, resume)
+        if steps is None or steps <= plan.recipe.steps:
+            require_unfinished(here, resume)
         if overrides:
             raise BadInputError("a resumed run keeps its recipe; only --steps may change", field="--set")
         kept = plan.recipe if steps is None else replace(plan.recipe, steps=steps)
@@ -133,7 +137,9 @@ def generative_rl(
         )
     rows = read_judged(here, plan.data, plan.form)
     eval_rows = read_judged(here, plan.eval_data, plan.form) if plan.eval_data else None
-    made = reinforce_judge(here, plan, rows, eval_rows, resume=resume)
+    often = f"--set checkpoint_every={plan.recipe.checkpoint_every}"
+    with says_how_to_go_on(here, "generative-rl", is_saved=lambda run: bool(checkpoints(run)), option=often):
+        made = reinforce_judge(here, plan, rows, eval_rows, resume=resume)
     if as_json:
         payload = {"model": made.path.name, "path": str(made.path), "artifact_id": made.artifact_id}
         emit(payload | {"run_id": made.run_id, "parity": made.spec.parity, **made.metrics}, "", as_json=True)

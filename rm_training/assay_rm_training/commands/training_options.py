@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_rm_training.commands.interruption import says_how_to_go_on
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_rm_training.commands.scale_options import Scale, scale_options, with_preset
 
 if TYPE_CHECKING:
-    from assay.workspace import Workspace
     from assay_rm_training.config import TrainingConfig
     from assay_rm_training.findings import Findings
     from assay_rm_training.methods import Method
@@ -157,9 +157,10 @@ def _run(
     as_json: bool,
 ) -> None:
     from assay.errors import BadInputError
-    from assay.runs import locate_model
+    from assay.runs import locate_model, require_unfinished
     from assay.workspace import Workspace
     from assay_rm_training.training_run import Plan, default_name, train_model
+    from assay_rm_training.training_state import FILE as STATE
 
     def is_given(option: str) -> bool:
         source = context.get_parameter_source(option)
@@ -169,6 +170,7 @@ def _run(
     waivers = waivers_of(waive_contamination or [])
     if resume is not None:
         plan = Plan.read(here, resume)
+        require_unfinished(here, resume, in_others=True)
         _refuse_changes(plan, command, [p for p in context.params if is_given(p)])
         name, force = asked.name or plan.name, asked.force or plan.force
         plan = replace(plan, name=name, force=force, waivers={**plan.waivers, **waivers})
@@ -190,11 +192,9 @@ def _run(
     rows = plan.method.read(here, plan.data)
     eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
     final_rows = plan.method.read(here, plan.final_data) if plan.final_data else None
-    try:
+    often = f"--save-every {plan.config.save_every}"
+    with says_how_to_go_on(here, plan.method.name, is_saved=lambda run: (run / STATE).is_file(), option=often):
         trained = train_model(here, plan, rows, eval_rows, resume=resume, final_rows=final_rows)
-    except KeyboardInterrupt:
-        typer.echo(_how_to_go_on(here, plan), err=True)
-        raise
     if as_json:
         emit(_payload(trained), "", as_json=True)
     else:
@@ -231,15 +231,6 @@ def _absolute(data: str) -> str:
     """A file by its absolute path, so that --resume finds it from any folder; a snapshot as it is."""
     path = Path(data).expanduser()
     return str(path.resolve()) if path.is_file() else data
-
-
-def _how_to_go_on(workspace: Workspace, plan: Plan) -> str:
-    from assay_rm_training.training_state import FILE
-
-    states = sorted(workspace.runs.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
-    if not states:
-        return f"stopped before the first saved state (--save-every {plan.config.save_every})"
-    return f"go on with: assay train {plan.method.name} --resume {states[-1].parent.name}"
 
 
 def _payload(trained: TrainedModel) -> dict[str, Any]:
