@@ -7,13 +7,18 @@ of best-of-n. Leaves out: fitted over-optimisation curves.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.protocol import CurvePoint
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
+from assay_rm_training.benchmarks.protocol import CurvePoint, cluster_of
 from assay_rm_training.benchmarks.strata import Floats, Stratum, means, percentile_interval, resampled_means
+
+#: Prompt, proxy and gold score of each sample.
+ScoredList: TypeAlias = tuple[str, Sequence[float], Sequence[float]]
 
 
 def expected_best(proxy: Sequence[float] | Floats, gold: Sequence[float] | Floats) -> Floats:
@@ -39,7 +44,11 @@ def kl_best_of(n: int) -> float:
     return math.log(n) - (n - 1) / n
 
 
-def curve(lists: Sequence[tuple[str, Sequence[float], Sequence[float]]], *, seed: int = 0) -> list[CurvePoint]:
+def scored_lists(members: Iterable[tuple[BenchmarkItem, Outcome]]) -> list[ScoredList]:
+    return [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
+
+
+def curve(lists: Sequence[ScoredList], *, seed: int = 0) -> list[CurvePoint]:
     """Mean over lists of `expected_best`, for n up to the longest; (prompt, proxy, gold) of each list.
 
     A point at n is of the lists that have n samples: where lists differ in length the later points are of fewer.

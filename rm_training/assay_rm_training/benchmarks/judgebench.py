@@ -10,12 +10,12 @@ files can be evaluated as they are (`judgments`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, cluster_of, grouped, tied_pairs
 from assay_rm_training.benchmarks.records import HubSplit
-from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of
+from assay_rm_training.benchmarks.strata import Floats, Means, Shares, Stratum, mean_of, pooled, pooled_sizes, sizes_of
 
 LABELS = ("A>B", "B>A")
 #: How the sources of a category begin.
@@ -109,13 +109,13 @@ class JudgeBench(Benchmark):
                 shares.setdefault(group, []).append((name, "right"))
             for column in columns[1:]:
                 shares.setdefault(column, []).append((name, column))
-        sizes = {stratum.name: len(stratum.values) for stratum in strata}
+        sizes = sizes_of(strata)
         there = {name.split("|")[0] for name in sizes}
         return Measured(
             strata,
             lambda means: _combine(means, shares, sizes),
             shares=shares,
-            sizes={group: sum(sizes[name] for name, _ in members) for group, members in shares.items()},
+            sizes=pooled_sizes(shares, sizes),
             counts={
                 "ties": tied_pairs(outcomes),
                 **({"null_decisions": sum(d is None for o in outcomes for d in o.decisions or ())} if games else {}),
@@ -144,11 +144,8 @@ class JudgeBench(Benchmark):
         }
 
 
-def _combine(means: Means, shares: dict[str, list[tuple[str, str]]], sizes: dict[str, int]) -> dict[str, Floats]:
-    out: dict[str, Floats] = {}
-    for group, members in shares.items():
-        total = sum(sizes[name] for name, _ in members)
-        out[group] = sum(sizes[name] / total * means[f"{name}/{column}"] for name, column in members)  # type: ignore[assignment]
+def _combine(means: Means, shares: Shares, sizes: Mapping[str, int]) -> dict[str, Floats]:
+    out = pooled(means, shares, sizes)
     if categories := [out[name] for name in CATEGORIES if name in out]:
         out["category_mean"] = mean_of(categories)
     first = ("overall", "pooled", "category_mean", *CATEGORIES)

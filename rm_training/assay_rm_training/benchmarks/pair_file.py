@@ -7,7 +7,7 @@ which `assay eval --data` reports.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from assay.errors import BadInputError
 from assay.json_lines import RowError
@@ -18,11 +18,11 @@ from assay_rm_training.benchmarks.protocol import (
     Measured,
     TiePolicy,
     grouped,
-    stratum_of,
+    strata_of,
     tied_pairs,
     win,
 )
-from assay_rm_training.benchmarks.strata import Floats, Means, mean_of
+from assay_rm_training.benchmarks.strata import Floats, Means, Shares, mean_of, pooled, pooled_sizes, sizes_of
 
 
 class PairFile(Benchmark):
@@ -60,15 +60,12 @@ class PairFile(Benchmark):
         failed_as_wrong: bool = False,
         seed: int = 0,
     ) -> Measured:
-        strata = [
-            stratum
-            for name, members in grouped(items, outcomes, lambda item: f"{item.part}|{item.subset}").items()
-            if (
-                stratum := stratum_of(
-                    name, members, ("accuracy",), lambda _, s: [win(s[0], s[1], ties)], failed_as_wrong=failed_as_wrong
-                )
-            )
-        ]
+        strata = strata_of(
+            grouped(items, outcomes, lambda item: f"{item.part}|{item.subset}"),
+            ("accuracy",),
+            lambda _, s: [win(s[0], s[1], ties)],
+            failed_as_wrong=failed_as_wrong,
+        )
         shares: dict[str, list[tuple[str, str]]] = {}
         for stratum in strata:
             source, category = stratum.name.split("|", 1)
@@ -77,12 +74,12 @@ class PairFile(Benchmark):
             groups += [f"category/{category}"] if category else []
             for group in groups:
                 shares.setdefault(group, []).append((stratum.name, "accuracy"))
-        sizes = {stratum.name: len(stratum.values) for stratum in strata}
+        sizes = sizes_of(strata)
         return Measured(
             strata,
             lambda means: _combine(means, shares, sizes),
             shares=shares,
-            sizes={group: sum(sizes[name] for name, _ in members) for group, members in shares.items()},
+            sizes=pooled_sizes(shares, sizes),
             counts={"ties": tied_pairs(outcomes)},
         )
 
@@ -96,11 +93,8 @@ class PairFile(Benchmark):
         }
 
 
-def _combine(means: Means, shares: dict[str, list[tuple[str, str]]], sizes: dict[str, int]) -> dict[str, Floats]:
-    out: dict[str, Floats] = {}
-    for group, members in shares.items():
-        total = sum(sizes[name] for name, _ in members)
-        out[group] = sum(sizes[name] / total * means[f"{name}/accuracy"] for name, _ in members)  # type: ignore[assignment]
+def _combine(means: Means, shares: Shares, sizes: Mapping[str, int]) -> dict[str, Floats]:
+    out = pooled(means, shares, sizes)
     for kind in ("category", "source"):
         parts = [value for name, value in out.items() if name.startswith(f"{kind}/")]
         if len(parts) > 1:

@@ -15,24 +15,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from assay_rm_training.benchmarks.best_of_n import curve, expected_best
+from assay_rm_training.benchmarks.best_of_n import ScoredList, curve, expected_best, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocol import (
     Benchmark,
     Measured,
     TiePolicy,
-    cluster_of,
     grouped,
     stratum_of,
     win,
 )
 from assay_rm_training.benchmarks.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.records import HubSplit
-from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of
+from assay_rm_training.benchmarks.strata import Floats, Means, Shares, Stratum, mean_of, pooled, pooled_sizes, sizes_of
 from assay_rm_training.benchmarks.vote_figures import vote_figures
 
 VOTES = "preference"
@@ -86,7 +85,7 @@ class PPE(Benchmark):
         strata: list[Stratum] = []
         shares: dict[str, list[tuple[str, str]]] = {}
         votes: list[tuple[BenchmarkItem, Sequence[float]]] = []
-        lists: dict[str, list[tuple[str, Sequence[float], Sequence[float]]]] = {}
+        lists: dict[str, list[ScoredList]] = {}
         groups = grouped(items, outcomes, lambda item: item.part)
         for part, members in groups.items():
             if part == VOTES:
@@ -116,16 +115,15 @@ class PPE(Benchmark):
             )
             if stratum is not None:
                 strata.append(stratum)
-                mine = [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
-                lists[f"correctness/{part}"] = mine  # type: ignore[assignment]
-        sizes = {stratum.name: len(stratum.values) for stratum in strata}
+                lists[f"correctness/{part}"] = scored_lists(members)
+        sizes = sizes_of(strata)
         domains = [name for name in sizes if not name.startswith(f"{VOTES}|")]
         return Measured(
             strata,
             lambda means: _combine(means, shares, sizes, domains),
             shares=shares,
             sizes={
-                **{group: sum(sizes[name] for name, _ in members) for group, members in shares.items()},
+                **pooled_sizes(shares, sizes),
                 **{f"correctness/{name}": sizes[name] for name in domains},
             },
             counts={
@@ -238,13 +236,8 @@ def _columns(
     return [item for item, _ in members], [outcome for _, outcome in members]
 
 
-def _combine(
-    means: Means, shares: dict[str, list[tuple[str, str]]], sizes: dict[str, int], domains: Sequence[str]
-) -> dict[str, Floats]:
-    out: dict[str, Floats] = {}
-    for group, members in shares.items():
-        total = sum(sizes[name] for name, _ in members)
-        out[group] = sum(sizes[name] / total * means[f"{name}/accuracy"] for name, _ in members)  # type: ignore[assignment]
+def _combine(means: Means, shares: Shares, sizes: Mapping[str, int], domains: Sequence[str]) -> dict[str, Floats]:
+    out = pooled(means, shares, sizes)
     figures: dict[str, dict[str, Floats]] = {}
     for domain in domains:
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -25,7 +25,7 @@ from assay.pairs import pair_of
 from assay.principle_rows import PrincipleRow, principle_row_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, own_id
 from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, win
-from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of
+from assay_rm_training.benchmarks.strata import Stratum, mean_of, pooled, sizes_of
 from assay_rm_training.principle_split import principle_key, prompt_key
 
 
@@ -153,15 +153,19 @@ class PrincipleBench(Benchmark):
             tied += better == worse
             found[part].append((prompt, [win(better, worse, ties), longer]))
         strata = [s for part, rows in found.items() if (s := Stratum.of(part, ("accuracy", "longer"), rows))]
-        sizes = {stratum.name: len(stratum.values) for stratum in strata}
+        sizes = sizes_of(strata)
+        shares = {
+            "overall": [(stratum.name, "accuracy") for stratum in strata],
+            "longer": [(stratum.name, "longer") for stratum in strata],
+            **{f"principle/{names[s.name]}": [(s.name, "accuracy")] for s in strata},
+        }
         return Measured(
             strata,
-            lambda means: _combine(means, sizes, names),
-            shares={
-                "overall": [(stratum.name, "accuracy") for stratum in strata],
-                "longer": [(stratum.name, "longer") for stratum in strata],
-                **{f"principle/{names[s.name]}": [(s.name, "accuracy")] for s in strata},
-            },
+            lambda means: (
+                pooled(means, shares, sizes)
+                | {"principle_mean": mean_of([means[f"{part}/accuracy"] for part in sizes])}
+            ),
+            shares=shares,
             sizes={"overall": sum(sizes.values()), **{f"principle/{names[part]}": n for part, n in sizes.items()}},
             counts={"pairs": sum(sizes.values()), "principles": len(sizes), "ties": tied},
         )
@@ -200,17 +204,6 @@ def _paired(
     for (_, part), (satisfying, violating) in sides.items():
         pairs += [(part, yes, no) for yes in satisfying for no in violating if yes.text != no.text]
     return [(part, y.prompt, y.score, n.score, float(len(y.text) > len(n.text))) for part, y, n in pairs]
-
-
-def _combine(means: Means, sizes: dict[str, int], names: dict[str, str]) -> dict[str, Floats]:
-    total = sum(sizes.values())
-    out: dict[str, Floats] = {
-        name: sum(n / total * means[f"{part}/{column}"] for part, n in sizes.items())  # type: ignore[misc]
-        for name, column in (("overall", "accuracy"), ("longer", "longer"))
-    }
-    out |= {f"principle/{names[part]}": means[f"{part}/accuracy"] for part in sizes}
-    out["principle_mean"] = mean_of([means[f"{part}/accuracy"] for part in sizes])
-    return out
 
 
 BENCHMARK = PrincipleBench()

@@ -16,7 +16,7 @@ from assay.errors import BadInputError
 from assay.ids import FIELD, RECORD
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.records import HubSplit
-from assay_rm_training.benchmarks.strata import Combine, NamedInterval, Stratum
+from assay_rm_training.benchmarks.strata import Combine, NamedInterval, Shares, Stratum
 
 #: "official": what the benchmark's own scorer does. "half": a tie of a pair counts 1/2, wherever it is pairs.
 TiePolicy: TypeAlias = Literal["official", "half"]
@@ -46,7 +46,7 @@ class Measured:
 
     strata: Sequence[Stratum]
     combine: Combine
-    shares: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    shares: Shares = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     given: Callable[[], Mapping[str, tuple[float, NamedInterval | None]]] = dict
@@ -132,6 +132,18 @@ def stratum_of(
         elif failed_as_wrong:
             rows.append((cluster_of(item), [0.0] * len(columns)))
     return Stratum.of(name, columns, rows)
+
+
+def strata_of(
+    groups: Mapping[str, Iterable[tuple[BenchmarkItem, Outcome]]],
+    columns: Sequence[str],
+    figures: Callable[[BenchmarkItem, Sequence[float]], Sequence[float]],
+    *,
+    failed_as_wrong: bool,
+) -> list[Stratum]:
+    """`stratum_of` each group by its name; groups without a figure are left out."""
+    found = [stratum_of(name, own, columns, figures, failed_as_wrong=failed_as_wrong) for name, own in groups.items()]
+    return [stratum for stratum in found if stratum is not None]
 
 
 def tied_pairs(outcomes: Iterable[Outcome]) -> int:

@@ -18,12 +18,12 @@ from assay_rm_training.benchmarks.protocol import (
     Measured,
     TiePolicy,
     grouped,
-    stratum_of,
+    strata_of,
     tied_pairs,
     win,
 )
 from assay_rm_training.benchmarks.records import HubSplit
-from assay_rm_training.benchmarks.strata import Floats, Means, mean_of
+from assay_rm_training.benchmarks.strata import Floats, Means, mean_of, sizes_of
 
 SECTIONS: dict[str, dict[str, int]] = {
     "Chat": {
@@ -106,22 +106,19 @@ class RewardBench(Benchmark):
         failed_as_wrong: bool = False,
         seed: int = 0,
     ) -> Measured:
-        strata = [
-            stratum
-            for name, members in grouped(items, outcomes, lambda item: item.part).items()
-            if (
-                stratum := stratum_of(
-                    name, members, ("accuracy",), lambda _, s: [win(s[0], s[1], ties)], failed_as_wrong=failed_as_wrong
-                )
-            )
-        ]
+        strata = strata_of(
+            grouped(items, outcomes, lambda item: item.part),
+            ("accuracy",),
+            lambda _, s: [win(s[0], s[1], ties)],
+            failed_as_wrong=failed_as_wrong,
+        )
         there = [stratum.name for stratum in strata]
         return Measured(
             strata,
             _combine,
             shares={name: [(name, "accuracy")] for name in there},
             sizes={
-                **{stratum.name: len(stratum.values) for stratum in strata},
+                **sizes_of(strata),
                 **{
                     section: sum(len(s.values) for s in strata if s.name in weights)
                     for section, weights in SECTIONS.items()

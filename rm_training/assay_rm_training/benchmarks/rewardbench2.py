@@ -15,13 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.best_of_n import curve
+from assay_rm_training.benchmarks.best_of_n import ScoredList, curve, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocol import (
     Benchmark,
     Measured,
     TiePolicy,
-    cluster_of,
     grouped,
     stratum_of,
 )
@@ -123,7 +122,7 @@ class RewardBench2(Benchmark):
         seed: int = 0,
     ) -> Measured:
         strata: list[Stratum] = []
-        lists: dict[str, list[tuple[str, Sequence[float], Sequence[float]]]] = {}
+        lists: dict[str, list[ScoredList]] = {}
         for name, members in grouped(items, outcomes, lambda item: item.part).items():
             if name == TIES:
                 stratum = _ties(members, failed_as_wrong)
@@ -135,7 +134,7 @@ class RewardBench2(Benchmark):
                     lambda item, scores: [row_score(scores, round(sum(item.gold)))],
                     failed_as_wrong=failed_as_wrong,
                 )
-                lists[name] = [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
+                lists[name] = scored_lists(members)
             if stratum is not None:
                 strata.append(stratum)
         return Measured(

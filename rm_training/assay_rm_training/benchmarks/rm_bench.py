@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from itertools import product
 
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, grouped, stratum_of, win
+from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, grouped, strata_of, win
 from assay_rm_training.benchmarks.records import HubSplit
-from assay_rm_training.benchmarks.strata import Floats, Means, mean_of
+from assay_rm_training.benchmarks.strata import Floats, Means, mean_of, sizes_of
 
 STYLES = ("concise", "detailed", "markdown")
 CELLS = tuple(product(range(3), repeat=2))
@@ -86,20 +86,12 @@ class RMBench(Benchmark):
         groups = {domain: by_domain[domain] for domain in DOMAINS if domain in by_domain}
         parts = grouped(items, outcomes, lambda item: item.part)
         groups |= {part: parts[part] for part in SAFETY_PARTS if part in parts}
-        strata = [
-            stratum
-            for name, members in groups.items()
-            if (
-                stratum := stratum_of(
-                    name, members, CELL_NAMES, lambda _, scores: wins(scores, ties), failed_as_wrong=failed_as_wrong
-                )
-            )
-        ]
+        strata = strata_of(groups, CELL_NAMES, lambda _, scores: wins(scores, ties), failed_as_wrong=failed_as_wrong)
         return Measured(
             strata,
             _combine,
             shares={f"{s.name}/{cell}": [(s.name, cell)] for s in strata for cell in CELL_NAMES},
-            sizes={stratum.name: len(stratum.values) for stratum in strata},
+            sizes=sizes_of(strata),
             counts={
                 "ties": sum(
                     outcome.scores is not None and outcome.scores[i] == outcome.scores[3 + j]

@@ -7,21 +7,20 @@ which is not the pooled share. A list of m losers is right by chance with 1/(m +
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from assay_rm_training.benchmarks.best_of_n import curve
+from assay_rm_training.benchmarks.best_of_n import curve, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocol import (
     Benchmark,
     Measured,
     TiePolicy,
-    cluster_of,
     grouped,
-    stratum_of,
+    strata_of,
     tied_pairs,
     win,
 )
-from assay_rm_training.benchmarks.strata import Floats, Means, mean_of
+from assay_rm_training.benchmarks.strata import Floats, Means, Shares, mean_of, pooled, pooled_sizes, sizes_of
 
 CELLS = ("pairwise_helpfulness", "bon_helpfulness", "pairwise_harmlessness", "bon_harmlessness")
 
@@ -71,26 +70,19 @@ class RMB(Benchmark):
         failed_as_wrong: bool = False,
         seed: int = 0,
     ) -> Measured:
-        strata = [
-            stratum
-            for name, members in grouped(items, outcomes, lambda item: f"{item.part}/{item.subset}").items()
-            if (
-                stratum := stratum_of(
-                    name,
-                    members,
-                    ("right",),
-                    lambda item, scores: [_right(item, scores, ties)],
-                    failed_as_wrong=failed_as_wrong,
-                )
-            )
-        ]
+        strata = strata_of(
+            grouped(items, outcomes, lambda item: f"{item.part}/{item.subset}"),
+            ("right",),
+            lambda item, scores: [_right(item, scores, ties)],
+            failed_as_wrong=failed_as_wrong,
+        )
         shares: dict[str, list[tuple[str, str]]] = {}
         for stratum in strata:
             for group in (stratum.name.split("/")[0], stratum.name):
                 shares.setdefault(group, []).append((stratum.name, "right"))
-        sizes = {stratum.name: len(stratum.values) for stratum in strata}
+        sizes = sizes_of(strata)
         lists = {
-            cell: [(cluster_of(i), o.scores, i.gold) for i, o in members if o.scores is not None]
+            cell: scored_lists(members)
             for cell, members in grouped(items, outcomes, lambda item: item.part).items()
             if cell.startswith("bon_")
         }
@@ -98,7 +90,7 @@ class RMB(Benchmark):
             strata,
             lambda means: _combine(means, shares, sizes),
             shares=shares,
-            sizes={group: sum(sizes[name] for name, _ in members) for group, members in shares.items()},
+            sizes=pooled_sizes(shares, sizes),
             counts={"ties": tied_pairs(outcomes)},
             curves=lambda: {cell: curve(mine, seed=seed) for cell, mine in lists.items()},
             missing=[cell for cell in CELLS if cell not in shares],
@@ -141,11 +133,8 @@ def _text(record: Record, field: str, value: object) -> str:
     return answer
 
 
-def _combine(means: Means, shares: dict[str, list[tuple[str, str]]], sizes: dict[str, int]) -> dict[str, Floats]:
-    out: dict[str, Floats] = {}
-    for group, members in shares.items():
-        total = sum(sizes[name] for name, _ in members)
-        out[group] = sum(sizes[name] / total * means[f"{name}/right"] for name, _ in members)  # type: ignore[assignment]
+def _combine(means: Means, shares: Shares, sizes: Mapping[str, int]) -> dict[str, Floats]:
+    out = pooled(means, shares, sizes)
     cells = {cell: out.pop(cell) for cell in CELLS if cell in out}
     if not cells:
         return out

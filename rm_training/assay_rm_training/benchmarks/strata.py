@@ -25,6 +25,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 #: "STRATUM/COLUMN" -> its mean, of shape [1], or its resampled means, of shape [resamples].
 Means: TypeAlias = Mapping[str, Floats]
 Combine: TypeAlias = Callable[[Means], dict[str, Floats]]
+#: Aggregate -> the (stratum, column)s it pools.
+Shares: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 
 RESAMPLES = 2000
 _CELLS = 4_000_000  # resampled indices held at once
@@ -126,6 +128,24 @@ def share_interval(parts: Sequence[tuple[Stratum, str]]) -> NamedInterval | None
         return None
     found: Interval = wilson(float(values.sum()), len(values))
     return NamedInterval(found.low, found.high, "wilson")
+
+
+def pooled(means: Means, shares: Shares, sizes: Mapping[str, int]) -> dict[str, Floats]:
+    """Each share over the items of all its strata; `sizes`: items of a stratum."""
+    out: dict[str, Floats] = {}
+    for group, members in shares.items():
+        total = sum(sizes[name] for name, _ in members)
+        out[group] = sum(sizes[name] / total * means[f"{name}/{column}"] for name, column in members)  # type: ignore[assignment]
+    return out
+
+
+def pooled_sizes(shares: Shares, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Items behind each share."""
+    return {group: sum(sizes[name] for name, _ in members) for group, members in shares.items()}
+
+
+def sizes_of(strata: Sequence[Stratum]) -> dict[str, int]:
+    return {stratum.name: len(stratum.values) for stratum in strata}
 
 
 def mean_of(parts: Sequence[Floats]) -> Floats:
