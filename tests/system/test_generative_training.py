@@ -178,8 +178,8 @@ def test_ctrl_c_in_a_reinforcement_says_how_to_go_on(
 ) -> None:
     data = judged_file(tmp_path / "judged.jsonl")
     options = ("--base", tiny_judges["pairwise"], "--name", "judge-rl", "--device", "cpu", *SMALL[2:], "--steps", "500")
-    options = (*options, "--set", "checkpoint_every=1", "--workspace", workspace.root)
-    arguments = ("train", "generative-rl", "--data", data, *options)
+    more = ("--set", "checkpoint_every=1", "--workspace", workspace.root)
+    arguments = ("train", "generative-rl", "--data", data, *options, *more)
     command = [sys.executable, "-c", "from assay.cli.main import main; main()", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
