@@ -7,9 +7,10 @@ again. A method is a frozen dataclass of JSON-ready fields: what it is trained b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from assay.errors import BadInputError
 from assay.progress import Advance, silent
@@ -134,6 +135,30 @@ class Finishes(Protocol):
         """Called once, after training: what is kept goes into the model, the rest is taken off it. Returns fields of
         the spec that this settles."""
         ...
+
+
+@dataclass(frozen=True)
+class MethodFields:
+    """What methods share: their fields as JSON, both ways, and a spec with nothing of its own."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
+        try:
+            return cls(**cls.read_fields(payload))
+        except (TypeError, KeyError) as error:
+            raise BadInputError(f"not a method of this version: {error}", field="method") from error
+
+    @classmethod
+    def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields' values from their JSON form."""
+        return dict(payload)
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        return {}
 
 
 def method_of(payload: dict[str, Any]) -> Method:

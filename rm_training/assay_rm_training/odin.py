@@ -10,8 +10,8 @@ that of the response in tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 
@@ -93,9 +93,6 @@ class Odin(Pairwise):
         for name in ("length", "orthogonal"):
             if not getattr(self, name) >= 0:
                 raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
         """The length head is drawn, not zero: two heads that start alike get the same gradient of Bradley-Terry."""

@@ -6,8 +6,8 @@ Covers: the method `bt` and its task, with ties and split votes where the loss l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -24,6 +24,7 @@ from assay_rm_training.config import TrainingConfig
 from assay_rm_training.evaluate import Evaluation, evaluate
 from assay_rm_training.group_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.item_set import ItemSet
+from assay_rm_training.methods import MethodFields
 from assay_rm_training.objectives import Objective
 from assay_rm_training.objectives.regularisers import positive_mean
 from assay_rm_training.pair_labels import read_labelled_pairs
@@ -83,7 +84,7 @@ class PositiveMeanTask(PairTask):
 
 
 @dataclass(frozen=True)
-class Pairwise:
+class Pairwise(MethodFields):
     """A stock sequence classifier of one label, trained on pairs. `loss`: see `Objective`.
 
     `vote_prior`: of soft labels, see `objectives/soft_labels.py`. `positive`: weight of -log s(mean chosen reward of a
@@ -105,14 +106,10 @@ class Pairwise:
             if not getattr(self, name) >= 0:
                 raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> Pairwise:
-        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
+    def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return cls(**(payload | {"loss": Objective(**payload.get("loss", {}))}))
+            return {**payload, "loss": Objective(**payload.get("loss", {}))}
         except TypeError as error:
             raise BadInputError(f"not an objective of this version: {error}", field="loss") from error
 
@@ -151,9 +148,6 @@ class Pairwise:
 
     def finish(self, trainee: Trainee, data: ItemSet[Any]) -> dict[str, Any]:
         detach_all(trainee)
-        return {}
-
-    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
         return {}
 
     def responses(self, rows: Sequence[PreferencePair]) -> list[ScoreItem]:

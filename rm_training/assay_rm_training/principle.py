@@ -31,6 +31,7 @@ from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, has_reward_head, prepare
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.item_set import ItemSet
+from assay_rm_training.methods import MethodFields
 from assay_rm_training.principle_dataset import JudgedResponse, encode_rows
 from assay_rm_training.principle_evaluation import PrincipleEvaluation, evaluate_rows
 from assay_rm_training.principle_split import base_rates, divide, in_cells
@@ -90,7 +91,7 @@ class PrincipleTask:
 
 
 @dataclass(frozen=True)
-class Principle:
+class Principle(MethodFields):
     """A language model trained to answer Yes or No. `holdout_prompts`, `holdout_principles`: shares held out of the
     data where no held-out data is named; both 0: none. `together`: questions about one response in one item, their
     beginning computed once; 1 draws every judgment by itself. `question`: the wording; ours unless the base was trained
@@ -114,17 +115,6 @@ class Principle:
         for name in ("holdout_prompts", "holdout_principles"):
             if not 0 <= getattr(self, name) < 1:
                 raise BadInputError(f"is a share from 0 to below 1, not {getattr(self, name)}", field=name)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> Principle:
-        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
-        try:
-            return cls(**payload)
-        except TypeError as error:
-            raise BadInputError(f"not a principle training of this version: {error}", field="method") from error
 
     def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
         if has_reward_head(config.base):

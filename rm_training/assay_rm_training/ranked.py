@@ -7,8 +7,8 @@ together from comparisons (`assay.ranked_lists`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 
@@ -25,6 +25,7 @@ from assay_rm_training.config import TrainingConfig
 from assay_rm_training.evaluate import Evaluation, evaluate
 from assay_rm_training.group_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.item_set import ItemSet
+from assay_rm_training.methods import MethodFields
 from assay_rm_training.objectives import lists
 from assay_rm_training.remembered import RememberedScorer
 from assay_rm_training.response_groups import encode_responses, encode_rows
@@ -71,7 +72,7 @@ class ListTask(GroupTask[EncodedList]):
 
 
 @dataclass(frozen=True)
-class RankedLists:
+class RankedLists(MethodFields):
     """A stock sequence classifier of one label, trained on ranked lists.
 
     `loss`: `plackett_luce`, the likelihood of the whole ranking (equal ranks: of any order of theirs), or `pairs`,
@@ -94,17 +95,6 @@ class RankedLists:
         if not self.centring >= 0:
             raise BadInputError(f"must not be negative, but is {self.centring}", field="centring")
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> RankedLists:
-        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
-        try:
-            return cls(**payload)
-        except TypeError as error:
-            raise BadInputError(f"not an objective of this version: {error}", field="method") from error
-
     def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
         return load_trainee(config, device)
 
@@ -118,9 +108,6 @@ class RankedLists:
 
     def task(self, trainee: Trainee, config: TrainingConfig) -> ListTask:
         return ListTask(trainee, config, self)
-
-    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
-        return {}
 
     def responses(self, rows: Sequence[RankedList]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, response) for row in rows for response in row.responses]

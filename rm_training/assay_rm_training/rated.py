@@ -10,8 +10,8 @@ less its value at the training means: a constant that no ranking sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from assay_rm_training.config import TrainingConfig
 from assay_rm_training.findings import Findings
 from assay_rm_training.group_forward import GroupTask, tokens_of
 from assay_rm_training.item_set import ItemSet
+from assay_rm_training.methods import MethodFields
 from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
 from assay_rm_training.response_groups import encode_responses, encode_rows
 from assay_rm_training.side_modules import attach, detach_all, new_linear, set_head, side_module
@@ -123,7 +124,7 @@ class RatingEvaluation(Findings):
 
 
 @dataclass(frozen=True)
-class Ratings:
+class Ratings(MethodFields):
     """A stock sequence classifier of one label, from regression on the ratings `names` under `aggregation`.
 
     `missing`: the number that stands for "not rated". An aggregation that is no sum (min, gate) does not fold into one
@@ -148,18 +149,11 @@ class Ratings:
     def engine(self) -> type[TransformersScorer] | type[RatingsScorer]:
         return TransformersScorer if self.aggregation.is_linear else RatingsScorer
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> Ratings:
-        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
-        try:
-            given = payload["aggregation"]
-            aggregation = Aggregation(given["kind"], tuple(given["weights"]), tuple(given["thresholds"]))
-            return cls(tuple(payload["names"]), aggregation, payload["missing"])
-        except (TypeError, KeyError) as error:
-            raise BadInputError(f"not an objective of this version: {error}", field="method") from error
+    def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
+        given = payload["aggregation"]
+        aggregation = Aggregation(given["kind"], tuple(given["weights"]), tuple(given["thresholds"]))
+        return {**payload, "names": tuple(payload["names"]), "aggregation": aggregation}
 
     def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
         trainee = load_trainee(config, device)
@@ -210,9 +204,6 @@ class Ratings:
         setattr(trainee.model, HEAD, several)
         trainee.model.config.num_labels = len(self.names)
         return {"ratings": RatingHeads(self.names, scale.means, self.aggregation)}
-
-    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
-        return {}
 
     def responses(self, rows: Sequence[RatedResponse]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, row.response) for row in rows]

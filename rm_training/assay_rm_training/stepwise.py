@@ -6,8 +6,8 @@ the loss (`objectives/steps.py`), labels (`assay.step_labels`), scoring (`assay_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -28,6 +28,7 @@ from assay_rm_training.config import TrainingConfig
 from assay_rm_training.findings import Findings
 from assay_rm_training.group_forward import GroupTask, tokens_of
 from assay_rm_training.item_set import ItemSet
+from assay_rm_training.methods import MethodFields
 from assay_rm_training.objectives.steps import step_loss
 from assay_rm_training.response_groups import encode_rows
 from assay_rm_training.task import Measured
@@ -98,7 +99,7 @@ class StepEvaluation(Findings):
 
 
 @dataclass(frozen=True)
-class Steps:
+class Steps(MethodFields):
     """A process reward model in a stock sequence classifier of one label. `reading`: how a response becomes steps and
     its steps one reward."""
 
@@ -110,16 +111,9 @@ class Steps:
 
     reading: Stepwise = field(default_factory=Stepwise)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> Steps:
-        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
-        try:
-            return cls(Stepwise(**payload["reading"]))
-        except (TypeError, KeyError) as error:
-            raise BadInputError(f"not an objective of this version: {error}", field="method") from error
+    def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
+        return {**payload, "reading": Stepwise(**payload["reading"])}
 
     def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
         return load_trainee(config, device)

@@ -11,7 +11,7 @@ the stock linear one, not an MLP, so that every engine loads it; and its dropout
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
@@ -136,9 +136,6 @@ class TextRegularised(Pairwise):
             raise BadInputError(f"goes from 0 to 1, not {self.share}", field="share")
         if not self.beta > 0:
             raise BadInputError(f"must be positive, not {self.beta}", field="beta")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
         """Raises BadInputError for a base that is a reward model: its language head is gone."""

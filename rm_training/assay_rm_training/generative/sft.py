@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from assay_rm_training.generative.content_free import REASONS, content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
 from assay_rm_training.item_set import ItemSet
+from assay_rm_training.methods import MethodFields
 from assay_rm_training.task import Measured
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
@@ -136,7 +137,7 @@ def _chunk(
 
 
 @dataclass(frozen=True)
-class GenerativeSft:
+class GenerativeSft(MethodFields):
     """A stock causal language model that reasons and then judges. `format`: pointwise, rating or pairwise.
 
     `both_orders`: show a pair both ways round (else one way, drawn from its content). `content_free`: rows in which an
@@ -172,17 +173,6 @@ class GenerativeSft:
     @property
     def judging(self) -> Judging:
         return Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=self.max_new_tokens)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> GenerativeSft:
-        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
-        try:
-            return cls(**payload)
-        except TypeError as error:
-            raise BadInputError(f"not a method of this version: {error}", field="method") from error
 
     def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
         tokenizer = load_tokenizer(config.base)
