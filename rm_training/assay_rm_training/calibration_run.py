@@ -7,7 +7,6 @@ store's calibrations and the probabilities of scores that are stored already. Le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -17,13 +16,14 @@ from assay.models.calibration import Calibration
 from assay.models.spec import FILE, RewardModelSpec
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
-from assay.runs import Run, locate_model, start_run
+from assay.runs import Run, locate_model
 from assay.store.calibrations import record_calibration, refresh_probabilities
 from assay.workspace import Workspace
 from assay_rm_training.calibration.held_out import FOLDS, Calibrated, Choice, calibrate, check_choice
 from assay_rm_training.card_sections import calibration_lines, write_section
 from assay_rm_training.evaluate import evaluate
-from assay_rm_training.training_run import snapshot_id, was_trained_on
+from assay_rm_training.run_inputs import recorded_run
+from assay_rm_training.training_run import was_trained_on
 from assay_serving.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.ensemble import EnsembleSpec
 from assay_serving.opening import is_ensemble, kind_of, known_spec, load_engine
@@ -81,13 +81,7 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
         )
     if not Path(source).expanduser().exists():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
-    with ExitStack() as stack:
-        run = None
-        if workspace is not None:
-            snapshot = snapshot_id(workspace, config.data)
-            inputs = {artifact or source: "artifact" if artifact else "model"}
-            inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
-            run = stack.enter_context(start_run(workspace, "calibrate", asdict(config), inputs=inputs))
+    with recorded_run(workspace, "calibrate", asdict(config), model=(source, artifact), data=[config.data]) as run:
         scorer = load_engine(
             source,
             served_as=config.model if config.model != source else None,

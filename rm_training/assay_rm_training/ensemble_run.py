@@ -21,7 +21,8 @@ from assay.runs import folder_digest, locate_model, start_run
 from assay.workspace import Workspace
 from assay_rm_training.card_sections import CARD, table
 from assay_rm_training.metrics import Accuracy
-from assay_rm_training.training_run import model_folder, snapshot_id
+from assay_rm_training.run_inputs import inputs_of
+from assay_rm_training.training_run import model_folder
 from assay_serving.ensemble import (
     FILE,
     Combine,
@@ -95,10 +96,7 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
     located = [locate_model(workspace, member) for member in config.members]
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     judged = load_pairs_or_file(workspace, config.eval_data)[: config.limit or None] if config.eval_data else []
-    inputs = {artifact or source: "artifact" if artifact else "model" for source, artifact in located}
-    for name in filter(None, (config.data, config.eval_data)):
-        snapshot = snapshot_id(workspace, name)
-        inputs[snapshot or str(Path(name).expanduser().resolve())] = "snapshot" if snapshot else "file"
+    inputs = inputs_of(workspace, located, filter(None, (config.data, config.eval_data)))
     with start_run(workspace, "ensemble", asdict(config), inputs=inputs) as run:
         scorers = [
             load_engine(

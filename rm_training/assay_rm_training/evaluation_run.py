@@ -6,7 +6,6 @@ Leaves out: what is measured (`evaluate.py`). Works without a workspace, and the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,12 +15,13 @@ from assay.errors import BadInputError
 from assay.models.spec import Calibration, RewardModelSpec
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
-from assay.runs import locate_model, start_run
+from assay.runs import locate_model
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibrate
 from assay_rm_training.calibration_run import calibration_of, keep_calibration
 from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.training_run import snapshot_id, was_trained_on
+from assay_rm_training.run_inputs import recorded_run
+from assay_rm_training.training_run import was_trained_on
 from assay_serving.opening import known_spec, load_engine
 
 
@@ -75,13 +75,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
     model_folder = Path(source).expanduser()
     if config.calibrate and not model_folder.exists():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
-    with ExitStack() as stack:
-        run = None
-        if workspace is not None:
-            snapshot = snapshot_id(workspace, config.data)
-            inputs = {artifact or source: "artifact" if artifact else "model"}
-            inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
-            run = stack.enter_context(start_run(workspace, "eval", asdict(config), inputs=inputs))
+    with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
         scorer = load_engine(
             source,
             device=config.device,

@@ -5,7 +5,6 @@ Leaves out: the figures (`length_bias.py`), the fits (`length_correction.py`).
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -19,13 +18,13 @@ from assay.models.renderer import Renderer
 from assay.models.spec import FILE, RewardModelSpec
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
-from assay.runs import locate_model, start_run
+from assay.runs import locate_model
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_rm_training.card_sections import table, write_section
 from assay_rm_training.length_bias import Estimate, LengthBias, length_bias
 from assay_rm_training.length_correction import CorrectionEffect, ScoredLengths, effect_of, fit_correction
-from assay_rm_training.training_run import snapshot_id
+from assay_rm_training.run_inputs import recorded_run
 from assay_serving.length_corrected import response_length
 from assay_serving.opening import open_scorer
 from assay_serving.scorer import ScoreItem
@@ -93,13 +92,7 @@ def examine_length(workspace: Workspace | None, config: LengthConfig) -> LengthF
     if config.write is not None and spec is None:
         raise BadInputError(f"{config.model} has no {FILE} to keep a correction in")
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
-    with ExitStack() as stack:
-        run = None
-        if workspace is not None:
-            snapshot = snapshot_id(workspace, config.data)
-            inputs = {artifact or source: "artifact" if artifact else "model"}
-            inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
-            run = stack.enter_context(start_run(workspace, "length-bias", asdict(config), inputs=inputs))
+    with recorded_run(workspace, "length-bias", asdict(config), model=(source, artifact), data=[config.data]) as run:
         scorer = open_scorer(
             source,
             device=config.device,

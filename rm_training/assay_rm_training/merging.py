@@ -38,7 +38,8 @@ from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.card_sections import table
 from assay_rm_training.checkpoint import SAMPLE, save_checkpoint
-from assay_rm_training.training_run import model_folder, snapshot_id
+from assay_rm_training.run_inputs import inputs_of
+from assay_rm_training.training_run import model_folder
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import TransformersScorer
 
@@ -210,9 +211,7 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> Merged:
     folders = [Path(source).expanduser() for source, _ in located]
     specs = check_members(folders)
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
-    inputs = {artifact or source: "artifact" if artifact else "model" for source, artifact in located}
-    snapshot = snapshot_id(workspace, config.data)
-    inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
+    inputs = inputs_of(workspace, located, [config.data])
     with start_run(workspace, "merge", asdict(config), inputs=inputs) as run, ExitStack() as stack:
         names = list(config.members)
         device = pick_device(config.device)

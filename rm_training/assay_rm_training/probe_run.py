@@ -20,7 +20,8 @@ from assay_rm_training.checkpoint import save_checkpoint
 from assay_rm_training.evaluate import Evaluation, evaluate
 from assay_rm_training.features import FeatureCache, FrozenBackbone
 from assay_rm_training.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
-from assay_rm_training.training_run import model_folder, snapshot_id
+from assay_rm_training.run_inputs import snapshot_id
+from assay_rm_training.training_run import model_folder
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import TransformersScorer
 

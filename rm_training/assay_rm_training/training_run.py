@@ -25,7 +25,6 @@ from assay.models.renderer import Renderer
 from assay.models.spec import ParityCheck, RewardModelSpec
 from assay.progress import progress_bar
 from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
-from assay.snapshots import get_snapshot
 from assay.workspace import Workspace
 from assay_rm_training import early_choice, metrics_file, training_state
 from assay_rm_training.base_model import Trainee
@@ -38,6 +37,7 @@ from assay_rm_training.methods import Divides, Finishes, Method, Prepares, metho
 from assay_rm_training.model_card import model_card
 from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.parallel import resolve
+from assay_rm_training.run_inputs import snapshot_id
 from assay_rm_training.run_totals import TrainingSummary
 from assay_rm_training.step_plan import StepPlan
 from assay_rm_training.together import begin, divided, load
@@ -319,13 +319,6 @@ def _contamination(workspace: Workspace, plan: Plan) -> list[BenchmarkState]:
     snapshot = snapshot_id(workspace, plan.data)
     data = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
     return require_clean(contamination_of(workspace, snapshot), plan.waivers, data=data, snapshot=snapshot is not None)
-
-
-def snapshot_id(workspace: Workspace, data: str) -> str | None:
-    try:
-        return get_snapshot(workspace, data).id
-    except NotFoundError:
-        return None
 
 
 def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, data: str) -> bool:

@@ -8,7 +8,6 @@ could compare (trained = saved) is kept as it was found then: a later check cann
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,12 @@ from assay.models.renderer import Renderer
 from assay.models.spec import ParityCheck, RewardModelSpec
 from assay.pairs import load_pairs_or_file
 from assay.progress import progress_bar
-from assay.runs import locate_model, start_run
+from assay.runs import locate_model
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.workspace import Workspace
 from assay_rm_training.card_sections import parity_lines, write_section
 from assay_rm_training.parity import TOLERANCE, check_scorer, compare, verdict
+from assay_rm_training.run_inputs import recorded_run
 from assay_rm_training.vllm_parity import vllm_check, vllm_python
 from assay_serving.generative.reader import VerdictReader, reading_items
 from assay_serving.generative.templates import format_named
@@ -89,11 +89,7 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
     if known is not None and known.kind == "principle" and config.principle is None:
         config = replace(config, principle=PRINCIPLE)
     sample = _sample(workspace, config)
-    with ExitStack() as stack:
-        run = None
-        if workspace is not None:
-            inputs = {artifact or source: "artifact" if artifact else "model"}
-            run = stack.enter_context(start_run(workspace, "verify", asdict(config), inputs=inputs))
+    with recorded_run(workspace, "verify", asdict(config), model=(source, artifact)) as run:
         name = config.model if config.model != source else None
 
         judging = known.judging if known is not None else None

@@ -14,12 +14,12 @@ from typing import Any
 from assay.errors import NotFoundError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.progress import progress_bar
-from assay.runs import locate_model, start_run
+from assay.runs import locate_model
 from assay.workspace import Workspace
 from assay_rm_training.generative.content_free import content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
-from assay_rm_training.training_run import snapshot_id
+from assay_rm_training.run_inputs import recorded_run
 from assay_serving.generative.answers import Writer
 from assay_serving.generative.engine import with_settings
 from assay_serving.generative.local import LocalWriter
@@ -97,14 +97,11 @@ def evaluate_judge_model(
     rows = rows[: config.limit] if config.limit else rows
     if config.content_free:
         rows = content_free_rows(rows, form)
-    with ExitStack() as stack:
-        run = None
-        if workspace is not None:
-            snapshot = snapshot_id(workspace, config.data)
-            inputs = {artifact or source: "artifact" if artifact else "model"}
-            inputs[snapshot or str(Path(config.data).expanduser().resolve())] = "snapshot" if snapshot else "file"
-            settings = asdict(config) | {"judging": asdict(judging)}
-            run = stack.enter_context(start_run(workspace, "eval", settings, inputs=inputs))
+    settings = asdict(config) | {"judging": asdict(judging)}
+    with (
+        recorded_run(workspace, "eval", settings, model=(source, artifact), data=[config.data]) as run,
+        ExitStack() as stack,
+    ):
         writer, spec = _open(stack, source, config, judging, api_key)
         with progress_bar("judging", len(rows) * form.responses, unit="questions") as advance:
             evaluation = evaluate_judge(writer, spec, rows, seed=config.seed, advance=advance)

@@ -37,7 +37,8 @@ from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_ju
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import answered
 from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
-from assay_rm_training.training_run import model_folder, snapshot_id
+from assay_rm_training.run_inputs import snapshot_id
+from assay_rm_training.training_run import model_folder
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
