@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
-from assay.models.loading import load_scalar_model, load_tokenizer, resolve_model
+from assay.models.loading import load_config, load_scalar_model, load_tokenizer
 from assay.models.pooling import HEAD
-from assay.models.quiet import quiet_transformers
 from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_serving.packed_engine import is_soft_capped
 
@@ -52,17 +51,7 @@ class Trainee:
 
 def has_reward_head(base: str) -> bool:
     """Whether `base` already is a sequence classifier. Raises NotFoundError for an unknown model."""
-    from transformers import AutoConfig
-
-    from assay.errors import NotFoundError
-
-    source = resolve_model(base)
-    try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise NotFoundError(f"cannot load {base}: {str(error).strip().splitlines()[0]}") from error
-    return any("SequenceClassification" in kind for kind in (config.architectures or []))
+    return any("SequenceClassification" in kind for kind in (load_config(base).architectures or []))
 
 
 def load_trainee(config: TrainingConfig, device: torch.device) -> Trainee:

@@ -6,18 +6,18 @@ or is new by explicit wish and never by accident. Remote code is never run. Leav
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models import embedded, tiny
+from assay.models.hub import cached_alone
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import FILE, RewardModelSpec, weights_digest
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 OWN_PAD = "<|pad|>"
 
@@ -63,14 +63,21 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return tokenizer  # type: ignore[no-any-return]
 
 
+def load_config(name: str) -> PretrainedConfig:
+    """The model's configuration. Raises NotFoundError for an unknown model."""
+    from transformers import AutoConfig
+
+    return _load(AutoConfig.from_pretrained, resolve_model(name), name)  # type: ignore[no-any-return]
+
+
 def load_causal_lm(
     name: str, tokenizer: PreTrainedTokenizerBase, *, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
     """A language model in eval mode. Raises BadInputError for a reward model, whose language head would be random."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     source = resolve_model(name)
-    config = _load(AutoConfig.from_pretrained, source, name)
+    config = load_config(name)
     if any("SequenceClassification" in kind for kind in (config.architectures or [])):
         raise BadInputError(f"{name} is a reward model, not a language model that can be a policy")
     model = _load(AutoModelForCausalLM.from_pretrained, source, name, dtype=dtype)
@@ -94,10 +101,10 @@ def load_scalar_model(
     is the field's most repeated defect. Raises BadInputError for both.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
     source = resolve_model(name)
-    config = _load(AutoConfig.from_pretrained, source, name)
+    config = load_config(name)
     has_head = any("SequenceClassification" in kind for kind in (config.architectures or []))
     if has_head and new_head:
         raise BadInputError(f"{name} already is a reward model; continue from it with its own head, or name its base")
@@ -130,17 +137,14 @@ def spec_of(name: str, *, template_hash: str, max_length: int | None = None) -> 
     Raises BadInputError where the files are not those the spec was written for: its scores would carry a version
     that did not make them.
     """
-    from transformers import AutoConfig
-
-    source = resolve_model(name)
-    folder = Path(source)
+    folder = Path(resolve_model(name))
     if folder.is_dir() and (spec := RewardModelSpec.read(folder)) is not None:
         if (found := weights_digest(folder)) != spec.version:
             raise BadInputError(
                 f"{name} is not the checkpoint its {FILE} describes: its files have version {found}, not {spec.version}"
             )
         return spec
-    config = _load(AutoConfig.from_pretrained, source, name)
+    config = load_config(name)
     limit = int(getattr(config, "max_position_embeddings", 0) or 4096)
     version = weights_digest(folder) if folder.is_dir() else str(getattr(config, "_commit_hash", None) or "unknown")
     return RewardModelSpec(
@@ -165,8 +169,11 @@ def _fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -
 
 def _load(loader: Any, source: str, name: str, **options: Any) -> Any:
     """Call a from_pretrained quietly; turn its many errors into one line."""
+    from huggingface_hub import is_offline_mode
     from safetensors import SafetensorError
 
+    if not Path(source).is_dir():
+        source = cached_alone(source) or source
     try:
         with quiet_transformers():
             return loader(source, trust_remote_code=False, **options)
@@ -174,5 +181,5 @@ def _load(loader: Any, source: str, name: str, **options: Any) -> Any:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if Path(source).is_dir():
             raise BackendError(f"cannot load {name}: {line}") from error
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        offline = " (HF_HUB_OFFLINE is set)" if is_offline_mode() else ""
         raise NotFoundError(f"cannot get {name} from the model hub{offline}: {line}") from error
