@@ -150,20 +150,6 @@ def require_unfinished(workspace: Workspace, run_id: str, *, in_others: bool = F
         raise BadInputError(f"{run_id} {where}: there is nothing to go on with", field="--resume")
 
 
-def find_artifact(workspace: Workspace, name: str, *, kind: str | None = None) -> dict[str, Any]:
-    """The newest artifact with this id, name or path. Raises NotFoundError."""
-    with workspace.store.unit() as db:
-        row = db.execute(
-            """SELECT artifact_id, kind, name, path, content_hash, run_id FROM artifacts
-               WHERE (artifact_id = $name OR name = $name OR path = $path) AND ($kind IS NULL OR kind = $kind)
-               ORDER BY created_at DESC LIMIT 1""",
-            {"name": name, "path": str(Path(name).expanduser().resolve()), "kind": kind},
-        ).fetchone()
-    if row is None:
-        raise NotFoundError(f"no {kind or 'artifact'} named {name!r} in {workspace.root}")
-    return dict(zip(("artifact_id", "kind", "name", "path", "content_hash", "run_id"), row, strict=True))
-
-
 MODEL_KINDS = ("reward_model", "policy")
 
 

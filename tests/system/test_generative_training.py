@@ -22,7 +22,7 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.renderer import Renderer
 from assay.models.spec import Judging, RewardModelSpec
-from assay.runs import find_artifact
+from assay.runs import locate_model
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_policy_training.checkpoint import checkpoints
@@ -158,8 +158,7 @@ def test_supervised_start_then_reinforcement_then_scores(assay: Any, workspace: 
     assert made["steps"] == 2
     assert {"parse_failures", "reward_verdict_mean", "reward_consistency_mean"} <= made["last_step"].keys()
     assert made["after"]["answers"] == 8
-    artifact = find_artifact(workspace, "judge-rl", kind="reward_model")
-    assert artifact["artifact_id"] == made["artifact_id"]
+    assert locate_model(workspace, "judge-rl") == (str(workspace.models / "judge-rl"), made["artifact_id"])
     (outcome,) = open_judge(str(workspace.models / "judge-rl"), device="cpu").compare([PairQuestion(PROMPT, "a", "b")])
     assert len(outcome.orders) == 2  # type: ignore[union-attr]
     for more, said in (

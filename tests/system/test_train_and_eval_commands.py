@@ -15,7 +15,7 @@ from assay.cli.main import main
 from assay.domain import Message, PreferencePair
 from assay.models.spec import RewardModelSpec
 from assay.pairs import write_pairs
-from assay.runs import find_artifact
+from assay.runs import locate_model
 from assay.workspace import Workspace
 from assay_rm_training import trainer
 from assay_rm_training.metrics_file import read_metrics
@@ -78,7 +78,7 @@ def test_from_pairs_to_a_calibrated_model(workspace: Workspace, train_file: Path
     spec = RewardModelSpec.read(folder)
     assert spec is not None
     assert spec.run_id == told["run_id"]
-    assert find_artifact(workspace, "good", kind="reward_model")["artifact_id"] == told["artifact_id"]
+    assert locate_model(workspace, "good") == (str(folder), told["artifact_id"])
     run = workspace.runs / told["run_id"]
     assert len([row for row in read_metrics(run) if row["kind"] == "train"]) == 16
     assert not (run / "state.pt").exists()  # the checkpoint takes its place

@@ -16,7 +16,7 @@ from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import ask
 from assay_pipelines.judging.judge import Question
 from assay_pipelines.judging.local import LocalJudge
-from assay_pipelines.judging.openai_compatible import llm_judge
+from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_serving.chat.app import create_chat_app
 from assay_serving.chat.generation import ChatModel, TooLongError
@@ -146,7 +146,8 @@ def some_questions(count: int) -> list[Question]:
 def test_the_judge_asks_a_real_server_which_takes_no_schema(workspace: Workspace, model: ChatModel) -> None:
     """A model of random weights never answers: every reply is read, counted as unreadable, and none becomes a vote."""
     with running_app(create_chat_app(model)) as url:
-        judge = llm_judge(workspace, EndpointConfig(f"{url}/v1", "tiny", max_tokens=8, concurrency=2))
+        endpoint = EndpointConfig(f"{url}/v1", "tiny", max_tokens=8, concurrency=2)
+        judge = LlmJudge(LlmJudgeConfig(endpoint), workspace)
         report = ask(workspace, judge, some_questions(3), None)
     assert report.answered == 0
     assert sum(report.failures.values()) == 3

@@ -22,11 +22,10 @@ from assay.store.database import registered
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.annotation.desk import Desk
-from assay_pipelines.annotation.queues import ADJUDICATED as IS_ADJUDICATED
 from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
-from assay_pipelines.annotation.votes import Outcome, QueueVote, by_comparison, majority, queue_votes
+from assay_pipelines.annotation.votes import Outcome, QueueVote, majority, queue_votes
 
 if TYPE_CHECKING:
     import duckdb
@@ -151,23 +150,6 @@ def resolve_queue(
         revoked=len(revoked),
         new=new,
     )
-
-
-def open_conflicts(workspace: Workspace, name: str) -> list[tuple[str, list[QueueVote]]]:
-    """Comparisons that wait for an adjudicator, with their votes."""
-    with open_ledger(workspace) as ledger:
-        queue = find_queue(ledger, name)
-        with ledger.reading() as db:
-            waiting = {
-                row["comparison_id"]
-                for row in db.execute(
-                    f"SELECT comparison_id FROM items i WHERE queue = ? AND conflict = 1 AND NOT {IS_ADJUDICATED}",
-                    (queue.name,),
-                )
-            }
-        votes = queue_votes(ledger, queue.name)
-    grouped = by_comparison(v for v in votes if v.role == "vote" and v.comparison_id in waiting)
-    return sorted(grouped.items())
 
 
 @contextmanager

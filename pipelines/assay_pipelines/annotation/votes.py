@@ -1,4 +1,4 @@
-"""Votes as reports read them: from the queue's operational file, from the store, or from an imported source.
+"""Votes as reports read them: from the queue's operational file, or from an imported source.
 
 Covers: `QueueVote`, reading, and the one rule of what an answer comes to. Leaves out: casting votes
 (`assay_pipelines.annotation.desk`), what is made of them (quality, agreement, adjudication).
@@ -85,21 +85,6 @@ def item_votes(db: sqlite3.Connection, item_id: int) -> list[QueueVote]:
         _READ.replace("i.queue = ?", "i.item_id = ?") + " AND v.role = 'vote' ORDER BY v.at, v.judgment_id", (item_id,)
     )
     return [_vote(row) for row in rows]
-
-
-def stored_votes(workspace: Workspace, queue: str) -> list[QueueVote]:
-    """The same from the store alone: what has been folded into it."""
-    with workspace.store.unit() as db:
-        rows = db.execute(
-            """SELECT v.judgment_id, v.comparison_id, v.annotator, v.answer, v.strength, v.confidence, v.rationale,
-                      v.shown_order, v.seconds, epoch(v.created_at),
-                      CASE v.role WHEN 'queue' THEN 'vote' WHEN 'adjudication:open' THEN 'open' ELSE 'blind' END,
-                      i.check_label, v.attempt > 1
-               FROM queue_votes v JOIN queue_items i USING (queue_id, comparison_id)
-               WHERE v.queue = ? AND v.withdrawn_at IS NULL ORDER BY v.created_at, v.judgment_id""",
-            [queue],
-        ).fetchall()
-    return [QueueVote(*row) for row in rows]
 
 
 def source_votes(workspace: Workspace, source: str) -> list[QueueVote]:

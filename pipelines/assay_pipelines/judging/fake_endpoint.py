@@ -4,7 +4,7 @@ Covers: judging, attribute and correctness calls made with our prompts; faults i
 everything that was asked, so that a test can prove that nothing was asked twice. Leaves out: any language.
 
     with fake_endpoint(longer_wins(), faults=once("429")) as fake:
-        judge = llm_judge(workspace, EndpointConfig(fake.base_url, "fake"))
+        judge = LlmJudge(LlmJudgeConfig(EndpointConfig(fake.base_url, "fake")), workspace)
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from assay.errors import BadInputError
 from assay.ids import digest
 from assay_pipelines.judging.simulated import fraction
 from assay_serving.chat.running import running_app
@@ -283,13 +282,6 @@ def fake_endpoint(rule: Rule, *, port: int = 0, **settings: Any) -> Iterator[Fak
     with running_app(fake, port=port) as url:
         fake.base_url = f"{url}/v1"
         yield fake
-
-
-def check_fault(name: str) -> Fault:
-    """Raises BadInputError for a name that is no fault."""
-    if name not in get_args(Fault):
-        raise BadInputError(f"{name!r} is not one of {', '.join(get_args(Fault))}", field="fault")
-    return name  # type: ignore[return-value]
 
 
 def _error(message: str, code: str) -> bytes:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -196,16 +196,6 @@ def vote_of(answer: JudgeAnswer, order: ShownOrder, sample: int, seconds: float 
         seconds,
         answer.strength,
     )
-
-
-def llm_judge(workspace: Workspace, endpoint: EndpointConfig, **settings: Any) -> LlmJudge:
-    """A judge from an endpoint and the other fields of `LlmJudgeConfig`."""
-    return LlmJudge(LlmJudgeConfig(endpoint, **settings), workspace)
-
-
-def with_endpoint(config: LlmJudgeConfig, base_url: str) -> LlmJudgeConfig:
-    """The same judge at another address."""
-    return replace(config, endpoint=replace(config.endpoint, base_url=base_url))
 
 
 def _shown(a: str, b: str, order: ShownOrder) -> tuple[str, str]:
