@@ -60,7 +60,7 @@ class CorrectnessChecker:
 
     @property
     def annotator(self) -> Annotator:
-        called = self.settings.name or self.settings.endpoint.model.rstrip("/").rsplit("/", 1)[-1].replace("@", "-")
+        called = self.settings.name or self.settings.endpoint.model_name
         config: Mapping[str, Any] = {
             **self.settings.endpoint.identity(),
             "task": TASK,

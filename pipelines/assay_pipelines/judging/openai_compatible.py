@@ -95,7 +95,7 @@ class LlmJudge:
 
     @property
     def name(self) -> str:
-        return self.settings.name or self.settings.endpoint.model.rstrip("/").rsplit("/", 1)[-1].replace("@", "-")
+        return self.settings.name or self.settings.endpoint.model_name
 
     @property
     def config(self) -> Mapping[str, Any]:

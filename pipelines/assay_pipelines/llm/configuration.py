@@ -68,6 +68,11 @@ class EndpointConfig:
     def address(self) -> str:
         return self.base_url.rstrip("/")
 
+    @property
+    def model_name(self) -> str:
+        """The model's name as part of an annotator's: without its path, and without the @ that begins a version."""
+        return self.model.rstrip("/").rsplit("/", 1)[-1].replace("@", "-")
+
     def identity(self) -> dict[str, Any]:
         """What shapes the answers."""
         return {

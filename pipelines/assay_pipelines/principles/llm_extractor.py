@@ -66,8 +66,7 @@ class LlmExtractor:
         self._endpoint = Endpoint(endpoint, self.prompts)
         self._system = self.prompts.render(SYSTEM)
         self.config: Mapping[str, Any] = {**endpoint.identity(), "task": TASK, "prompts": self.prompt_hash}
-        model = endpoint.model.rstrip("/").rsplit("/", 1)[-1].replace("@", "-")
-        self._annotator = versioned("llm", f"{TASK}-{model}", self.config)
+        self._annotator = versioned("llm", f"{TASK}-{endpoint.model_name}", self.config)
 
     @property
     def name(self) -> str:
