@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from assay.wording import counted, noun_for
+
 Advance = Callable[[int], None]
 LOG_EVERY_S = 15.0
 
@@ -43,8 +45,9 @@ def progress_bar(description: str, total: int | None = None, *, unit: str = "") 
         if now - shown >= LOG_EVERY_S:
             shown = now
             of = f"/{total}" if total is not None else ""
-            print(f"{description}: {done}{of} {unit}".rstrip(), file=sys.stderr, flush=True)
+            print(f"{description}: {done}{of} {noun_for(total or done, unit)}".rstrip(), file=sys.stderr, flush=True)
 
     yield advance
     seconds = time.monotonic() - started
-    print(f"{description}: {done} {unit} in {seconds:.1f} s".replace("  ", " "), file=sys.stderr, flush=True)
+    what = counted(done, unit) if unit else str(done)
+    print(f"{description}: {what} in {seconds:.1f} s", file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from assay import __version__
 from assay.models.spec import Kind, RewardModelSpec
+from assay.wording import counted
 from assay_rm_training.card_sections import calibration_lines, table
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.evaluate import Evaluation
@@ -87,7 +88,8 @@ def model_card(
         (
             "optimiser",
             f"{config.optimizer}, lr {config.learning_rate:g} ({config.schedule}, warm-up {config.warmup_ratio:g}), "
-            f"{config.batch_size} {method.unit} a step, {config.epochs} epochs, weight decay {config.weight_decay:g}, "
+            f"{config.batch_size} {method.unit} a step, {counted(config.epochs, 'epoch')}, "
+            f"weight decay {config.weight_decay:g}, "
             f"clipping {config.max_grad_norm:g}, seed {config.seed}",
         ),
         ("steps", f"{summary.steps}, {summary.tokens} tokens, {summary.seconds:.0f} s"),

@@ -18,6 +18,7 @@ from assay.domain import prompt_of
 from assay.json_lines import Lines, RowError, parse_object
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
+from assay.wording import counted
 from assay_serving.scorer import ScoreItem, Scorer
 
 ITEMS_AT_ONCE = 1024
@@ -61,7 +62,7 @@ class ScoreReport:
     def text(self) -> str:
         why = f" ({', '.join(f'{code} {n}' for code, n in self.failures.most_common())})" if self.failures else ""
         cut = f", {self.truncated} truncated" if self.truncated else ""
-        return f"{self.rows} rows: {self.scored} responses scored{cut}, {self.failed} failed{why}"
+        return f"{counted(self.rows, 'row')}: {counted(self.scored, 'response')} scored{cut}, {self.failed} failed{why}"
 
 
 def read_rows(path: Path, principle: str | None = None) -> Iterator[Row]:

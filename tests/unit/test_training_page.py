@@ -105,5 +105,5 @@ def test_a_band_is_spoken_of_only_where_there_is_one() -> None:
 def test_an_evaluation_without_pairs_is_shown_by_its_loss() -> None:
     sections = training_sections([*steps(2), {"kind": "eval", "step": 2, "items": 3, "loss": 0.4}], CONFIG)
     (short,) = blocks(sections, "In short")
-    assert ("best step (kept)", "nll 0.4000 of 1 evaluations") in {(f.label, f.note) for f in short.figures}
+    assert ("best step (kept)", "nll 0.4000 of 1 evaluation") in {(f.label, f.note) for f in short.figures}
     render(Report("run", sections))

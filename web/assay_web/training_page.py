@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.wording import counted
 from assay_rm_training.early_choice import Choice, choose
 from assay_web.report import BarChart, Block, Figure, Figures, LineChart, Section, Series, Table
 
@@ -51,7 +52,9 @@ def _in_short(steps: Sequence[Row], best: Row | None, choice: Choice | None, *, 
     if best is not None and choice is not None:
         name = "best step (kept)" if keeps else "best step"
         figures.append(
-            Figure(name, choice.step, f"{choice.metric} {choice.value:.4f} of {choice.evaluations} evaluations")
+            Figure(
+                name, choice.step, f"{choice.metric} {choice.value:.4f} of {counted(choice.evaluations, 'evaluation')}"
+            )
         )
         if "accuracy_low" in best:
             note = f"95 %: {best['accuracy_low']:.3f} to {best['accuracy_high']:.3f}"

@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from assay.wording import counted
+
 if TYPE_CHECKING:
     from assay_rm_training.benchmark_run import BenchmarkRun
     from assay_rm_training.benchmarks.report import BenchmarkReport
@@ -24,7 +26,7 @@ def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
     """The aggregates, then what was left out, the protocol in a few lines, and where everything lies."""
     console = Console()
     reports = result.reports
-    title = f"{result.benchmark.title}: {reports[0].counts['items']} items"
+    title = f"{result.benchmark.title}: {counted(reports[0].counts['items'], 'item')}"
     if len(reports) == 1:
         _single(console, reports[0], f"{title}, {reports[0].model}")
     else:
@@ -48,7 +50,9 @@ def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
         if matched := report.details.get("recorded", {}).get("matched_in_order"):
             typer.echo(f"{report.model}: {matched} rows share their ids and were matched in order; add a field domain")
         for state, prompts in states:
-            typer.echo(f"{report.model}: contamination, {prompts} prompts; the training data against {state}")
+            typer.echo(
+                f"{report.model}: contamination, {counted(prompts, 'prompt')}; the training data against {state}"
+            )
     if workspace and not any(result.contamination):
         typer.echo("contamination: these prompts are of no registered benchmark (assay data benchmarks add NAME FILE)")
     if result.folder is not None:

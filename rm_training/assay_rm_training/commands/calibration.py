@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.wording import counted
 from assay_rm_training.commands.run_options import LimitOption
 from assay_serving.commands.engine_options import AllowFailedParityOption, TokenBudgetOption
 
@@ -97,7 +98,8 @@ def _show(outcome: CalibrationOutcome) -> None:
     found = outcome.found
     fitted = found.calibration
     typer.echo(
-        f"{outcome.model}: {fitted.describe()}, by {found.chosen_by}, on {outcome.pairs} pairs of {fitted.fitted_on}"
+        f"{outcome.model}: {fitted.describe()}, by {found.chosen_by}, on {counted(outcome.pairs, 'pair')} of "
+        f"{fitted.fitted_on}"
     )
     if outcome.trained_on:
         typer.echo("note: the model was trained on these pairs: its probabilities will be too sure on others")
@@ -122,7 +124,7 @@ def _show(outcome: CalibrationOutcome) -> None:
             typer.echo(f"  {line}")
     typer.echo(f"calibration {fitted.id} written to {outcome.written}")
     if outcome.refreshed:
-        typer.echo(f"{outcome.refreshed} stored scores took its probability")
+        typer.echo(f"{counted(outcome.refreshed, 'stored score')} took its probability")
     if outcome.run_id is not None:
         typer.echo(f"drawn: assay report {outcome.run_id}")
 

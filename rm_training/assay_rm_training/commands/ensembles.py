@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.wording import counted
 from assay_rm_training.commands.run_options import ForceOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
@@ -70,7 +71,9 @@ def ensemble(
     if as_json:
         emit(made.to_dict(), "", as_json=True)
         return
-    table = Table("member", "mean", "std", "accuracy", "95 %", title=f"scale of {made.responses} responses of {data}")
+    table = Table(
+        "member", "mean", "std", "accuracy", "95 %", title=f"scale of {counted(made.responses, 'response')} of {data}"
+    )
     figures = list(made.accuracies.values())
     for place, member in enumerate(made.spec.members):
         table.add_row(members[place], f"{member.mean:.4g}", f"{member.std:.4g}", *_accuracy(figures, place))

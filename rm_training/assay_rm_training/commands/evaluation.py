@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.wording import counted
 from assay_serving.commands.engine_options import AllowFailedParityOption, CorrectOption, TokenBudgetOption
 
 if TYPE_CHECKING:
@@ -217,11 +218,14 @@ def _pairs(
     for note in report.notes:
         typer.echo(f"note: {note}")
     for state, prompts in report.contamination:
-        typer.echo(f"contamination, {prompts} prompts of a registered benchmark; the training data against {state}")
+        typer.echo(
+            f"contamination, {counted(prompts, 'prompt')} of a registered benchmark; the training data against {state}"
+        )
     if report.fitted is not None:
         typer.echo(
             f"calibrated: {report.fitted.describe()}, reference {report.fitted.reference:.4g}, "
-            f"fitted on {report.fitted.fitted_on} ({report.fitted.pairs} pairs), written to {report.fitted_into}; "
+            f"fitted on {report.fitted.fitted_on} ({counted(report.fitted.pairs, 'pair')}), "
+            f"written to {report.fitted_into}; "
             "the figures above are of folds left out of the fit"
         )
     if report.folder is not None:

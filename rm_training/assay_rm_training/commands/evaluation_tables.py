@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assay.wording import counted
+
 if TYPE_CHECKING:
     from assay_rm_training.calibration import CalibrationReport
     from assay_rm_training.evaluate import Evaluation
@@ -18,11 +20,16 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
     accuracy = evaluation.accuracy
     console = Console()
-    table = Table(title=f"{evaluation.model.name} on {evaluation.pairs} pairs", title_justify="left", show_header=False)
+    table = Table(
+        title=f"{evaluation.model.name} on {counted(evaluation.pairs, 'pair')}", title_justify="left", show_header=False
+    )
     rows = [
         ("accuracy (a tie is wrong)", f"{accuracy.value:.4f}"),
         ("  95 %, Wilson", f"{accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f}"),
-        (f"  95 %, {accuracy.groups} prompts", f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}"),
+        (
+            f"  95 %, {counted(accuracy.groups, 'prompt')}",
+            f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}",
+        ),
         ("  ties; accuracy with half credit", f"{accuracy.ties}; {accuracy.half_credit:.4f}"),
         ("choosing the longer response (characters)", f"{evaluation.length_baseline:.4f}"),
         ("constant answer", f"{evaluation.majority_baseline:.4f}"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.wording import counted
 from assay_rm_training.commands.interruption import says_how_to_go_on
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
@@ -242,7 +243,8 @@ def _show_reinforced(made: TrainedJudge) -> None:
             _table(f"{label} training", found.rows())
     parity = made.metrics["parity_check"]
     typer.echo(
-        f"saved and reloaded: verdicts equal within {parity['largest_difference']:.1e} ({parity['responses']} answers)"
+        f"saved and reloaded: verdicts equal within {parity['largest_difference']:.1e} "
+        f"({counted(parity['responses'], 'answer')})"
     )
     for state in made.contamination:
         typer.echo(f"contamination: {state}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from assay.cli.options import emit
+from assay.wording import counted
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
@@ -73,7 +74,7 @@ def print_judgments(evaluation: PrincipleEvaluation) -> None:
     from rich.table import Table
 
     console = Console()
-    title = f"{evaluation.model.name} on {evaluation.rows} judged responses"
+    title = f"{evaluation.model.name} on {counted(evaluation.rows, 'judged response')}"
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in evaluation.card_rows():
         table.add_row(name, value)

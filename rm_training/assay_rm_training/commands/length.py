@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.wording import counted
 from assay_rm_training.commands.run_options import LimitOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
@@ -94,7 +95,8 @@ def _show(found: LengthFindings) -> None:
 
     from assay_rm_training.length_run import figures, written
 
-    title = f"{found.model}: {found.bias.pairs} pairs, {found.failed} could not be scored; length in {found.bias.unit}"
+    pairs = counted(found.bias.pairs, "pair")
+    title = f"{found.model}: {pairs}, {found.failed} could not be scored; length in {found.bias.unit}"
     shown = Table("", "value", "95 %", "pairs", title=title, title_justify="left")
     for name, estimate in figures(found.bias):
         shown.add_row(name, *written(estimate))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.wording import counted
 from assay_rm_training.commands.run_options import ForceOption, LimitOption
 
 
@@ -57,7 +58,9 @@ def merge(
     if as_json:
         emit(merged.to_dict(), "", as_json=True)
     else:
-        table = Table("", "accuracy", "interpolated", "difference (95 %)", title=f"{merged.pairs} pairs of {data}")
+        table = Table(
+            "", "accuracy", "interpolated", "difference (95 %)", title=f"{counted(merged.pairs, 'pair')} of {data}"
+        )
         for member, accuracy in merged.accuracies.items():
             table.add_row(member, f"{accuracy:.4f}", "", "")
         for s in merged.segments:

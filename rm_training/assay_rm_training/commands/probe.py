@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.wording import counted
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 
 
@@ -83,7 +84,9 @@ def probe(
         emit(payload, "", as_json=True)
         return
     left_out = f", {fitted.left_out} left out as too long" if fitted.left_out else ""
-    typer.echo(f"{trained.path.name}: {fitted.pairs} pairs{left_out}; penalty {fitted.l2:g} by {fitted.chosen_on}")
+    typer.echo(
+        f"{trained.path.name}: {counted(fitted.pairs, 'pair')}{left_out}; penalty {fitted.l2:g} by {fitted.chosen_on}"
+    )
     for penalty, (accuracy, nll) in sorted(fitted.candidates.items()):
         typer.echo(f"  {penalty:>6g}  accuracy {accuracy:.3f}  NLL {nll:.4f}{'  <' if penalty == fitted.l2 else ''}")
     if trained.evaluation is not None:

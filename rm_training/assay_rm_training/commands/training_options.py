@@ -246,6 +246,7 @@ def _payload(trained: TrainedModel) -> dict[str, Any]:
 
 
 def _show(trained: TrainedModel) -> None:
+    from assay.wording import counted
     from assay_rm_training.curves import sparkline
     from assay_rm_training.metrics_file import read_metrics
 
@@ -254,7 +255,8 @@ def _show(trained: TrainedModel) -> None:
     unit = trained.unit
     speed = f"{summary.items_per_s:.2f} {unit}/s, {summary.tokens_per_s:.0f} tokens/s"
     typer.echo(
-        f"{trained.name}: {trained.metrics[unit]} {unit}, {summary.steps} steps in {summary.seconds:.0f} s ({speed}, "
+        f"{trained.name}: {counted(trained.metrics[unit], unit)}, {counted(summary.steps, 'step')} in "
+        f"{summary.seconds:.0f} s ({speed}, "
         f"{100 * summary.padded_share:.0f} % padding, {trained.metrics['autocast']} on {trained.metrics['device']})"
     )
     for reason, count in trained.metrics["left_out"].items():
@@ -270,12 +272,13 @@ def _show(trained: TrainedModel) -> None:
         typer.echo(f"weights: {trained.metrics['chosen']}")
     parity = trained.metrics["parity_check"]
     typer.echo(
-        f"saved and reloaded: scores equal within {parity['largest_difference']:.1e} ({parity['responses']} responses)"
+        f"saved and reloaded: scores equal within {parity['largest_difference']:.1e} "
+        f"({counted(parity['responses'], 'response')})"
     )
     if trained.evaluation is not None:
         show_findings(trained.evaluation)
     if seen := trained.metrics["evaluated_seen"]:
-        typer.echo(f"note: {seen} of the evaluated rows have a prompt that was trained on")
+        typer.echo(f"note: {seen} of the evaluated rows {'has' if seen == 1 else 'have'} a prompt that was trained on")
     for state in trained.contamination:
         typer.echo(f"contamination: {state}")
     typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")

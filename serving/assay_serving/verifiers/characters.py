@@ -9,7 +9,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import ClassVar
 
-from assay_serving.verifiers.constraint import Constraint, counted, require_count
+from assay.wording import counted
+from assay_serving.verifiers.constraint import Constraint, require_count
 from assay_serving.verifiers.segmentation import words
 from assay_serving.verifiers.verdict import Verdict
 

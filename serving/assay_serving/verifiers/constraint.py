@@ -71,11 +71,6 @@ def require_phrases(value: object, field: str) -> None:
         raise BadInputError(f"names a word twice: {value!r}", field=field)
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 word`, `3 words`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def quoted_list(items: Iterable[str], last: str = "and") -> str:
     """`"a", "b" and "c"`."""
     quoted = [f'"{item}"' for item in items]

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from assay_serving.verifiers.constraint import Constraint, counted, quoted_list, require_count, require_phrases
+from assay.wording import counted
+from assay_serving.verifiers.constraint import Constraint, quoted_list, require_count, require_phrases
 from assay_serving.verifiers.segmentation import bullets, numbered_items
 from assay_serving.verifiers.verdict import Verdict
 

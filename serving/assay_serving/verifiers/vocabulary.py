@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from assay_serving.verifiers.constraint import Constraint, counted, quoted_list, require_phrases
+from assay.wording import counted
+from assay_serving.verifiers.constraint import Constraint, quoted_list, require_phrases
 from assay_serving.verifiers.segmentation import contains_phrase, pieces
 from assay_serving.verifiers.verdict import Verdict
 

@@ -1,0 +1,14 @@
+"""Words of messages that depend on a number. Leaves out: numbers themselves, other languages."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 word`, `3 words` for `word`; also for a noun given as `words`, which ends in its plural's one s."""
+    return f"{number} {noun_for(number, noun)}"
+
+
+def noun_for(number: int, noun: str) -> str:
+    """`word` or `words`, whichever of the two is given."""
+    single = noun.removesuffix("s")
+    return single if number == 1 else f"{single}s"
