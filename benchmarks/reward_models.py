@@ -17,6 +17,7 @@ It needs the shared data (--data FOLDER) and, but for --quick (the tiny model, w
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import re
@@ -131,13 +132,18 @@ def scalar(workspace: Workspace, name: str, folder: Path, base: str, sizes: Size
 
 
 def trained_once(workspace: Workspace, plan: Plan, rows: Sequence[Any]) -> tuple[str, float]:
-    """The checkpoint's path and its training's seconds, of an earlier run in the same --work where there was one."""
+    """The checkpoint's path and its training's seconds, of an earlier run in the same --work where there was one.
+
+    The same settings and the same rows, that is: other rows may be among those that are to be tested on.
+    """
     stored = workspace.root / f"trained-{plan.name}.json"
-    if not stored.is_file():
+    given = hashlib.sha256(repr((plan.config, plan.method, rows)).encode()).hexdigest()
+    if not stored.is_file() or json.loads(stored.read_text())["given"] != given:
         trained = train_model(workspace, plan, rows)
-        stored.write_text(json.dumps([str(trained.path), trained.summary.seconds]) + "\n")
-    path, seconds = json.loads(stored.read_text())
-    return path, seconds
+        found = {"given": given, "path": str(trained.path.resolve()), "seconds": trained.summary.seconds}
+        stored.write_text(json.dumps(found) + "\n")
+    known = json.loads(stored.read_text())
+    return known["path"], known["seconds"]
 
 
 def pair_figures(
@@ -215,7 +221,7 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
         fitted = fit_judgments([reward for reward, _ in known], [said_yes for _, said_yes in known], fitted_on="dev")
         after = measured.calibrated(fitted)
     except BadInputError as error:
-        after, note = measured, f"{note}; {error}"
+        after, note = measured, "; ".join(filter(None, (note, str(error))))
     return Found(
         "principle",
         name,
@@ -318,20 +324,25 @@ def main() -> None:
                 stored = work / f"{kind}-{name}.json"
                 if options.measure_again:
                     stored.unlink(missing_ok=True)
-                rows.append(once(stored, make, workspace, name, options.data, base, sizes, options.seed))
-                print(line(rows[-1]), flush=True)
+                found = once(stored, make, workspace, name, options.data, base, sizes, options.seed)
+                rows.append(found)
+                print(line(found), flush=True)
     report = Report("reward_models")
     report.figures = {"settings": {"base": base, "seed": options.seed, **asdict(sizes)}, "rows": rows}
     report.ratios = {f"{r['kind']} {r['data']}: accuracy / baseline": r["accuracy"] / r["baseline"] for r in rows}
     report.finish(options)
 
 
-def once(stored: Path, make: Callable[..., Found], *given: Any) -> dict[str, Any]:
-    """`make(*given)`, or what an earlier run in the same --work stored."""
-    if not stored.is_file():
-        stored.write_text(json.dumps(asdict(make(*given))) + "\n")
-    found: dict[str, Any] = json.loads(stored.read_text())
-    return found
+def once(
+    stored: Path, make: Callable[..., Found], workspace: Workspace, name: str, folder: Path, *settings: Any
+) -> dict[str, Any]:
+    """A row of the table: made now, or by an earlier run in the same --work with the same settings."""
+    known = json.loads(stored.read_text()) if stored.is_file() else {}
+    if known.get("settings") != repr(settings):
+        known = {"settings": repr(settings), "row": asdict(make(workspace, name, folder, *settings))}
+        stored.write_text(json.dumps(known) + "\n")
+    row: dict[str, Any] = json.loads(stored.read_text())["row"]
+    return row
 
 
 def line(row: dict[str, Any]) -> str:

@@ -98,8 +98,7 @@ def save_checkpoint(
             after = reloaded.score(sample)
             parity = compare(before, after)
             found = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
-            one_logit = spec.kind == "scalar" and spec.ratings is None and spec.stepwise is None
-            if one_logit and (python := vllm_python()) is not None:
+            if spec.is_one_logit and (python := vllm_python()) is not None:
                 check = vllm_check(scratch, renderer, sample, after, python=python)
                 found += [check] if check is not None else []
         except (BackendError, BadInputError) as error:

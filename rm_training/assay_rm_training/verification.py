@@ -110,7 +110,7 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
             again = load().score(sample, advance)
             checks = [compare(first, again, tolerance=config.tolerance).called(TWICE)]
             checks += check_scorer(scorer, sample, tolerance=config.tolerance, advance=advance)
-            if isinstance(scorer, TransformersScorer):
+            if isinstance(scorer, TransformersScorer) and scorer.spec.is_one_logit:
                 checks.append(_stock_check(source, scorer.renderer, sample, first, config.tolerance))
                 python = vllm_python()
                 folder = Path(source).expanduser()

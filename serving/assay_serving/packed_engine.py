@@ -239,6 +239,16 @@ def default_name(name: str) -> str:
     return path.resolve().name if path.is_dir() else name
 
 
+def for_scoring(model: PreTrainedModel) -> PreTrainedModel:
+    """The loaded model, in place, as engines run it; it can be neither trained nor saved any more."""
+    from assay.models.prepacked import prepack
+
+    if is_soft_capped(model.config):
+        model.set_attn_implementation("eager")  # fused kernels leave the cap out
+    prepack(model)
+    return model
+
+
 def is_soft_capped(config: Any) -> bool:
     """True for models that cap attention logits (Gemma 2), as nested text configurations may too."""
     return any(

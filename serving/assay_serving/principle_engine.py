@@ -29,7 +29,7 @@ from assay_serving.packed_engine import (
     Layout,
     PackedScorer,
     default_name,
-    is_soft_capped,
+    for_scoring,
     require_parity,
 )
 from assay_serving.scorer import ScoreItem
@@ -88,19 +88,14 @@ class PrincipleScorer(PackedScorer):
         Raises BadInputError for a reward model of another kind, for another question than the spec's, and for a
         checkpoint that failed its parity check (unless allowed).
         """
-        from assay.models.prepacked import prepack
-
         chosen = pick_device(device)
         tokenizer = load_tokenizer(name)
         spec = principle_spec(name, Renderer(tokenizer, max_length=UNLIMITED), question)
         require_parity(name, spec, allowed=allow_failed_parity)
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
-        prepack(model)
-        if is_soft_capped(model.config):
-            model.set_attn_implementation("eager")  # fused kernels leave the cap out
         length = min(spec.trained_length, max_length or spec.trained_length)
         return cls(
-            model,
+            for_scoring(model),
             Renderer(tokenizer, max_length=length),
             spec,
             name=served_as or default_name(name),

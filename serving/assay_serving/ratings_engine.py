@@ -22,18 +22,15 @@ class RatingsScorer(TransformersScorer):
     """Scores by the aggregate of the model's ratings, in the ratings' own units."""
 
     @classmethod
-    def labels(cls, spec: RewardModelSpec) -> int:
-        return len(_ratings(spec).names)
+    def labels(cls, name: str, spec: RewardModelSpec) -> int:
+        if spec.ratings is None:
+            raise BadInputError(f"{name} has no named ratings")
+        return len(spec.ratings.names)
 
     @property
     def ratings(self) -> RatingHeads:
-        return _ratings(self.spec)
+        assert self.spec.ratings is not None  # checked
+        return self.spec.ratings
 
     def reward(self, outputs: torch.Tensor) -> float:
         return self.ratings.reward(outputs[0].tolist())
-
-
-def _ratings(spec: RewardModelSpec) -> RatingHeads:
-    if spec.ratings is None:
-        raise BadInputError("this model has no named ratings")
-    return spec.ratings

@@ -38,13 +38,15 @@ class StepScorer(TransformersScorer):
     """Scores responses by their steps."""
 
     @classmethod
-    def labels(cls, spec: RewardModelSpec) -> int:
-        _stepwise(spec)
-        return super().labels(spec)
+    def labels(cls, name: str, spec: RewardModelSpec) -> int:
+        if spec.stepwise is None:
+            raise BadInputError(f"{name} was not trained on steps")
+        return super().labels(name, spec)
 
     @property
     def reading(self) -> Stepwise:
-        return _stepwise(self.spec)
+        assert self.spec.stepwise is not None  # checked
+        return self.spec.stepwise
 
     def read(self, item: ScoreItem) -> Reading | ScoreFailure:
         whole = super().read(item)  # the stock engine's checks
@@ -76,9 +78,3 @@ class StepScorer(TransformersScorer):
         except BadInputError as error:
             return self.failure("bad_input", str(error))
         return Reading(Encoded(found.ids, 0, found.truncated), found.places)
-
-
-def _stepwise(spec: RewardModelSpec) -> Stepwise:
-    if spec.stepwise is None:
-        raise BadInputError("this model was not trained on steps")
-    return spec.stepwise

@@ -21,7 +21,7 @@ from assay_serving.packed_engine import (
     Layout,
     PackedScorer,
     default_name,
-    is_soft_capped,
+    for_scoring,
     require_parity,
 )
 from assay_serving.scorer import ScoreItem
@@ -47,6 +47,7 @@ class TransformersScorer(PackedScorer):
         """`model`: a sequence classifier with a `score` head. The options as `PackedScorer`."""
         if spec.kind != "scalar":
             raise BadInputError(f"{name} is a {spec.kind} reward model; this engine scores scalar ones")
+        self.labels(name, spec)
         if not hasattr(model, HEAD) or not hasattr(model, model.base_model_prefix):
             raise BadInputError(f"{name} ({type(model).__name__}) has no '{HEAD}' head on a decoder; not supported")
         if spec.template_hash != renderer.template_hash:
@@ -76,21 +77,16 @@ class TransformersScorer(PackedScorer):
         checkpoint that failed its parity check (unless allowed), BackendError for another chat template than it
         was trained with, and what `assay.models.loading` raises.
         """
-        from assay.models.prepacked import prepack
-
         chosen = pick_device(device)
         tokenizer = load_tokenizer(name)
         template_hash = Renderer(tokenizer, max_length=UNLIMITED).template_hash
         spec = spec_of(name, template_hash=template_hash)
         require_parity(name, spec, allowed=allow_failed_parity)
         length = min(spec.trained_length, max_length or spec.trained_length)
-        labels = cls.labels(spec)
+        labels = cls.labels(name, spec)
         model = load_scalar_model(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen, labels=labels)
-        prepack(model)
-        if is_soft_capped(model.config):
-            model.set_attn_implementation("eager")  # fused kernels leave the cap out
         return cls(
-            model,
+            for_scoring(model),
             Renderer(tokenizer, max_length=length),
             spec,
             name=served_as or default_name(name),
@@ -99,7 +95,7 @@ class TransformersScorer(PackedScorer):
         )
 
     @classmethod
-    def labels(cls, spec: RewardModelSpec) -> int:
+    def labels(cls, name: str, spec: RewardModelSpec) -> int:
         """Outputs of the head. Raises BadInputError for a model that is not this engine's."""
         return 1
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.models.devices import has_fast_bfloat16
 from assay.models.packing import PACKED, backbone, forward, forward_rows, group_of
 from assay.models.prepacked import Prepacked, prepack
+from assay.models.spec import Judging
 from assay.score import Score
 from assay_serving.principle_engine import PrincipleScorer
 from assay_serving.scorer import ScoreItem
@@ -73,6 +76,7 @@ def test_outputs_are_the_same_for_every_known_architecture(kind: str) -> None:
 )
 def test_a_layer_of_any_shape(inputs: int, outputs: int, rows: int, bias: bool, dtype: str) -> None:
     kind = getattr(torch, dtype)
+    assume(kind == torch.float32 or has_fast_bfloat16(torch.device("cpu")))
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(inputs)
         linear = nn.Linear(inputs, outputs, bias=bias).to(kind)
@@ -84,36 +88,81 @@ def test_a_layer_of_any_shape(inputs: int, outputs: int, rows: int, bias: bool, 
     assert torch.allclose(found.float(), expected.float(), atol=tolerance, rtol=tolerance)
 
 
-def test_adapters_stay_and_gradients_are_refused() -> None:
-    from peft import LoraConfig, get_peft_model
-
-    adapted = get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"], r=2))
-    inner = adapted.get_base_model()
-    before = {name: type(layer) for name, layer in inner.named_modules() if name.endswith("q_proj")}
-    prepack(inner)
-    after = {name: type(layer) for name, layer in inner.named_modules() if name.endswith("q_proj")}
-    assert after == before
+def test_gradients_are_refused() -> None:
     model = build("llama")
     prepack(model)
     with pytest.raises(BadInputError, match="no gradients"):
         forward(model, GROUPS)
 
 
+def untouched(model: Any) -> bool:
+    before = [type(layer) for layer in model.modules()]
+    with torch.inference_mode():
+        expected = forward_rows(model, GROUPS).last()
+        replaced = prepack(model)
+        again = forward_rows(model, GROUPS).last()
+    return replaced == 0 and [type(layer) for layer in model.modules()] == before and torch.equal(expected, again)
+
+
+def test_adapted_models_stay_as_they_are_and_run() -> None:
+    """Adapters keep plain linear layers inside and read their weights."""
+    from peft import LoraConfig, get_peft_model
+
+    adapted = get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"], r=2))
+    assert untouched(adapted)
+    loaded_with_adapter = build("llama")
+    loaded_with_adapter.add_adapter(LoraConfig(target_modules=["q_proj"], r=2))
+    assert untouched(loaded_with_adapter)
+
+
+def test_models_that_read_a_layers_weight_stay_as_they_are_and_run() -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("mamba", vocab_size=61, hidden_size=32, num_hidden_layers=2, state_size=8)
+    assert untouched(AutoModelForCausalLM.from_config(config).eval())  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("missing", ["_reorder_linear_weight", "_linear_pointwise"])
+def test_without_the_operations_nothing_is_replaced(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("llama")
+    assert untouched(build("llama", torch.float16))
+    monkeypatch.setattr("assay.models.prepacked.OPERATIONS", (missing + "_of_another_torch",))
+    assert untouched(model)
+
+
 def test_engines_that_load_a_model_use_it_and_score_the_same(
     tiny_reward_model: Path, tiny_principle_base: Path
 ) -> None:
-    items = [ScoreItem((Message("user", "Name a metal."),), text) for text in ("Gold.", "Tin, or zinc.", "No." * 40)]
-    loaded = TransformersScorer.load(str(tiny_reward_model), device="cpu")
-    assert any(isinstance(layer, Prepacked) for layer in loaded.model.modules())
-    from assay.models.loading import load_scalar_model
+    said = ("Gold.", "Tin, or zinc.", "No." * 40)
+    items = [ScoreItem((Message("user", "Name a metal."),), text) for text in said]
+    asked = [replace(item, principle="It is short") for item in items]
+    for engine, path, wanted in (
+        (TransformersScorer, tiny_reward_model, items),
+        (PrincipleScorer, tiny_principle_base, asked),
+    ):
+        loaded = engine.load(str(path), device="cpu")
+        assert any(isinstance(layer, Prepacked) for layer in loaded.model.modules())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("assay.models.prepacked.OPERATIONS", ("_no_such_operation",))
+            plain = engine.load(str(path), device="cpu")
+        assert not any(isinstance(layer, Prepacked) for layer in plain.model.modules())
+        for one, other in zip(loaded.score(wanted), plain.score(wanted), strict=True):
+            assert isinstance(one, Score)
+            assert isinstance(other, Score)
+            assert one.reward == pytest.approx(other.reward, abs=1e-5)
 
-    plain = load_scalar_model(
-        str(tiny_reward_model), loaded.renderer.tokenizer, dtype=torch.float32, device=torch.device("cpu")
-    )
-    stock = TransformersScorer(plain, loaded.renderer, loaded.spec, name="stock")
-    for one, other in zip(loaded.score(items), stock.score(items), strict=True):
-        assert isinstance(one, Score)
-        assert isinstance(other, Score)
-        assert one.reward == pytest.approx(other.reward, abs=1e-5)
-    asked = PrincipleScorer.load(str(tiny_principle_base), device="cpu")
-    assert any(isinstance(layer, Prepacked) for layer in asked.model.modules())
+
+def test_a_judge_writes_the_same(tiny_principle_base: Path) -> None:
+    """Greedy answers of a language model, with and without."""
+    from assay_serving.generative.local import LocalWriter
+    from assay_serving.generative.templates import PAIRWISE
+
+    judging = Judging(PAIRWISE.name, PAIRWISE.hash, max_new_tokens=8)
+    loaded, _ = LocalWriter.load(str(tiny_principle_base), judging=judging, device="cpu")
+    assert any(isinstance(layer, Prepacked) for layer in loaded.model.modules())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assay.models.prepacked.OPERATIONS", ("_no_such_operation",))
+        plain, _ = LocalWriter.load(str(tiny_principle_base), judging=judging, device="cpu")
+    ids = torch.tensor([list(range(5, 40))])
+    options = {"max_new_tokens": 8, "do_sample": False}
+    assert torch.equal(loaded.model.generate(ids, **options), plain.model.generate(ids, **options))  # type: ignore[operator]

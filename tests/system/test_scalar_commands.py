@@ -108,6 +108,12 @@ def test_every_command_trains_evaluates_and_saves(
     scorer = open_scorer("model", workspace=workspace.root, device="cpu")
     (score,) = scorer.score([ScoreItem((Message("user", "a question"),), "a response")])
     assert isinstance(score, Score)
+    code, out, err = assay("verify", "model", "--json", "-w", workspace.root)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["parity"] == "passed"
+    one_logit = any("stock transformers" in check["name"] for check in found["checks"])
+    assert one_logit == (case not in ("steps", "gate"))  # the others' reward is made of several numbers
 
 
 def test_complaints_are_one_clear_line(files: dict[str, Path], workspace: Workspace, assay: Any) -> None:

@@ -311,6 +311,30 @@ def test_a_response_that_cannot_be_read_by_steps_fails_alone(tmp_path: Path) -> 
     assert long.code == "too_long"
 
 
+def test_steps_that_responses_share_are_computed_once_and_scored_in_each() -> None:
+    from assay.domain import Message
+    from assay_serving.step_engine import StepScorer, StepScores
+
+    method = Steps()
+    trainee = method.load(config(), CPU)
+    renderer = Renderer(trainee.tokenizer, max_length=200)
+    spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 200, "v", stepwise=method.reading)
+    scorer = StepScorer(trainee.model, renderer, spec, name="steps")
+    prompt, first = (Message("user", "Add 2 and 3, then double it."),), "First I add two and three, that is five."
+    responses = [(prompt, (first, *rest)) for rest in (("Ten.",), ("Doubled: eleven.", "So 11."), ("Ten!",))]
+    together = scorer.score_steps(responses)
+    assert scorer.last_computed < scorer.last_tokens
+    alone = [scorer.score_steps([response])[0] for response in responses]
+    for one, other, (_, steps) in zip(together, alone, responses, strict=True):
+        assert isinstance(one, StepScores)
+        assert isinstance(other, StepScores)
+        assert len(one.rewards) == len(steps)
+        assert one.rewards == pytest.approx(other.rewards, abs=1e-5)
+    plain = RewardModelSpec("scalar", "tiny", renderer.template_hash, 200, "v")
+    with pytest.raises(BadInputError, match="steps was not trained on steps"):
+        StepScorer(trainee.model, renderer, plain, name="steps")
+
+
 def test_agreement_with_ratings_has_an_interval() -> None:
     """Card D9's vectors; what does not vary agrees with nothing."""
     found = agreement(spearman, [1, 2, 3, 4, 5], [2, 1, 4, 3, 5])

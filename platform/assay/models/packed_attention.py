@@ -82,14 +82,19 @@ class Layout:
         triangle that serves all branches and layers."""
         import torch
 
-        shared = [span for span in self.spans if not span.is_plain]
-        widest, longest = (max(s.prefix for s in shared), max(max(s.branches) for s in shared)) if shared else (0, 0)
+        widest, longest = self._widest
         key = f"triangle {dtype}"
         if key not in self._device:
             shape = (longest, widest + longest)
             self._device[key] = torch.full(shape, -torch.inf, dtype=dtype, device=device).triu_(widest + 1)
         start = widest - prefix
         return self._device[key][:n, start : start + prefix + n]  # type: ignore[no-any-return]
+
+    @cached_property
+    def _widest(self) -> tuple[int, int]:
+        """Tokens of the longest prefix that is shared, and of the longest branch after any."""
+        shared = [span for span in self.spans if not span.is_plain]
+        return max((s.prefix for s in shared), default=0), max((max(s.branches) for s in shared), default=0)
 
     def block_mask(self, device: torch.device) -> Any:
         """FlexAttention's mask of the whole row."""
@@ -205,7 +210,8 @@ def by_groups(
 def _fused(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, span: Span, layout: Layout, dropout: float, scale: float
 ) -> torch.Tensor:
-    """One group through torch's kernel: its prefix, then each branch after the prefix; memory linear in its tokens."""
+    """One group through torch's kernel: its prefix, then each branch after it. The memory is linear in the tokens, but
+    for the mask of branches: longest branch x (longest prefix + longest branch) numbers, once a pass."""
     import torch
     import torch.nn.functional as F
 

@@ -16,7 +16,9 @@ from torch import nn
 
 from assay.errors import BadInputError
 from assay.models.devices import has_fast_bfloat16
-from assay.models.packing import backbone
+from assay.models.packing import PACKED, backbone
+
+OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise")  #: torch's own, used by its compiler; not public
 
 
 class Prepacked(nn.Module):
@@ -38,25 +40,27 @@ def prepack(model: Any) -> int:
     """Replace the linear layers below the head of `model` in place and give back how many; 0 where it does not help.
 
     Outputs stay the same to rounding; the model can be neither trained nor saved any more, and takes no more memory.
+    Only known decoders (`assay.models.packing.PACKED`) without adapters: others may read a layer's `weight` themselves.
     """
-    if not _helps(model.dtype, model.device):
+    adapted = hasattr(model, "peft_config") or getattr(model, "_hf_peft_config_loaded", False)
+    if adapted or model.config.model_type not in PACKED or not _helps(model.dtype, model.device):
         return 0
-    found = [
-        (parent, name, layer)
+    layers = [
+        (parent, name)
         for parent in backbone(model).modules()
         for name, layer in parent.named_children()
-        if type(layer) is nn.Linear  # a subclass (an adapter, a quantized layer) computes something else
+        if type(layer) is nn.Linear  # a subclass (a quantized layer) computes something else
     ]
     with torch.no_grad():
-        for parent, name, layer in found:
-            setattr(parent, name, Prepacked(layer))
-    return len(found)
+        for parent, name in layers:  # one by one, each old weight freed before the next is laid out
+            setattr(parent, name, Prepacked(getattr(parent, name)))
+    return len(layers)
 
 
 def _helps(dtype: torch.dtype, device: torch.device) -> bool:
     if device.type != "cpu" or platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not (available and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+    if not available or not all(hasattr(torch.ops.mkldnn, name) for name in OPERATIONS):
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and has_fast_bfloat16(device))

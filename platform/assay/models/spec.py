@@ -134,6 +134,11 @@ class RewardModelSpec:
         except (ValueError, TypeError, KeyError) as error:
             raise BadInputError(f"not a reward-model spec: {error}", file=path) from error
 
+    @property
+    def is_one_logit(self) -> bool:
+        """Whether any engine gives this model's reward: a stock classifier's one logit at the conversation's end."""
+        return self.kind == "scalar" and self.ratings is None and self.stepwise is None
+
     def calibrated(self, calibration: Calibration) -> RewardModelSpec:
         return replace(self, calibration=calibration)
 

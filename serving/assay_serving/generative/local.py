@@ -31,7 +31,7 @@ from assay_serving.generative.answers import Answer
 from assay_serving.generative.generation import Drawing, Sampled, generate, next_logp
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.verdict import Verdict, read_verdict
-from assay_serving.packed_engine import default_name, is_soft_capped
+from assay_serving.packed_engine import default_name, for_scoring, require_parity
 from assay_serving.scorer import ModelInfo
 
 if TYPE_CHECKING:
@@ -234,8 +234,6 @@ class LocalWriter:
         Raises BadInputError for a model of another kind, one that failed its parity check, or a plain language model
         without `judging`; BackendError where the chat template or the question is not the one it was trained with.
         """
-        from assay.models.prepacked import prepack
-
         chosen = pick_device(device)
         tokenizer = load_tokenizer(name)
         source = Path(resolve_model(name))
@@ -245,9 +243,7 @@ class LocalWriter:
         if spec is None and judging is None:
             raise BadInputError(f"{name} has no spec that says how it judges; name a format")
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
-        prepack(model)
-        if is_soft_capped(model.config):
-            model.set_attn_implementation("eager")  # fused kernels leave the cap out
+        for_scoring(model)
         renderer = Renderer(tokenizer, max_length=_UNLIMITED)
         if spec is None:
             limit = int(getattr(model.config, "max_position_embeddings", 0) or 4096)
@@ -259,16 +255,14 @@ class LocalWriter:
         check_spec(name, spec, renderer, allow_failed_parity=allow_failed_parity)
         info = info_of(served_as or default_name(name), spec, model)
         info = replace(info, max_length=min(info.max_length, max_length or info.max_length))
+        if token_budget is not None and token_budget < 1:
+            raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
         return cls(model, renderer, info, token_budget or TOKEN_BUDGET), spec
 
 
 def check_spec(name: str, spec: RewardModelSpec, renderer: Renderer, *, allow_failed_parity: bool = False) -> None:
     """Raises BadInputError for a failed parity, BackendError for another template than the model was trained with."""
-    if spec.parity.startswith("failed") and not allow_failed_parity:
-        raise BadInputError(
-            f"{name} does not give the scores it was trained to (parity {spec.parity}); "
-            "it is not served unless that is allowed explicitly"
-        )
+    require_parity(name, spec, allowed=allow_failed_parity)
     if spec.template_hash != renderer.template_hash:
         raise BackendError(
             f"{name} was trained with chat template {spec.template_hash}, "
