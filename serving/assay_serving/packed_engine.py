@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from assay.errors import BadInputError
+from assay.models.devices import free_memory, is_out_of_memory
 from assay.models.packing import attention_of, can_pack, forward, forward_rows, group_of
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
@@ -61,7 +62,7 @@ class PackedScorer(ABC):
     ) -> None:
         """`model` is put into eval mode. `token_budget`: positions of one forward pass at most, padding included (None:
         TOKEN_BUDGET). `layout` changes no score (the parity gate checks it); a model that cannot be packed gets rows
-        padded on the right. Raises BadInputError for a budget below one position.
+        padded on the right. Raises BadInputError for a budget below one position, and what `check` raises.
         """
         if token_budget is not None and token_budget < 1:
             raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
@@ -73,6 +74,7 @@ class PackedScorer(ABC):
         self.model = model.eval()  # type: ignore[no-untyped-call]
         self._layout: Layout = layout
         self._lock = threading.Lock()
+        self.check(name)
         self._info = ModelInfo(
             name=name,
             version=spec.version,
@@ -86,6 +88,10 @@ class PackedScorer(ABC):
             attention=attention_of(model),
             calibration=spec.calibration.id if spec.calibration is not None else None,
         )
+
+    @abstractmethod
+    def check(self, name: str) -> None:
+        """Raises BadInputError or BackendError where model, renderer and spec are not this engine's, or not alike."""
 
     @abstractmethod
     def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
@@ -189,16 +195,12 @@ class PackedScorer(ABC):
 
     def _outputs(self, batch: list[list[int]], rows: Sequence[Reading]) -> list[torch.Tensor | None]:
         """Of each row of the batch, in its order; None where not even a row alone fits in the memory."""
-        import torch
-
         try:
             return list(self._forward(batch, rows))
         except RuntimeError as error:
-            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            if not is_out_of_memory(error):
                 raise
-        # Outside the handler, so that the failed pass's tensors are free.
-        if self.model.device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory(self.model.device)  # outside the handler, so that the failed pass's tensors are free
         if len(batch) == 1:
             (group,) = batch
             if len(group) == 1:

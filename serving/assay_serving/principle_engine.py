@@ -26,7 +26,6 @@ from assay.models.spec import RewardModelSpec
 from assay.score import ScoreFailure
 from assay_serving.packed_engine import (
     UNLIMITED,
-    Layout,
     PackedScorer,
     default_name,
     for_scoring,
@@ -36,28 +35,20 @@ from assay_serving.scorer import ScoreItem
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
 
 
 class PrincipleScorer(PackedScorer):
     """Asks a language model; the reward is log P(Yes) - log P(No) at the answer's place."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        renderer: Renderer,
-        spec: RewardModelSpec,
-        *,
-        name: str,
-        token_budget: int | None = None,
-        layout: Layout = "packed",
-    ) -> None:
-        """`model`: a causal language model. The options as `PackedScorer`."""
+    asked: PrincipleRenderer
+
+    def check(self, name: str) -> None:
+        model, spec = self.model, self.spec
         if spec.kind != "principle":
             raise BadInputError(f"{name} is a {spec.kind} reward model; this engine asks principle models")
-        if model.get_output_embeddings() is None:  # type: ignore[no-untyped-call]
+        if model.get_output_embeddings() is None:
             raise BadInputError(f"{name} ({type(model).__name__}) has no language head to answer with")
-        self.asked = PrincipleRenderer(renderer, spec.question or QUESTION)
+        self.asked = PrincipleRenderer(self.renderer, spec.question or QUESTION)
         if spec.template_hash != self.asked.template_hash:
             raise BackendError(
                 f"{name} was trained with chat template and question {spec.template_hash}, its tokenizer now gives "
@@ -67,7 +58,6 @@ class PrincipleScorer(PackedScorer):
         stated = (spec.yes_token, spec.no_token)
         if None not in stated and stated != found:
             raise BackendError(f"{name} was trained to answer with tokens {stated}, its tokenizer now gives {found}")
-        super().__init__(model, renderer, spec, name=name, token_budget=token_budget, layout=layout)
 
     @classmethod
     def load(

@@ -28,23 +28,13 @@ from assay_serving.scorer import ScoreItem
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
 
 
 class TransformersScorer(PackedScorer):
     """Scores with a sequence classifier: the reward is its one logit at the conversation's last token."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        renderer: Renderer,
-        spec: RewardModelSpec,
-        *,
-        name: str,
-        token_budget: int | None = None,
-        layout: Layout = "packed",
-    ) -> None:
-        """`model`: a sequence classifier with a `score` head. The options as `PackedScorer`."""
+    def check(self, name: str) -> None:
+        model, spec, renderer = self.model, self.spec, self.renderer
         if spec.kind != "scalar":
             raise BadInputError(f"{name} is a {spec.kind} reward model; this engine scores scalar ones")
         self.labels(name, spec)
@@ -55,7 +45,6 @@ class TransformersScorer(PackedScorer):
                 f"{name} was trained with chat template {spec.template_hash}, "
                 f"its tokenizer now gives {renderer.template_hash}: its scores would mean nothing"
             )
-        super().__init__(model, renderer, spec, name=name, token_budget=token_budget, layout=layout)
 
     @classmethod
     def load(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from test_packing import build
 from torch import nn
 
 from assay.domain import Message
@@ -28,32 +29,6 @@ pytestmark = pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64") or not torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
     reason="oneDNN's layout is used on x86 only, in a torch that has oneDNN",
 )
-SHAPE = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 256,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-
-
-def build(kind: str, dtype: torch.dtype = torch.float32) -> Any:
-    from transformers import AutoConfig, AutoModelForSequenceClassification
-
-    window = {"sliding_window": 128} if kind in ("mistral", "phi3") else {}
-    config = AutoConfig.for_model(kind, **SHAPE, **window, num_labels=1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        made = AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")  # type: ignore[no-untyped-call]
-        return made.to(dtype).eval()
-
-
 GROUPS = [group_of([[5, 6, 7, 8], [5, 6, 9, 10, 11]]), group_of([[12, 13, 14]]), group_of([list(range(3, 60))])]
 
 
@@ -125,7 +100,7 @@ def test_models_that_read_a_layers_weight_stay_as_they_are_and_run() -> None:
 @pytest.mark.parametrize("missing", ["_reorder_linear_weight", "_linear_pointwise"])
 def test_without_the_operations_nothing_is_replaced(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build("llama")
-    assert untouched(build("llama", torch.float16))
+    assert untouched(build("llama").to(torch.float16))
     monkeypatch.setattr("assay.models.prepacked.OPERATIONS", (missing + "_of_another_torch",))
     assert untouched(model)
 

@@ -48,3 +48,18 @@ def pick_dtype(device: torch.device, want: str = "auto") -> torch.dtype:
     if want == "auto":
         return torch.bfloat16 if has_fast_bfloat16(device) else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[want]
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a pass failed for want of memory; on a CPU torch says so in a plain RuntimeError."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def free_memory(device: torch.device) -> None:
+    """Give back what torch keeps of freed tensors, before a smaller pass is tried."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

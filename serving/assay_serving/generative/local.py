@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from assay.conversation import check_unicode
 from assay.domain import Prompt
 from assay.errors import BackendError, BadInputError
-from assay.models.devices import pick_device, pick_dtype
+from assay.models.devices import free_memory, is_out_of_memory, pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.renderer import Renderer
 from assay.models.spec import Judging, RewardModelSpec, weights_digest
@@ -128,15 +128,12 @@ class LocalWriter:
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
     ) -> Sequence[list[Answer] | ScoreFailure]:
         """One batch; halved where the memory does not hold it."""
-        import torch
-
         try:
             return self._batch(prompts, form, judging, seed)
         except RuntimeError as error:
-            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            if not is_out_of_memory(error):
                 raise
-        if self.model.device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory(self.model.device)
         if len(prompts) == 1:
             return [self._failure("backend", f"out of memory on a question of {len(prompts[0])} tokens")]
         middle = len(prompts) // 2
