@@ -60,8 +60,20 @@ class BusyError(AssayError):
         super().__init__(message)
 
 
+class RateLimitError(BusyError):
+    """The caller has used what it may use for now; others may have room."""
+
+    code = "rate_limited"
+
+
 class BackendError(AssayError):
     """Something that Assay relies on failed: a model, a server, the disk, a missing optional package."""
 
     exit_code = 5
     code = "backend"
+
+
+class LateError(BackendError):
+    """It was not done within the time given."""
+
+    code = "timeout"

@@ -16,17 +16,39 @@ from assay.score import ScoreResult
 
 
 @dataclass(frozen=True, slots=True)
+class Rendered:
+    """A conversation that the caller has put through a chat template itself: its text, or its token ids.
+
+    `add_special_tokens`: whether the tokenizer puts its own beginning before a text that does not have it.
+    """
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    add_special_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreItem:
-    """One response to be scored. `principle`: the question to judge by, for models that take one."""
+    """One response to be scored. `principle`: the question to judge by, for models that take one.
+
+    `rendered` stands for prompt and response, which are then empty. `label`: what a verifier checks against.
+    `references`: other responses to the prompt, for rewards that are relative to them. Models ignore both.
+    """
 
     prompt: Prompt
     response: str
     principle: str | None = None
+    rendered: Rendered | None = None
+    label: str | None = None
+    references: tuple[str, ...] = ()
 
     @property
     def characters(self) -> int:
         """Length of all its text: what queues and requests are bounded by before tokens are known."""
-        return sum(len(m.content) for m in self.prompt) + len(self.response) + len(self.principle or "")
+        size = sum(len(m.content) for m in self.prompt) + len(self.response) + len(self.principle or "")
+        if self.rendered is not None:
+            size += len(self.rendered.text) + 4 * len(self.rendered.ids)
+        return size + sum(map(len, self.references)) + len(self.label or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def waiting(running: RunningServer) -> int:
-    found: int = running.app.state.service.queues["rm"].waiting
+    found: int = running.app.state.service.host.queues["rm"].waiting
     return found
 
 

@@ -58,8 +58,6 @@ def serve(
     import logging
 
     from assay.errors import BadInputError
-    from assay.runs import locate_model
-    from assay_serving.opening import find_workspace, kind_of, load_engine
     from assay_serving.process import claim_port, serve_until_stopped, url_of
     from assay_serving.server.settings import ServerSettings
 
@@ -77,30 +75,31 @@ def serve(
     logging.basicConfig(level=logging.INFO if log_requests else logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
-    from assay_serving.packed_engine import default_name
+    from assay_serving.plan import ModelPlan
     from assay_serving.server import create_app
 
-    found = find_workspace(workspace)
-    scorers: dict[str, Scorer] = {}
+    plans: dict[str, ModelPlan] = {}
     for place, reference in enumerate(models):
-        folder = locate_model(found, reference)[0]
-        served_as = name[place] if name else (reference if folder != reference else default_name(folder))
-        if served_as in scorers:
-            raise BadInputError(f"two models would be served as {served_as!r}; name them with --name")
-        typer.echo(f"loading {reference} as {served_as}", err=True)
-        of_kind = kind if kind_of(folder) == "scalar" else None  # what its own spec says counts first
-        scorers[served_as] = load_engine(
-            folder,
-            served_as=served_as,
+        plan = ModelPlan(
+            reference,
+            name[place] if name else None,
             device=device,
             dtype=dtype,
             token_budget=token_budget,
             max_length=max_length,
-            kind=of_kind,
-            question=question if of_kind == "principle" else None,
+            kind=kind,
+            question=question,
             allow_failed_parity=allow_failed_parity,
             correct=correct,
         )
+        served_as = plan.located(workspace)[1]
+        if served_as in plans:
+            raise BadInputError(f"two models would be served as {served_as!r}; name them with --name")
+        plans[served_as] = plan
+    scorers: dict[str, Scorer] = {}
+    for served_as, plan in plans.items():
+        typer.echo(f"loading {plan.reference} as {served_as}", err=True)
+        scorers[served_as] = plan.open(workspace)
     url = url_of(listening)
 
     def announce() -> None:

@@ -10,6 +10,8 @@ from fastapi import FastAPI
 from assay import __version__
 from assay_serving.scorer import Scorer
 from assay_serving.server.gate import Gate
+from assay_serving.server.host import ScoringHost
+from assay_serving.server.local_host import LocalHost
 from assay_serving.server.problems import install_handlers
 from assay_serving.server.routes import native_routes
 from assay_serving.server.service import Service
@@ -17,12 +19,18 @@ from assay_serving.server.settings import ServerSettings
 
 
 def create_app(scorers: Mapping[str, Scorer], *, settings: ServerSettings | None = None) -> FastAPI:
-    """A server of the given models by name. `app.state.service` is its `Service`."""
-    service = Service(scorers, settings or ServerSettings())
+    """A server of the given models by name, which run in this process."""
+    settings = settings or ServerSettings()
+    return app_of(LocalHost(scorers, settings), settings=settings)
+
+
+def app_of(host: ScoringHost, *, settings: ServerSettings) -> FastAPI:
+    """A server of what the host holds. `app.state.service` is its `Service`."""
+    service = Service(host, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.start()
+        await service.start()
         try:
             yield
         finally:

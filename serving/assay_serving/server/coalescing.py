@@ -21,7 +21,7 @@ from dataclasses import replace
 from assay.errors import BusyError
 from assay.score import ScoreFailure, ScoreResult
 from assay_serving.scorer import ScoreItem, Scorer
-from assay_serving.server.metrics import ServerMetrics
+from assay_serving.server.metrics import EngineMetrics
 from assay_serving.server.settings import ServerSettings
 
 logger = logging.getLogger("assay.serving")
@@ -49,7 +49,7 @@ class Pending:
 class Coalescer:
     """The queue in front of one scorer, and the worker that empties it."""
 
-    def __init__(self, name: str, scorer: Scorer, settings: ServerSettings, metrics: ServerMetrics) -> None:
+    def __init__(self, name: str, scorer: Scorer, settings: ServerSettings, metrics: EngineMetrics) -> None:
         self.name = name
         self.scorer = scorer
         self._settings = settings

@@ -13,17 +13,28 @@ _REWARDS = (-30, -20, -15, -10, -7, -5, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 5, 7,
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-class ServerMetrics:
-    """The server's counters. Labels come from closed sets (routes, model names, codes), never from callers."""
+class HttpMetrics:
+    """Counters of the requests. Labels come from closed sets (routes, statuses), never from callers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
         r = self.registry
         self.requests = Counter("assay_requests", "Requests answered", ["route", "status"], registry=r)
         self.seconds = Histogram(
             "assay_request_seconds", "From the first byte to the reply", ["route"], buckets=_SECONDS, registry=r
         )
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class EngineMetrics:
+    """Counters of what the models did. Labels come from closed sets (model names, codes), never from callers."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        r = self.registry
         self.items = Counter("assay_items", "Items answered, failures included", ["model"], registry=r)
         self.tokens = Counter("assay_tokens", "Tokens read by the model", ["model"], registry=r)
         self.truncated = Counter("assay_truncated_items", "Items cut to the model's length", ["model"], registry=r)

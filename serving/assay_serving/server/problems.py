@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from assay.errors import AssayError, BadInputError, BusyError, NotFoundError
+from assay.errors import AssayError, BadInputError, BusyError, LateError, NotFoundError, RateLimitError
 
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499  #: nobody reads it; nginx's number, for metrics and logs
@@ -28,6 +28,7 @@ _CODES = {
     408: "body_timeout",
     413: "body_too_large",
     422: "bad_input",
+    429: "rate_limited",
     499: "client_gone",
     503: "busy",
     504: "timeout",
@@ -79,7 +80,10 @@ def problem_of(error: AssayError) -> ProblemError:
         return ProblemError(422, str(error))
     if isinstance(error, BusyError):
         seconds = max(1, math.ceil(error.retry_after or 1))
-        return ProblemError(503, str(error), headers={"Retry-After": str(seconds)})
+        status = 429 if isinstance(error, RateLimitError) else 503
+        return ProblemError(status, str(error), headers={"Retry-After": str(seconds)})
+    if isinstance(error, LateError):
+        return ProblemError(504, str(error))
     return ProblemError(500, "the server failed", code=error.code)
 
 

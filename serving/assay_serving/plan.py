@@ -1,0 +1,80 @@
+"""Which model to open and how, as plain data: what another process, a configuration file or an administrator can send.
+
+Leaves out: opening it (`assay_serving.opening`, which this calls).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from assay.errors import BadInputError
+
+if TYPE_CHECKING:
+    from assay_serving.scorer import Scorer
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """`reference`: folder, hub id, or name of an artifact in the workspace. Others: see `opening.load_engine`."""
+
+    reference: str
+    served_as: str | None = None
+    device: str = "auto"
+    dtype: str = "float32"
+    token_budget: int | None = None
+    max_length: int | None = None
+    kind: str | None = None
+    question: str | None = None
+    allow_failed_parity: bool = False
+    correct: str | None = None
+    engine: str = "transformers"
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`. Raises BadInputError for a field that there is not, or none of `reference`."""
+        unknown = sorted(set(payload) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise BadInputError(f"no such field; there are {', '.join(cls.__dataclass_fields__)}", field=unknown[0])
+        if "reference" not in payload:
+            raise BadInputError("is missing", field="reference")
+        return cls(**payload)
+
+    def located(self, workspace: Path | None = None) -> tuple[str, str]:
+        """Folder or hub id that the reference stands for, and the name to serve it under.
+
+        Raises NotFoundError for a name that stands for nothing.
+        """
+        from assay.runs import locate_model
+        from assay_serving.opening import find_workspace
+        from assay_serving.packed_engine import default_name
+
+        folder = locate_model(find_workspace(workspace), self.reference)[0]
+        return folder, self.served_as or (self.reference if folder != self.reference else default_name(folder))
+
+    def open(self, workspace: Path | None = None) -> Scorer:
+        """Load it. Raises what `opening.load_engine` raises, BadInputError for an unknown engine."""
+        from assay_serving.opening import kind_of, load_engine
+
+        if self.engine != "transformers":
+            raise BadInputError(f"there is no engine {self.engine!r}; there is transformers", field="engine")
+        folder, name = self.located(workspace)
+        kind = self.kind if kind_of(folder) == "scalar" else None  # what its own spec says counts first
+        return load_engine(
+            folder,
+            served_as=name,
+            device=self.device,
+            dtype=self.dtype,
+            token_budget=self.token_budget,
+            max_length=self.max_length,
+            kind=kind,
+            question=self.question if kind == "principle" else None,
+            allow_failed_parity=self.allow_failed_parity,
+            correct=self.correct,
+        )
