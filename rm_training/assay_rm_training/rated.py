@@ -23,11 +23,12 @@ from assay.models.pooling import HEAD
 from assay.models.renderer import Renderer
 from assay.models.spec import Kind, RatingHeads
 from assay.progress import Advance, silent
+from assay.rank_correlation import Vector, pearson, spearman
 from assay.ratings import RatedResponse, load_ratings
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, load_trainee
-from assay_rm_training.benchmarks.rank_correlation import Vector, correlation_interval, pearson, spearman
+from assay_rm_training.benchmarks.rank_correlation import correlation_interval
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.findings import Findings
 from assay_rm_training.group_forward import GroupTask, tokens_of

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from assay.domain import Message
+from assay.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.best_of_n import expected_best, kl_best_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, identified
 from assay_rm_training.benchmarks.judgebench import BENCHMARK as JUDGEBENCH
@@ -17,7 +18,6 @@ from assay_rm_training.benchmarks.judgebench import games_right
 from assay_rm_training.benchmarks.pair_file import BENCHMARK as PAIRS
 from assay_rm_training.benchmarks.ppe import auc
 from assay_rm_training.benchmarks.protocol import Benchmark, TiePolicy
-from assay_rm_training.benchmarks.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.report import BenchmarkReport, report
 from assay_rm_training.benchmarks.rewardbench import BENCHMARK as REWARDBENCH
 from assay_rm_training.benchmarks.rewardbench2 import BENCHMARK as REWARDBENCH_2

@@ -15,9 +15,9 @@ from assay.errors import BadInputError
 from assay.models.readings import Aggregation, Stepwise
 from assay.models.renderer import Renderer
 from assay.models.spec import RewardModelSpec
+from assay.rank_correlation import spearman
 from assay.score import Score
 from assay_rm_training.base_model import Trainee
-from assay_rm_training.benchmarks.rank_correlation import spearman
 from assay_rm_training.checkpoint import merged_scorer, save_checkpoint
 from assay_rm_training.config import LoraConfig, TrainingConfig
 from assay_rm_training.item_set import ItemSet

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from assay.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.best_of_n import ScoredList, curve, expected_best, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocol import (
@@ -29,7 +30,6 @@ from assay_rm_training.benchmarks.protocol import (
     stratum_of,
     win,
 )
-from assay_rm_training.benchmarks.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, Shares, Stratum, mean_of, pooled, pooled_sizes, sizes_of
 from assay_rm_training.benchmarks.vote_figures import vote_figures
