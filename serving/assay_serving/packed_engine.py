@@ -1,32 +1,30 @@
-"""What the engines share that read hidden states of a conversation: plan, pass, memory, typed failures, the score.
+"""What the engines share that run a transformers model on this machine: plan, pass, memory, the states they read.
 
 Covers: items that begin alike computed together without padding (`assay.models.packing`) where the model allows it,
 length-bucketed padded rows where not, passes halved where the memory runs out. Leaves out: what is asked and how the
-states become a reward (`transformers_engine`, `principle_engine`, `step_engine`, `ratings_engine`), batching across
-callers (`assay_serving.server`).
+states become a reward (`transformers_engine`, `principle_engine`, `step_engine`, `ratings_engine`), items and scores
+(`token_engine`), batching across callers (`assay_serving.server`).
 
 A score depends on the item alone: not on its neighbours, their order, the padding side or the pad token.
 """
 
 from __future__ import annotations
 
-import math
-import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from assay.errors import BadInputError
 from assay.models.devices import free_memory, is_out_of_memory
 from assay.models.packing import attention_of, can_pack, forward, forward_rows, group_of
-from assay.models.renderer import Encoded, Renderer
+from assay.models.renderer import Renderer
 from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
-from assay.score import Score, ScoreFailure, ScoreResult
+from assay.score import ScoreFailure
 from assay_serving.batching import plan_batches, plan_groups
-from assay_serving.scorer import ModelInfo, ScoreItem
+from assay_serving.token_engine import Reading, TokenScorer
 
 if TYPE_CHECKING:
     import torch
@@ -37,17 +35,9 @@ TOKEN_BUDGET = 8192
 CPU_PASS = 2048
 #: How conversations lie in a pass: common beginnings once and nothing padded, or rows of their own padded on one side.
 Layout = Literal["packed", "right", "left"]
-UNLIMITED = 1 << 30  #: tokens, of a renderer that only names its template
 
 
-class Reading(NamedTuple):
-    """A conversation and the places in it, at least one, whose hidden states make its reward."""
-
-    conversation: Encoded
-    places: tuple[int, ...]
-
-
-class PackedScorer(ABC):
+class PackedScorer(TokenScorer):
     """Scores with a loaded model. Safe to call from several threads: they take turns."""
 
     def __init__(
@@ -66,57 +56,27 @@ class PackedScorer(ABC):
         """
         if token_budget is not None and token_budget < 1:
             raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
-        self.spec = spec
-        self.renderer = renderer
         self.token_budget = token_budget or TOKEN_BUDGET
         #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
         self.last_tokens = self.last_computed = self.last_padding = 0
         self.model = model.eval()  # type: ignore[no-untyped-call]
         self._layout: Layout = layout
-        self._lock = threading.Lock()
-        self.check(name)
-        self._info = ModelInfo(
+        super().__init__(
+            renderer,
+            spec,
             name=name,
-            version=spec.version,
-            kind=spec.kind,
-            template_hash=spec.template_hash,
-            max_length=renderer.max_length,
-            calibrated=spec.calibration is not None,
-            parity=spec.parity,
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
             attention=attention_of(model),
-            calibration=spec.calibration.id if spec.calibration is not None else None,
         )
-
-    @abstractmethod
-    def check(self, name: str) -> None:
-        """Raises BadInputError or BackendError where model, renderer and spec are not this engine's, or not alike."""
-
-    @abstractmethod
-    def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
-        """The item's tokens, or why it cannot be scored."""
 
     @abstractmethod
     def head(self, states: torch.Tensor) -> torch.Tensor:
         """Float32 outputs [P, K] of hidden states [P, H]."""
 
-    def read(self, item: ScoreItem) -> Reading | ScoreFailure:
-        """Where the item is read: at its last token, unless an engine says otherwise."""
-        encoded = self.encode(item)
-        return encoded if isinstance(encoded, ScoreFailure) else Reading(encoded, (len(encoded) - 1,))
-
     def reward(self, outputs: torch.Tensor) -> float:
         """Of the head's outputs [places, K] of one item: the first one of the last place, unless an engine says so."""
         return float(outputs[-1, 0])
-
-    def probability(self, reward: float) -> float | None:
-        """The calibrated one; None where there is no calibration."""
-        return self.spec.calibration.probability(reward) if self.spec.calibration is not None else None
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
 
     def other_ways(self) -> Iterator[tuple[str, Self]]:
         """The same weights read in ways that must not change a score; the parity gate compares them with this one."""
@@ -126,18 +86,12 @@ class PackedScorer(ABC):
             other._layout = layout
             yield name, other
 
-    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        """See `Scorer.score`. Failure codes: bad_input, too_long, non_finite, backend (memory)."""
-        results: list[ScoreResult] = []
+    def rewards(
+        self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
+    ) -> list[float | ScoreFailure]:
         with self._lock:
-            readings = [self.read(item) for item in items]
-            for item, reading, found in zip(items, readings, self.outputs(readings, on_progress), strict=True):
-                if isinstance(found, ScoreFailure):
-                    results.append(found)
-                else:
-                    assert isinstance(reading, Reading)  # a failed one keeps its failure
-                    results.append(self.result(reading.conversation, self.reward(found), item.principle))
-        return results
+            outputs = self.outputs(readings, on_progress)
+        return [found if isinstance(found, ScoreFailure) else self.reward(found) for found in outputs]
 
     def outputs(
         self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
@@ -165,25 +119,6 @@ class PackedScorer(ABC):
                     found[good[i][0]] = output
             on_progress(len(numbers))
         return [output for output in found if output is not None]
-
-    def result(self, row: Encoded, reward: float, principle: str | None = None) -> ScoreResult:
-        """The score of a conversation with this reward."""
-        if not math.isfinite(reward):
-            return self.failure("non_finite", f"the model's answer is not finite: {reward}")
-        return Score(
-            reward=reward,
-            model=self._info.name,
-            version=self._info.version,
-            template_hash=self._info.template_hash,
-            tokens=len(row),
-            truncated=row.truncated,
-            probability=self.probability(reward),
-            principle=principle,
-            calibration=self._info.calibration,
-        )
-
-    def failure(self, code: str, message: str) -> ScoreFailure:
-        return ScoreFailure(code, message, self._info.name)
 
     def _plan(self, rows: Sequence[Reading]) -> list[list[list[int]]]:
         """Forward passes: lists of groups of row numbers that are computed together."""

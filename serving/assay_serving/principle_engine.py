@@ -10,54 +10,31 @@ compare them within one principle, or calibrate.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.conversation import check_unicode
-from assay.errors import BackendError, BadInputError
+from assay.errors import BadInputError
 from assay.models.answer_logits import log_odds
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
 from assay.models.principle_renderer import QUESTION, PrincipleRenderer
-from assay.models.renderer import Encoded, Renderer
+from assay.models.renderer import Renderer
 from assay.models.spec import RewardModelSpec
-from assay.score import ScoreFailure
-from assay_serving.packed_engine import (
-    UNLIMITED,
-    PackedScorer,
-    default_name,
-    for_scoring,
-    require_parity,
-)
-from assay_serving.scorer import ScoreItem
+from assay_serving.packed_engine import PackedScorer, default_name, for_scoring, require_parity
+from assay_serving.token_engine import UNLIMITED, PrincipleReader
 
 if TYPE_CHECKING:
     import torch
 
 
-class PrincipleScorer(PackedScorer):
+class PrincipleScorer(PrincipleReader, PackedScorer):
     """Asks a language model; the reward is log P(Yes) - log P(No) at the answer's place."""
 
-    asked: PrincipleRenderer
-
     def check(self, name: str) -> None:
-        model, spec = self.model, self.spec
-        if spec.kind != "principle":
-            raise BadInputError(f"{name} is a {spec.kind} reward model; this engine asks principle models")
-        if model.get_output_embeddings() is None:
-            raise BadInputError(f"{name} ({type(model).__name__}) has no language head to answer with")
-        self.asked = PrincipleRenderer(self.renderer, spec.question or QUESTION)
-        if spec.template_hash != self.asked.template_hash:
-            raise BackendError(
-                f"{name} was trained with chat template and question {spec.template_hash}, its tokenizer now gives "
-                f"{self.asked.template_hash}: its scores would mean nothing"
-            )
-        found = (self.asked.answers.yes, self.asked.answers.no)
-        stated = (spec.yes_token, spec.no_token)
-        if None not in stated and stated != found:
-            raise BackendError(f"{name} was trained to answer with tokens {stated}, its tokenizer now gives {found}")
+        super().check(name)
+        if self.model.get_output_embeddings() is None:
+            raise BadInputError(f"{name} ({type(self.model).__name__}) has no language head to answer with")
 
     @classmethod
     def load(
@@ -92,32 +69,10 @@ class PrincipleScorer(PackedScorer):
             token_budget=token_budget,
         )
 
-    def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
-        """The question's tokens, or why it cannot be asked."""
-        if item.principle is None or not item.principle.strip():
-            return self.failure("bad_input", "this model judges by a principle, and none was given")
-        try:
-            for text, field in ((item.principle, "principle"), (item.response, "response")):
-                check_unicode(text, field)
-            for message in item.prompt:
-                check_unicode(message.content, "prompt")
-            encoded = self.asked.encode(item.prompt, item.response, item.principle)
-        except BadInputError as error:
-            return self.failure("bad_input", str(error))
-        if encoded.response_cut:
-            limit = self.renderer.max_length
-            return self.failure("too_long", f"the response and the question do not fit in {limit} tokens")
-        return encoded
-
     def head(self, states: torch.Tensor) -> torch.Tensor:
         """The log-odds of the two answers, in float32; only their rows of the language head are computed."""
         answers = self.asked.answers
         return log_odds(self.model, states, yes=answers.yes, no=answers.no)[:, None]
-
-    def probability(self, reward: float) -> float | None:
-        """The calibrated one, else P(Yes | Yes or No), the model's own."""
-        calibrated = super().probability(reward)
-        return _sigmoid(reward) if calibrated is None else calibrated
 
 
 def principle_spec(name: str, renderer: Renderer, question: str | None = None) -> RewardModelSpec:
@@ -147,10 +102,3 @@ def asked_fields(asked: PrincipleRenderer) -> dict[str, Any]:
         "yes_token": asked.answers.yes,
         "no_token": asked.answers.no,
     }
-
-
-def _sigmoid(x: float) -> float:
-    if x >= 0:
-        return 1.0 / (1.0 + math.exp(-x))
-    e = math.exp(x)
-    return e / (1.0 + e)

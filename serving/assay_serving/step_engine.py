@@ -18,8 +18,8 @@ from assay.models.spec import RewardModelSpec, Stepwise
 from assay.models.step_reader import read_steps
 from assay.progress import Advance, silent
 from assay.score import ScoreFailure
-from assay_serving.packed_engine import Reading
 from assay_serving.scorer import ScoreItem
+from assay_serving.token_engine import Reading
 from assay_serving.transformers_engine import TransformersScorer
 
 if TYPE_CHECKING:

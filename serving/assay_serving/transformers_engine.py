@@ -1,50 +1,33 @@
 """Scoring with transformers: the reference engine, for scalar reward models on any device.
 
-Covers: the checks of a scalar model, its conversations, its head. Leaves out: the pass (`packed_engine`), batching
-across callers (`assay_serving.server`), generative and principle models.
+Covers: loading, the head. Leaves out: the conversations (`token_engine`), the pass (`packed_engine`), batching across
+callers (`assay_serving.server`), generative and principle models.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from assay.conversation import check_unicode
-from assay.errors import BackendError, BadInputError
+from assay.errors import BadInputError
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
 from assay.models.pooling import HEAD, head_outputs
-from assay.models.renderer import Encoded, Renderer
-from assay.models.spec import RewardModelSpec
-from assay.score import ScoreFailure
-from assay_serving.packed_engine import (
-    UNLIMITED,
-    Layout,
-    PackedScorer,
-    default_name,
-    for_scoring,
-    require_parity,
-)
-from assay_serving.scorer import ScoreItem
+from assay.models.renderer import Renderer
+from assay_serving.packed_engine import Layout, PackedScorer, default_name, for_scoring, require_parity
+from assay_serving.token_engine import UNLIMITED, ScalarReader
 
 if TYPE_CHECKING:
     import torch
 
 
-class TransformersScorer(PackedScorer):
+class TransformersScorer(ScalarReader, PackedScorer):
     """Scores with a sequence classifier: the reward is its one logit at the conversation's last token."""
 
     def check(self, name: str) -> None:
-        model, spec, renderer = self.model, self.spec, self.renderer
-        if spec.kind != "scalar":
-            raise BadInputError(f"{name} is a {spec.kind} reward model; this engine scores scalar ones")
-        self.labels(name, spec)
+        super().check(name)
+        model = self.model
         if not hasattr(model, HEAD) or not hasattr(model, model.base_model_prefix):
             raise BadInputError(f"{name} ({type(model).__name__}) has no '{HEAD}' head on a decoder; not supported")
-        if spec.template_hash != renderer.template_hash:
-            raise BackendError(
-                f"{name} was trained with chat template {spec.template_hash}, "
-                f"its tokenizer now gives {renderer.template_hash}: its scores would mean nothing"
-            )
 
     @classmethod
     def load(
@@ -82,29 +65,6 @@ class TransformersScorer(PackedScorer):
             token_budget=token_budget,
             layout=layout,
         )
-
-    @classmethod
-    def labels(cls, name: str, spec: RewardModelSpec) -> int:
-        """Outputs of the head. Raises BadInputError for a model that is not this engine's."""
-        return 1
-
-    def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
-        """The item's tokens, or why it cannot be scored."""
-        if item.principle is not None:
-            return self.failure("bad_input", "this model takes no principle")
-        try:
-            for message in item.prompt:
-                check_unicode(message.content, "prompt")
-            check_unicode(item.response, "response")
-            encoded = self.renderer.encode(item.prompt, item.response)
-        except BadInputError as error:
-            return self.failure("bad_input", str(error))
-        if not encoded.ids:
-            return self.failure("bad_input", "the conversation has no tokens")
-        if encoded.response_cut:
-            limit = self.renderer.max_length
-            return self.failure("too_long", f"the response alone does not fit in {limit} tokens")
-        return encoded
 
     def head(self, states: torch.Tensor) -> torch.Tensor:
         """The model's own, in float32."""
