@@ -1,0 +1,73 @@
+"""Which models there are, and which one answers a request.
+
+Leaves out: how one answers (`served_model`, `swap`), loading and unloading (`lifecycle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from assay.errors import BadInputError, BusyError, NotFoundError
+from assay_serving.scorer import ModelInfo
+from assay_serving.server.host import ScoreAnswer, ScoreRequest
+from assay_serving.server.served_model import ServedModel
+
+
+class Answering(Protocol):
+    """What stands behind a name: a model, or two of them while one takes over from the other."""
+
+    @property
+    def live(self) -> ServedModel:
+        """The model that `/v1/models` shows under this name."""
+        ...
+
+    async def answer(self, request: ScoreRequest) -> ScoreAnswer: ...
+
+
+class Roster:
+    """Names and what answers for them. Used on the event loop only, so every change is at once."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Answering] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def live(self) -> list[ServedModel]:
+        return [entry.live for entry in self._entries.values()]
+
+    def infos(self) -> list[ModelInfo]:
+        return [served.info for served in self.live]
+
+    def put(self, name: str, entry: Answering) -> None:
+        """From now on `entry` answers for `name`; its place among the names stays."""
+        self._entries[name] = entry
+
+    def remove(self, name: str) -> None:
+        del self._entries[name]
+
+    def find(self, name: str) -> Answering:
+        """Raises NotFoundError for an unknown name."""
+        if name not in self._entries:
+            raise NotFoundError(f"no such model; served: {', '.join(self._entries) or 'none'}")
+        return self._entries[name]
+
+    def pick(self, model: str | None) -> Answering:
+        """What answers for the model that a request names. Raises NotFoundError for an unknown one, BadInputError if
+        none is named and several are served (a score by the wrong model looks like a score), BusyError if there is
+        none at all."""
+        if not self._entries:
+            raise BusyError("no model is loaded", retry_after=5)
+        if model is not None:
+            return self.find(model)
+        if len(self._entries) > 1:
+            raise BadInputError(f"several models are served; name one of {', '.join(self._entries)}", field="model")
+        return next(iter(self._entries.values()))
