@@ -7,7 +7,7 @@ engines share. Leaves out: how scores are computed (`transformers_engine`) and m
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from assay.domain import Prompt
@@ -20,11 +20,17 @@ class Rendered:
     """A conversation that the caller has put through a chat template itself: its text, or its token ids.
 
     `add_special_tokens`: whether the tokenizer puts its own beginning before a text that does not have it.
+    `complete`: a finished last turn whose closing white space was not sent gets it, as this model was trained with it.
+    `keep`: of a longer conversation only so many tokens are read, the last ones or (not `keep_end`) the first; -1 = the
+    model's own limit; None = one that is too long is a failure, as nobody could tell what was cut.
     """
 
     text: str = ""
     ids: tuple[int, ...] = ()
     add_special_tokens: bool = False
+    complete: bool = False
+    keep: int | None = None
+    keep_end: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,10 @@ class ModelInfo:
     device: str
     attention: str = ""  #: attention implementation; scores of soft-capped models depend on it
     calibration: str | None = None  #: id of the calibration behind the probabilities
+    #: the calibration that was fitted on pairs, as JSON (`assay.models.calibration`): P(a beats b) = f(r_a - r_b)
+    curve: dict[str, Any] | None = field(default=None, hash=False)
+    bradley_terry: bool = False  #: trained so that a difference of two rewards of one prompt is a log-odds
+    question: str | None = None  #: of a principle model: what it asks of a response, `{principle}` in it
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
