@@ -198,13 +198,13 @@ class Ratings(MethodFields):
         if self.aggregation.is_linear:
             weights = self.aggregation.linear_weights(len(self.names))
             set_head(trainee, fold(heads, weights, scale.deviations))
-            return {}
+            return {"ranked": False}
         several = torch.nn.Linear(heads.shape[1], heads.shape[0], bias=False).to(heads.device)
         with torch.no_grad():
             several.weight.copy_(heads * heads.new_tensor(scale.deviations)[:, None])
         setattr(trainee.model, HEAD, several)
         trainee.model.config.num_labels = len(self.names)
-        return {"ratings": RatingHeads(self.names, scale.means, self.aggregation)}
+        return {"ratings": RatingHeads(self.names, scale.means, self.aggregation), "ranked": False}
 
     def responses(self, rows: Sequence[RatedResponse]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, row.response) for row in rows]

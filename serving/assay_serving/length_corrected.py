@@ -42,6 +42,8 @@ class LengthCorrectedScorer:
             version=info.version + suffix,
             calibrated=calibration is not None,
             calibration=calibration.id if calibration is not None else None,
+            curve=calibration.curve if calibration is not None else None,
+            bradley_terry=False,  # of the rewards as they were
         )
 
     @property

@@ -62,6 +62,10 @@ class TokenScorer(ABC):
             device=device,
             attention=attention,
             calibration=spec.calibration.id if spec.calibration is not None else None,
+            # A principle model's is fitted on P(Yes) of single responses, and says nothing of pairs.
+            curve=spec.calibration.curve if spec.calibration is not None and spec.kind != "principle" else None,
+            bradley_terry=spec.is_one_logit and spec.ranked,
+            question=spec.question,
         )
 
     @abstractmethod

@@ -68,6 +68,22 @@ class Calibration:
         values = (self.method, self.temperature, self.reference, self.offset, self.knots)
         return "k-" + hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
+    @property
+    def curve(self) -> dict[str, Any]:
+        """The function as JSON, without what it was fitted on; `from_curve` reads it."""
+        return {
+            "method": self.method,
+            "temperature": self.temperature,
+            "offset": self.offset,
+            "knots": [list(knot) for knot in self.knots],
+            "reference": self.reference,
+        }
+
+    @classmethod
+    def from_curve(cls, curve: Mapping[str, Any]) -> Calibration:
+        """Inverse of `curve`. Raises BadInputError, KeyError or TypeError for anything else."""
+        return cls.from_dict({"fitted_on": "", "pairs": 0, **curve})
+
     def probability(self, reward: float) -> float:
         """P(a response with this reward beats a typical one), 0 to 1."""
         return self.of_difference(reward - self.reference)

@@ -100,6 +100,7 @@ class RewardModelSpec:
     judging: Judging | None = None  #: of generative models
     stepwise: Stepwise | None = None  #: of process reward models (kind scalar)
     ratings: RatingHeads | None = None  #: of models that keep one output a rating (kind scalar)
+    ranked: bool = True  #: trained by comparisons, so that a difference of rewards is a log-odds; not by ratings
 
     def write(self, folder: Path) -> None:
         """Write `assay.json` into the checkpoint's folder, atomically."""

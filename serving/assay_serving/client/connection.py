@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import httpx
@@ -18,7 +20,10 @@ CONNECT_S = 5.0
 POOL_SIZE = 8  #: connections of one httpx pool, whose bookkeeping is quadratic: 64 in one cost 8 ms a request
 KEEP_ALIVE_S = 30.0  #: shorter than the server's, so that no request meets a connection being closed
 
+API_KEY_VARIABLE = "ASSAY_API_KEY"
+
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
+PriorityName = Literal["interactive", "bulk"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class ConnectionSettings:
     """See `RewardClient` for the meaning of each field."""
 
     url: str
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     model: str | None = None
     timeout: float = 180.0
     deadline: float | None = 600.0
@@ -34,17 +39,28 @@ class ConnectionSettings:
     max_items_per_request: int = 64
     max_concurrency: int = 16
     failures_in_place: bool = False
+    priority: PriorityName | None = None
+    ca: str | None = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise BadInputError(f"not an http(s) address: {self.url!r}", field="url")
-        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
+        if not (self.key.isascii() and self.key.isprintable()):
             raise BadInputError("holds characters that no header can carry", field="api_key")
+        if self.priority not in (None, *get_args(PriorityName)):
+            raise BadInputError(
+                f"{self.priority!r} is not one of {', '.join(get_args(PriorityName))}", field="priority"
+            )
         for name in ("timeout", "max_items_per_request", "max_concurrency"):
             if getattr(self, name) <= 0:
                 raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
         RetryPolicy(retries=self.retries, deadline=self.deadline)  # raises for what is wrong
+
+    @property
+    def key(self) -> str:
+        """The given key, else that of $ASSAY_API_KEY, which then is in no copy or pickle of the settings."""
+        return self.api_key if self.api_key is not None else os.environ.get(API_KEY_VARIABLE, "")
 
     @property
     def policy(self) -> RetryPolicy:
@@ -58,9 +74,9 @@ class ConnectionSettings:
     def pools(self, client_class: Callable[..., C]) -> Pools[C]:
         """As many httpx clients as it takes to hold `max_concurrency` connections."""
         headers = {"User-Agent": "assay-reward-client"}
-        if self.api_key is not None:
-            headers["Authorization"] = f"Bearer {self.api_key}"
-        certificates = httpx.create_ssl_context()  # read once, not once a pool
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        certificates = self.certificates()  # read once, not once a pool
         size = min(POOL_SIZE, self.max_concurrency)
         limits = httpx.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEP_ALIVE_S)
         # A proxy of the environment cannot reach this machine's own loopback address.
@@ -72,6 +88,20 @@ class ConnectionSettings:
             for _ in range(-(-self.max_concurrency // POOL_SIZE))
         ]
         return Pools(clients)
+
+    def certificates(self) -> ssl.SSLContext:
+        """Whom to believe over https: the authorities in `ca` alone, else those that httpx finds.
+
+        Raises BadInputError for a file that is not there or holds no certificate.
+        """
+        if self.ca is not None:
+            try:
+                return ssl.create_default_context(cafile=self.ca)
+            except (OSError, ssl.SSLError) as error:
+                raise BadInputError(f"no certificates to read: {error}", file=self.ca) from error
+        if urlsplit(self.url).scheme == "http":
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and takes no time to make
+        return httpx.create_ssl_context()
 
 
 class Pools(Generic[C]):

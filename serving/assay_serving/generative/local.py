@@ -292,6 +292,7 @@ def info_of(name: str, spec: RewardModelSpec, model: Any) -> ModelInfo:
         device=str(model.device),
         attention=str(getattr(model.config, "_attn_implementation", "") or ""),
         calibration=spec.calibration.id if spec.calibration is not None else None,
+        curve=spec.calibration.curve if spec.calibration is not None else None,
     )
 
 

@@ -1,0 +1,140 @@
+"""What rewards say of responses to one prompt: which of two is preferred and how surely, and the order of many.
+
+Covers: margins, the probability of a preference and what it rests on, ranks with ties, failed responses, which are
+never given a number. Leaves out: the rewards themselves (engines), judges that compare two responses without scoring
+either (`assay_serving.generative.pairwise`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from assay.models.calibration import Calibration
+from assay.score import Score, ScoreFailure, ScoreResult, score_from_dict
+from assay_serving.scorer import ModelInfo
+
+#: What P(a is preferred) rests on: a calibration fitted on pairs, or the logistic function that Bradley-Terry models
+#: are trained with, uncalibrated.
+Basis = Literal["calibration", "bradley_terry"]
+
+
+@dataclass(frozen=True, slots=True)
+class PairRule:
+    """How a model's rewards become P(a is preferred): by its calibration, else as Bradley-Terry, else not at all."""
+
+    calibration: Calibration | None = None
+    bradley_terry: bool = False
+
+    @classmethod
+    def of(cls, info: ModelInfo) -> PairRule:
+        """What the model's description says of pairs."""
+        return cls(Calibration.from_curve(info.curve) if info.curve is not None else None, info.bradley_terry)
+
+    def probability(self, margin: float) -> tuple[float | None, Basis | None]:
+        """P(a is preferred) of reward a - reward b, and what it rests on."""
+        if self.calibration is not None:
+            return self.calibration.of_difference(margin), "calibration"
+        if self.bradley_terry:
+            return _sigmoid(margin), "bradley_terry"
+        return None, None
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Two responses beside each other. All but the results is None where one of them has no score.
+
+    `margin`: reward of a - reward of b. `probability`: P(a is preferred), by `basis`. `uncertainty`: standard
+    deviation of the margin where both rewards have one, as if their errors were independent; errors that the two share
+    make it smaller.
+    """
+
+    a: ScoreResult
+    b: ScoreResult
+    margin: float | None = None
+    probability: float | None = None
+    basis: Basis | None = None
+    uncertainty: float | None = None
+
+    @property
+    def preferred(self) -> Literal["a", "b", "tie"] | None:
+        if self.margin is None:
+            return None
+        return "a" if self.margin > 0 else "b" if self.margin < 0 else "tie"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "a": self.a.to_dict(),
+            "b": self.b.to_dict(),
+            "preferred": self.preferred,
+            "margin": self.margin,
+            "probability": self.probability,
+            "basis": self.basis,
+            "uncertainty": self.uncertainty,
+        }
+
+    @classmethod
+    def from_dict(cls, payload: dict[str, Any]) -> Preference:
+        """Inverse of `to_dict`; unknown fields are ignored."""
+        names = ("margin", "probability", "basis", "uncertainty")
+        given = {name: payload.get(name) for name in names}
+        return cls(score_from_dict(payload["a"]), score_from_dict(payload["b"]), **given)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Responses in order. `order`: their places in the request, best first, failed ones last. `ranks` and `results`
+    are in the request's order: rank 1 is the best, equal ranks are ties, None has no score."""
+
+    order: tuple[int, ...]
+    ranks: tuple[int | None, ...]
+    results: tuple[ScoreResult, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "order": list(self.order),
+            "ranks": list(self.ranks),
+            "results": [result.to_dict() for result in self.results],
+        }
+
+    @classmethod
+    def from_dict(cls, payload: dict[str, Any]) -> Ranking:
+        """Inverse of `to_dict`; unknown fields are ignored."""
+        results = tuple(score_from_dict(entry) for entry in payload["results"])
+        return cls(tuple(payload["order"]), tuple(payload["ranks"]), results)
+
+
+def prefer(a: ScoreResult, b: ScoreResult, rule: PairRule) -> Preference:
+    """The preference that two rewards of one model express."""
+    if isinstance(a, ScoreFailure) or isinstance(b, ScoreFailure):
+        return Preference(a, b)
+    margin = a.reward - b.reward
+    probability, basis = rule.probability(margin)
+    uncertainty = None
+    if a.uncertainty is not None and b.uncertainty is not None:
+        uncertainty = math.hypot(a.uncertainty, b.uncertainty)
+    return Preference(a, b, margin, probability, basis, uncertainty)
+
+
+def rank(results: Sequence[ScoreResult], tie_margin: float = 0.0) -> Ranking:
+    """The results in order. A response whose reward is within `tie_margin` of the best one of its tie shares its rank;
+    the next rank counts all before it (1, 2, 2, 4). Ties keep the request's order, as failed ones do."""
+    scored = [(place, result.reward) for place, result in enumerate(results) if isinstance(result, Score)]
+    scored.sort(key=lambda entry: -entry[1])
+    ranks: list[int | None] = [None] * len(results)
+    best_of_tie, current = math.inf, 0
+    for number, (place, reward) in enumerate(scored, start=1):
+        if current == 0 or best_of_tie - reward > tie_margin:
+            best_of_tie, current = reward, number
+        ranks[place] = current
+    failed = [place for place, result in enumerate(results) if isinstance(result, ScoreFailure)]
+    return Ranking((*(place for place, _ in scored), *failed), tuple(ranks), tuple(results))
+
+
+def _sigmoid(x: float) -> float:
+    if x >= 0:
+        return 1.0 / (1.0 + math.exp(-x))
+    e = math.exp(x)
+    return e / (1.0 + e)
