@@ -101,6 +101,16 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class Repeatable(Protocol):
+    """An engine that may say that it gives an item the same score every time, so that scores can be used again."""
+
+    @property
+    def score_identity(self) -> str | None:
+        """What its scores depend on besides the item and its `info`: settings, a seed; None: not repeatable."""
+        ...
+
+
+@runtime_checkable
 class ReadInOtherWays(Protocol):
     """An engine that can compute the same scores otherwise: padded on the other side, packed, in another order."""
 

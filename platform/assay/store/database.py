@@ -98,12 +98,12 @@ class Database:
                 waited = time.monotonic() - started
                 if waited >= self.wait:
                     raise BusyError(
-                        f"{self.path} is held by {_holder(text)}; waited {self.wait:g} s",
+                        f"{self.path} is held by {holder_of(text)}; waited {self.wait:g} s",
                         retry_after=max(self.wait, 1.0),
                     ) from error
                 if waited >= SILENCE_S and not told:
                     told = True
-                    log.warning("waiting up to %g s for %s, held by %s", self.wait, self.path, _holder(text))
+                    log.warning("waiting up to %g s for %s, held by %s", self.wait, self.path, holder_of(text))
                 time.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 1.5, 0.5)
             except duckdb.Error as error:
@@ -174,7 +174,8 @@ def migrations() -> dict[int, str]:
     }
 
 
-def _holder(message: str) -> str:
+def holder_of(message: str) -> str:
+    """The process that holds a file, of what DuckDB says when it cannot open it."""
     match = _HOLDER.search(message)
     return f"{match['program']} (process {match['pid']})" if match else "another process"
 

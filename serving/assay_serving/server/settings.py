@@ -21,6 +21,11 @@ class ServerSettings:
     window_s: float = 0.002  #: how long an idle engine waits for company to the first request
     batch_items: int = 512  #: most items of one engine call
     engine_call_s: float = 1.0  #: aimed-at length of one engine call, so that a small request never waits long
+    engine_timeout_s: float = 120.0  #: a longer engine call is given up: 504, and not ready until it ends after all
+    cache_entries: int = 100_000  #: scores kept in memory, of all models; 0 = none
+    cache_bytes: int = 128 << 20  #: of memory for them
+    cache_path: str | None = None  #: folder where all scores are kept as well, across restarts
+    cache_rows: int = 1_000_000  #: scores kept there; the oldest go first
 
     def __post_init__(self) -> None:
         if any(not key.strip() for key in self.api_keys):
@@ -28,5 +33,11 @@ class ServerSettings:
         for name in ("max_items", "max_body_bytes", "max_queue_items", "max_queue_characters", "batch_items"):
             if getattr(self, name) < 1:
                 raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
+        for name in ("engine_call_s", "engine_timeout_s", "request_timeout_s", "cache_rows"):
+            if not getattr(self, name) > 0:
+                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
+        for name in ("cache_entries", "cache_bytes", "window_s"):
+            if not getattr(self, name) >= 0:
+                raise BadInputError(f"must be 0 or more, not {getattr(self, name)}", field=name)
         if self.max_items > self.max_queue_items:
             raise BadInputError(f"must hold at least one request of {self.max_items} items", field="max_queue_items")
