@@ -16,7 +16,7 @@ from assay.models.renderer import Renderer
 from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.scorer import ModelInfo, Repeatable, ScoreItem, Scorer
 
 
 class LengthCorrectedScorer:
@@ -49,6 +49,11 @@ class LengthCorrectedScorer:
     @property
     def info(self) -> ModelInfo:
         return self._info
+
+    @property
+    def score_identity(self) -> str | None:
+        """See `Repeatable`: the model's own; the correction is in the version."""
+        return self.scorer.score_identity if isinstance(self.scorer, Repeatable) else None
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`."""

@@ -95,6 +95,11 @@ class TokenScorer(ABC):
     def info(self) -> ModelInfo:
         return self._info
 
+    @property
+    def score_identity(self) -> str | None:
+        """See `Repeatable`. How outputs become a reward is in the spec, outside of the weights' version."""
+        return f"{type(self).__name__} {self.spec.stepwise} {self.spec.ratings}"
+
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: bad_input, too_long, non_finite, backend, and those of the engine."""
         results: list[ScoreResult] = []

@@ -79,6 +79,12 @@ class GenerativeScorer:
     def info(self) -> ModelInfo:
         return self.writer.info
 
+    @property
+    def score_identity(self) -> str | None:
+        """See `Repeatable`. A local model draws with random numbers of the question, the sample and this scorer's seed
+        alone, so even sampled judgements repeat; an endpoint may not honour the seed, or change its model."""
+        return f"seed {self.seed}" if getattr(self.writer, "repeatable", False) else None
+
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: unparsable, and those of the writer."""
         return [self._result(item, found) for item, found in zip(items, self.examine(items, on_progress), strict=True)]

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay.conversation import check_unicode
 from assay.domain import Prompt
@@ -46,6 +46,7 @@ _LEAST = -100.0  # log-prob where nothing is left: finite, as rewards must be
 class LocalWriter:
     """A loaded model. Safe to call from several threads: they take turns."""
 
+    repeatable: ClassVar[bool] = True  #: the same question, settings and seed give the same answers
     model: PreTrainedModel
     renderer: Renderer
     info: ModelInfo
