@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from assay_serving.commands import chat, score, serve
+from assay_serving.commands import chat, keys, score, serve
 
 
 def register(app: typer.Typer) -> None:
@@ -12,3 +12,4 @@ def register(app: typer.Typer) -> None:
     app.command("serve")(serve.serve)
     app.command("serve-chat")(chat.serve_chat)
     app.command("score")(score.score)
+    keys.register(app)
