@@ -207,7 +207,7 @@ def test_keys_carry_their_name_scopes_and_limits(file: Path) -> None:
     ring = KeyRing(["plain", "other"], file)
     access = ring.find(key)
     assert access is not None
-    assert (access.client.name, access.scopes) == ("trainer", {"score", "admin"})
+    assert (access.client.name, access.scopes) == ("trainer", frozenset({"score", "admin"}))
     assert (access.client.requests_per_minute, access.client.items_per_minute) == (600, 20_000)
     for plain, name in (("plain", "api-key"), ("other", "api-key-2")):
         access = ring.find(plain)
