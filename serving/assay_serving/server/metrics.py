@@ -47,9 +47,30 @@ class EngineMetrics:
             "assay_engine_call_seconds", "Length of engine calls", ["model"], buckets=_SECONDS, registry=r
         )
         self.queue = Gauge("assay_queue_items", "Items waiting for the engine", ["model"], registry=r)
+        self.wait_seconds = Histogram(
+            "assay_wait_seconds", "From a request's arrival to its engine", ["model", "priority"], buckets=_SECONDS, registry=r
+        )
+        self.dropped = Counter(
+            "assay_dropped_items", "Items never scored: late, or their client gone", ["model", "reason"], registry=r
+        )
+        self.cache_hits = Counter(
+            "assay_cache_hits", "Items that no engine computed, by what had them", ["model", "tier"], registry=r
+        )
+        self.cache_misses = Counter("assay_cache_misses", "Items that an engine had to compute", ["model"], registry=r)
 
     def watch_queue(self, model: str, depth: Callable[[], int]) -> None:
         self.queue.labels(model).set_function(depth)
+
+    def forget(self, model: str) -> None:
+        """A model of this name is no more: its series end, and nothing here holds its queue."""
+        for metric in (self.items, self.tokens, self.truncated, self.rewards, self.call_items, self.call_seconds):
+            metric.remove_by_labels({"model": model})
+        self.failures.remove_by_labels({"model": model})
+        self.queue.remove_by_labels({"model": model})
+
+    def engine_work(self, model: str) -> tuple[float, float]:
+        """Seconds of all its engine calls so far, and items in them."""
+        return _sum_of(self.call_seconds, model), _sum_of(self.call_items, model)
 
     def count_results(self, model: str, results: Sequence[ScoreResult]) -> None:
         self.items.labels(model).inc(len(results))
@@ -66,3 +87,8 @@ class EngineMetrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+def _sum_of(histogram: Histogram, model: str) -> float:
+    samples = (sample for metric in histogram.collect() for sample in metric.samples)
+    return sum(s.value for s in samples if s.name.endswith("_sum") and s.labels == {"model": model})

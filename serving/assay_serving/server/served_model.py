@@ -1,11 +1,13 @@
 """One loaded model behind its queue, from its first request to the last one it owes an answer.
 
-Leaves out: which models there are (`roster`), batching (`coalescing`), replacing one by another (`swap`).
+Covers: requests in flight, statistics of its scores, its name in the metrics. Leaves out: which models there are
+(`roster`), batching (`coalescing`), replacing one by another (`swap`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 from assay.errors import LateError
@@ -14,11 +16,15 @@ from assay_serving.scorer import ModelInfo, Scorer
 from assay_serving.server.coalescing import Coalescer
 from assay_serving.server.host import ScoreAnswer, ScoreRequest
 from assay_serving.server.metrics import EngineMetrics
+from assay_serving.server.score_statistics import ScoreStatistics
 from assay_serving.server.settings import ServerSettings
+
+CANDIDATE = "@candidate"  #: after the name, in metrics, of a model that is to take over the name
 
 
 class ServedModel:
-    """`plan`: how to load it again; None for a scorer that was given as it is."""
+    """`plan`: how to load it again; None for a scorer that was given as it is. `candidate`: counted apart from the
+    model that has the name, until `take_over`."""
 
     def __init__(
         self,
@@ -27,10 +33,14 @@ class ServedModel:
         settings: ServerSettings,
         metrics: EngineMetrics,
         plan: ModelPlan | None = None,
+        *,
+        candidate: bool = False,
     ) -> None:
         self.name = name
         self.plan = plan
-        self.queue = Coalescer(name, scorer, settings, metrics)
+        self.statistics = ScoreStatistics()
+        self.queue = Coalescer(name + CANDIDATE if candidate else name, scorer, settings, metrics)
+        self._metrics = metrics
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -41,6 +51,12 @@ class ServedModel:
 
     def start(self) -> None:
         self.queue.start()
+
+    def take_over(self) -> None:
+        """Count under the name itself from now on; a candidate's own counters go."""
+        apart, self.queue.name = self.queue.name, self.name
+        self._metrics.watch_queue(self.name, lambda: self.queue.waiting)
+        self._metrics.forget(apart)
 
     @property
     def alive(self) -> bool:
@@ -60,8 +76,14 @@ class ServedModel:
         """See `ScoringHost.score`. Counted as in flight from the call on, before anything is awaited."""
         self._in_flight += 1
         self._idle.clear()
+        started = time.perf_counter()
         try:
-            return await self._answer(request)
+            answer = await self._answer(request)
+            if answer.model != self.name:
+                results = tuple(replace(result, model=self.name) for result in answer.results)
+                answer = replace(answer, model=self.name, results=results)
+            self.statistics.add(answer.results, time.perf_counter() - started)
+            return answer
         finally:
             self._in_flight -= 1
             if not self._in_flight:
@@ -76,7 +98,7 @@ class ServedModel:
             raise LateError(f"not scored within {request.timeout_s:g} s") from None
         finally:
             self.queue.drop(pending)
-        return ScoreAnswer(self.name, self.queue.scorer.info.version, tuple(results))
+        return ScoreAnswer(self.queue.name, self.queue.scorer.info.version, tuple(results))
 
     async def retire(self) -> None:
         """Answer what is in flight, then stop. The caller sees to it that nothing new comes."""
