@@ -63,6 +63,10 @@ class LengthCorrectedScorer:
     def _result(self, item: ScoreItem, score: ScoreResult) -> ScoreResult:
         if not isinstance(score, Score):
             return score
+        if item.rendered is not None:
+            return ScoreFailure(
+                "bad_input", "a rendered conversation does not say how long its response is", score.model
+            )
         length = response_length(item, self.correction.unit, self._renderer)
         reward = self.correction.corrected(score.reward, length, self.domain)
         if not math.isfinite(reward):

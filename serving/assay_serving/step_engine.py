@@ -49,10 +49,13 @@ class StepScorer(TransformersScorer):
         return self.spec.stepwise
 
     def read(self, item: ScoreItem) -> Reading | ScoreFailure:
-        whole = super().read(item)  # the stock engine's checks
-        return (
-            whole if isinstance(whole, ScoreFailure) else self._checked(item.prompt, self.reading.split(item.response))
-        )
+        spoken = self.spoken(item)
+        whole = spoken if isinstance(spoken, ScoreFailure) else super().read(spoken)  # the stock engine's checks
+        if isinstance(whole, ScoreFailure) or isinstance(spoken, ScoreFailure):
+            return whole
+        if whole.conversation.truncated and item.rendered is not None and item.rendered.keep is None:
+            return self.failure("too_long", f"the text does not fit in {self.renderer.max_length} tokens")
+        return self._checked(spoken.prompt, self.reading.split(spoken.response))
 
     def reward(self, outputs: torch.Tensor) -> float:
         return self.reading.aggregate(outputs[:, 0].tolist())

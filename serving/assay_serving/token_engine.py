@@ -11,16 +11,18 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from assay.conversation import check_unicode
 from assay.errors import BackendError, BadInputError
 from assay.models.principle_renderer import QUESTION, PrincipleRenderer
+from assay.models.rendered_text import PolicyTemplate, RenderedTexts
 from assay.models.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_serving.scorer import ModelInfo, ScoreItem
+from assay_serving.scorer import ModelInfo, Rendered, ScoreItem
 
 UNLIMITED = 1 << 30  #: tokens, of a renderer that only names its template
 
@@ -48,6 +50,7 @@ class TokenScorer(ABC):
         """Raises what `check` raises."""
         self.spec = spec
         self.renderer = renderer
+        self.texts = RenderedTexts(renderer)
         self._lock = threading.Lock()
         self.check(name)
         self._info = ModelInfo(
@@ -86,6 +89,35 @@ class TokenScorer(ABC):
         """Where the item is read: at its last token, unless an engine says otherwise."""
         encoded = self.encode(item)
         return encoded if isinstance(encoded, ScoreFailure) else Reading(encoded, (len(encoded) - 1,))
+
+    def expect(self, policies: Sequence[PolicyTemplate]) -> None:
+        """Read rendered texts by these policies' templates too."""
+        self.texts = RenderedTexts(self.renderer, policies)
+
+    def encode_rendered(self, given: Rendered) -> Encoded | ScoreFailure:
+        """The tokens of a conversation that the caller rendered, or why it cannot be scored; cut only where asked."""
+        try:
+            if given.ids:
+                encoded = self.texts.encode_ids(given.ids)
+            else:
+                special, complete = given.add_special_tokens, given.complete
+                encoded = self.texts.encode(given.text, add_special_tokens=special, complete=complete)
+        except BadInputError as error:
+            return self.failure("bad_input", str(error))
+        limit = self.renderer.max_length
+        keep = limit if given.keep == -1 else given.keep
+        if keep is not None and len(encoded) > keep:
+            ids = encoded.ids[-keep:] if given.keep_end else encoded.ids[:keep]
+            encoded = Encoded(ids if keep > 0 else (), 0, truncated=True)
+        if not encoded.ids:
+            return self.failure("bad_input", "the conversation has no tokens")
+        if len(encoded) > limit or (encoded.truncated and keep is None):
+            return self.failure("too_long", f"the text does not fit in {limit} tokens")
+        return encoded
+
+    def spoken(self, item: ScoreItem) -> ScoreItem | ScoreFailure:
+        """The item with prompt and response by themselves, also where the caller rendered it; or why not."""
+        return spoken(item, self.texts, self._info.name)
 
     def probability(self, reward: float) -> float | None:
         """The calibrated one; None where there is no calibration."""
@@ -155,6 +187,8 @@ class ScalarReader(TokenScorer):
         """The item's tokens, or why it cannot be scored."""
         if item.principle is not None:
             return self.failure("bad_input", "this model takes no principle")
+        if item.rendered is not None:
+            return self.encode_rendered(item.rendered)
         try:
             for message in item.prompt:
                 check_unicode(message.content, "prompt")
@@ -194,15 +228,19 @@ class PrincipleReader(TokenScorer):
         """The question's tokens, or why it cannot be asked."""
         if item.principle is None or not item.principle.strip():
             return self.failure("bad_input", "this model judges by a principle, and none was given")
+        spoken = self.spoken(item)
+        if isinstance(spoken, ScoreFailure):
+            return spoken
         try:
-            for text, field in ((item.principle, "principle"), (item.response, "response")):
+            for text, field in ((item.principle, "principle"), (spoken.response, "response")):
                 check_unicode(text, field)
-            for message in item.prompt:
+            for message in spoken.prompt:
                 check_unicode(message.content, "prompt")
-            encoded = self.asked.encode(item.prompt, item.response, item.principle)
+            encoded = self.asked.encode(spoken.prompt, spoken.response, item.principle)
         except BadInputError as error:
             return self.failure("bad_input", str(error))
-        if encoded.response_cut:
+        silent_cut = encoded.truncated and item.rendered is not None and item.rendered.keep is None
+        if encoded.response_cut or silent_cut:
             limit = self.renderer.max_length
             return self.failure("too_long", f"the response and the question do not fit in {limit} tokens")
         return encoded
@@ -211,6 +249,19 @@ class PrincipleReader(TokenScorer):
         """The calibrated one, else P(Yes | Yes or No), the model's own."""
         calibrated = super().probability(reward)
         return _sigmoid(reward) if calibrated is None else calibrated
+
+
+def spoken(item: ScoreItem, texts: RenderedTexts | None, model: str) -> ScoreItem | ScoreFailure:
+    """The item with prompt and response by themselves, read by `texts` where the caller rendered it; or why not."""
+    if item.rendered is None:
+        return item
+    if item.rendered.ids or texts is None:
+        return ScoreFailure("bad_input", f"{model} needs prompt and response by themselves: send messages", model)
+    try:
+        prompt, response = texts.conversation(item.rendered.text)
+    except BadInputError as error:
+        return ScoreFailure("bad_input", str(error), model)
+    return replace(item, prompt=prompt, response=response, rendered=None)
 
 
 def _sigmoid(x: float) -> float:

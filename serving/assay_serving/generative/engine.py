@@ -20,6 +20,7 @@ from typing import Any
 
 from assay.domain import Prompt
 from assay.errors import BadInputError
+from assay.models.rendered_text import PolicyTemplate, RenderedTexts
 from assay.models.spec import Judging, RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
@@ -27,6 +28,7 @@ from assay_serving.generative.answers import Answer, Writer
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.voting import expected_rating, majority, mean_log_odds
 from assay_serving.scorer import ModelInfo, ScoreItem
+from assay_serving.token_engine import spoken
 
 YES, NO = "Yes", "No"
 
@@ -66,6 +68,13 @@ class GenerativeScorer:
         self.judging: Judging = spec.judging
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
+        renderer = getattr(writer, "renderer", None)  # an endpoint keeps its own to itself
+        self._texts = RenderedTexts(renderer) if renderer is not None else None
+
+    def expect(self, policies: Sequence[PolicyTemplate]) -> None:
+        """Read rendered texts by these policies' templates too."""
+        if self._texts is not None:
+            self._texts = RenderedTexts(self._texts.renderer, policies)
 
     @classmethod
     def load(cls, name: str, *, judging: Judging | None = None, seed: int = 0, **options: Any) -> GenerativeScorer:
@@ -91,15 +100,25 @@ class GenerativeScorer:
 
     def examine(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[Examination | ScoreFailure]:
         """The judge's answers of every item, with what they come to."""
-        asked = [self._ask(item) for item in items]
+        read = [spoken(item, self._texts, self.info.name) for item in items]
+        asked = [self._ask(item) for item in read if not isinstance(item, ScoreFailure)]
+        on_progress(len(items) - len(asked))
         found = self.writer.answer(
             [prompt for prompt, _ in asked], self.form, self.judging, seed=self.seed, on_progress=on_progress
         )
+        answered = iter(zip(found, asked, strict=True))
         results: list[Examination | ScoreFailure] = []
         with self._lock:
-            for answers, (_, truncated) in zip(found, asked, strict=True):
+            for item, given in zip(read, items, strict=True):
+                if isinstance(item, ScoreFailure):
+                    results.append(item)
+                    continue
+                answers, (_, truncated) = next(answered)
                 if isinstance(answers, ScoreFailure):
                     results.append(answers)
+                    continue
+                if truncated and given.rendered is not None and given.rendered.keep is None:
+                    results.append(ScoreFailure("too_long", "the text and the question do not fit", self.info.name))
                     continue
                 self.counts["answers"] += len(answers)
                 self.counts.update(answer.fault for answer in answers if answer.fault is not None)
