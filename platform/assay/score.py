@@ -1,7 +1,7 @@
 """The score contract: a score is never a bare number, and a failed score is never a number at all.
 
-Covers: `Score`, `ScoreFailure`, and how they travel as JSON. Used by the engines, the server, the client, the
-store and the trainers. Leaves out: how scores are computed (`assay_serving`).
+Covers: `Score`, the parts of a composed one, `ScoreFailure`, and how they travel as JSON. Used by the engines, the
+server, the client, the store and the trainers. Leaves out: how scores are computed (`assay_serving`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,27 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a composed score: what its model said, what became of it, and how much it counted.
+
+    `skipped` says why the part was not evaluated; `reward` and `value` are then None. A part that failed makes the
+    whole score a `ScoreFailure`, so there is no error here.
+    """
+
+    name: str
+    reward: float | None = None  #: as its model or verifier gave it
+    value: float | None = None  #: after its shaping: what was combined
+    weight: float | None = None  #: in the weighted sum that takes it, if one does
+    model: str | None = None
+    version: str | None = None
+    skipped: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the fields that say nothing."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +46,17 @@ class Score:
     uncertainty: float | None = None  #: standard deviation of the reward where the model gives one
     principle: str | None = None
     calibration: str | None = None  #: id of the calibration that gave `probability`
+    parts: tuple[Part, ...] = ()  #: of a composed reward, in the order of its file
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
             raise ValueError(f"a score must be finite, not {self.reward}: return a ScoreFailure")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """JSON-ready; `parts` only where there are any."""
+        payload = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        del payload["parts"]
+        return payload | ({"parts": [part.to_dict() for part in self.parts]} if self.parts else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +79,8 @@ def score_from_dict(payload: dict[str, Any]) -> ScoreResult:
     if (error := payload.get("error")) is not None:
         return ScoreFailure(code=str(error["code"]), message=str(error["message"]), model=error.get("model"))
     known = {name: payload[name] for name in Score.__dataclass_fields__ if name in payload}
+    known["parts"] = tuple(
+        Part(**{name: part[name] for name in Part.__dataclass_fields__ if name in part})
+        for part in payload.get("parts") or ()
+    )
     return Score(**known)

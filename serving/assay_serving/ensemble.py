@@ -1,7 +1,7 @@
 """Several reward models as one: combined rewards, and their spread as the uncertainty of every score.
 
-Covers: the ways to combine (mean, worst case, uncertainty-weighted, the KL-robust family), members brought to one scale
-on a common set, the description file `ensemble.yaml`. Leaves out: averaging weights (`assay merge`), loading one
+Covers: the ways to combine (mean, worst case, less variance or deviation, the KL-robust family), members brought to one
+scale on a common set, the description file `ensemble.yaml`. Leaves out: averaging weights (`assay merge`), loading one
 member (`opening.py`).
 
 Sources: Coste et al., arXiv 2310.02743 (mean, min, mean - weight * variance; the official code takes the population
@@ -35,7 +35,7 @@ from assay_serving.scorer import ModelInfo, ReadInOtherWays, ScoreItem, Scorer
 FILE = "ensemble.yaml"
 KIND = "ensemble"
 Floats = npt.NDArray[np.float64]
-Combine = Literal["mean", "min", "uwo", "kl_robust"]
+Combine = Literal["mean", "min", "uwo", "lower_bound", "kl_robust"]
 Variance = Literal["population", "unbiased"]
 Scale = Literal["standardised", "raw"]
 
@@ -52,7 +52,8 @@ class Member:
 
 @dataclass(frozen=True)
 class EnsembleSpec:
-    """`weight`: of the variance in `uwo` (0.5 for best-of-n, 0.1 for PPO in the paper). `beta`: of `kl_robust`.
+    """`weight`: of the variance in `uwo` (0.5 for best-of-n, 0.1 for PPO in the paper), of the deviation in
+    `lower_bound` (mean - weight * std). `beta`: of `kl_robust`.
 
     `variance`: divides by k ("population") or k - 1 ("unbiased"), in `uwo` and in every score's uncertainty.
     `scale`: "standardised" members carry mean and std, of the responses of `standardised_on`.
@@ -126,6 +127,8 @@ class EnsembleSpec:
             return np.asarray(rewards.min(axis=1))
         if self.combine == "uwo":
             return np.asarray(mean - self.weight * self.spread(rewards) ** 2)
+        if self.combine == "lower_bound":
+            return np.asarray(mean - self.weight * self.spread(rewards))
         if self.combine == "kl_robust":
             low = rewards.min(axis=1, keepdims=True)  # factored out: no exponent above 0
             return np.asarray(low[:, 0] - self.beta * np.log(np.exp(-(rewards - low) / self.beta).mean(axis=1)))
@@ -166,6 +169,7 @@ class EnsembleScorer:
             device=", ".join(sorted({info.device for info in infos})),
             attention=", ".join(sorted({info.attention for info in infos} - {""})),
             calibration=spec.calibration.id if spec.calibration is not None else None,
+            curve=spec.calibration.curve if spec.calibration is not None else None,
         )
 
     @classmethod

@@ -5,6 +5,7 @@ Leaves out: scoring. Commands of several parts share it, so that `--reward` and 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ def open_scorer(
         question=question,
         allow_failed_parity=allow_failed_parity,
         correct=correct,
+        workspace=workspace,
     )
 
 
@@ -81,12 +83,15 @@ def load_engine(
     question: str | None = None,
     allow_failed_parity: bool = False,
     correct: str | None = None,
+    workspace: Path | None = None,
 ) -> Scorer:
-    """The engine for the kind of reward model that `name` (a folder, a hub id, an ensemble's file or folder) is.
+    """The engine for the kind of reward model that `name` is: a folder, a hub id, the file or folder of an ensemble or
+    of a composed reward.
 
     `kind`: of a model from elsewhere, which brings no spec of ours; scalar unless it is given. `question`: the wording
     that such a principle model was trained with. `allow_failed_parity`: load it though its spec says that it does not
     give the scores it was trained to. `correct`: name of a length correction of its spec to take off every reward.
+    `workspace`: where the parts of a composed reward may be artifacts of; None finds it as every command does.
     Raises BadInputError for an unknown kind or correction, and what the engine raises for a model of another kind.
     """
     if correct is not None:
@@ -102,8 +107,28 @@ def load_engine(
             kind=kind,
             question=question,
             allow_failed_parity=allow_failed_parity,
+            workspace=workspace,
         )
         return with_correction(plain, known_spec(name), correct)
+    if is_composed(name):
+        from assay.runs import locate_model
+        from assay_serving.composition.loading import Opener
+
+        opener = Opener(
+            open_model=lambda model, of_kind, asked: load_engine(
+                model,
+                device=device,
+                dtype=dtype,
+                token_budget=token_budget,
+                max_length=max_length,
+                kind=of_kind,
+                question=asked,
+                allow_failed_parity=allow_failed_parity,
+            ),
+            open_server=lambda url, model, key: open_scorer(url, model=model, api_key=key),
+            locate=lambda model: locate_model(find_workspace(workspace), model)[0],
+        )
+        return opener.load(Path(name).expanduser(), name=served_as)
     if is_ensemble(name):
         from assay_serving.ensemble import EnsembleScorer
 
@@ -200,7 +225,9 @@ def open_judge(
 
 
 def kind_of(name: str) -> str:
-    """What its spec says; scalar for a model from elsewhere, "ensemble" for an ensemble's file or folder."""
+    """What its spec says; scalar for a model from elsewhere, "ensemble" or "composed" for the file or folder of one."""
+    if is_composed(name):
+        return "composed"
     if is_ensemble(name):
         return "ensemble"
     spec = known_spec(name)
@@ -210,12 +237,24 @@ def kind_of(name: str) -> str:
 def is_ensemble(name: str) -> bool:
     """Whether `name` is the description of an ensemble, or a folder that holds one."""
     path = Path(name).expanduser()
-    return path.is_file() if path.suffix in (".yaml", ".yml") else (path / "ensemble.yaml").is_file()
+    if path.suffix in (".yaml", ".yml"):
+        return path.is_file() and not is_composed(name)
+    return (path / "ensemble.yaml").is_file()
+
+
+def is_composed(name: str) -> bool:
+    """Whether `name` is a file that says `kind: composed`, or a folder that holds composed.yaml."""
+    path = Path(name).expanduser()
+    if path.suffix not in (".yaml", ".yml"):
+        return (path / "composed.yaml").is_file()
+    # Not parsed: of a file that is not quite YAML the right reader must say so.
+    saying = re.compile(rb"""^(\{\s*)?["']?kind["']?\s*:\s*["']?composed\b""", re.MULTILINE)
+    return path.is_file() and saying.search(path.read_bytes()) is not None
 
 
 def known_spec(name: str) -> RewardModelSpec | None:
-    """The spec in the model's folder; None for a model from elsewhere and for an ensemble."""
-    if is_ensemble(name):
+    """The spec in the model's folder; None for a model from elsewhere, for an ensemble and for a composed reward."""
+    if is_ensemble(name) or is_composed(name):
         return None
     from assay.models.loading import resolve_model
     from assay.models.spec import RewardModelSpec

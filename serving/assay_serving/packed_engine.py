@@ -171,8 +171,10 @@ def require_parity(name: str, spec: RewardModelSpec, *, allowed: bool) -> None:
 
 
 def default_name(name: str) -> str:
-    """What a model is called when nobody names it: a folder's own name, or the hub id as it is."""
+    """What a model is called when nobody names it: a folder's own name, a description's, or the hub id as it is."""
     path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return path.stem
     return path.resolve().name if path.is_dir() else name
 
 

@@ -77,4 +77,5 @@ class ModelPlan:
             question=self.question if kind == "principle" else None,
             allow_failed_parity=self.allow_failed_parity,
             correct=self.correct,
+            workspace=workspace,
         )

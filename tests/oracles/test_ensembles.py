@@ -26,6 +26,7 @@ def ensemble(
         (ensemble("min"), [1.0, 2.4]),
         (ensemble("uwo"), [2.0, 2.498]),
         (ensemble("uwo", variance="unbiased"), [1.75, 2.4975]),
+        (ensemble("lower_bound"), [3.0 - 0.5 * 2.0**0.5, 2.5 - 0.5 * 0.004**0.5]),
         (ensemble("kl_robust", beta=0.1), [1.160939, 2.480342]),
         (ensemble("kl_robust", beta=1.0), [2.157524, 2.498]),
         (ensemble("kl_robust", beta=100.0), [2.99, 2.49998]),

@@ -23,8 +23,16 @@ def ensemble(
     ],
     data: Annotated[str, typer.Option(help="Pairs whose responses set the common scale: snapshot or file.")],
     name: Annotated[str, typer.Option(help="Name of the ensemble.")],
-    combine: Annotated[str, typer.Option(help="mean, min, uwo (mean - weight * variance) or kl_robust.")] = "mean",
-    weight: Annotated[float, typer.Option(help="Of the variance in uwo: 0.5 for best-of-n, 0.1 for PPO.")] = 0.5,
+    combine: Annotated[
+        str,
+        typer.Option(
+            help="mean, min, uwo (mean - weight * variance), lower_bound (mean - weight * deviation) or kl_robust."
+        ),
+    ] = "mean",
+    weight: Annotated[
+        float,
+        typer.Option(help="Of the variance in uwo (0.5 for best-of-n, 0.1 for PPO), of the deviation in lower_bound."),
+    ] = 0.5,
     beta: Annotated[float, typer.Option(help="Of kl_robust: large is the mean, small the minimum.")] = 1.0,
     variance: Annotated[str, typer.Option(help="population (by k) or unbiased (by k - 1).")] = "population",
     scale: Annotated[str, typer.Option(help="standardised, or raw: the members are on one scale already.")] = (

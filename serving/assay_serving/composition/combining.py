@@ -1,0 +1,312 @@
+"""Combinations: one reward of several operands, each a part's shaped reward or the result of another combination.
+
+Covers: the functions, which operands each needs to be known (a closed gate needs less), and how independent
+uncertainties go through them, to first order. Leaves out: where the operands come from (`composed`), shaping.
+
+Sources: gated accumulation, arXiv 2508.10548 (a lower level counts where every higher one exceeds its threshold); the
+weighted sum and veto of rubric rewards, arXiv 2508.12790; ensembles, `assay_serving.ensemble`. Constrained RLHF
+(arXiv 2310.04373) learns its multipliers over batches, in training; here a penalty is a fixed number.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from assay_serving.ensemble import Combine, EnsembleSpec, Member, Variance
+
+
+class Value(NamedTuple):
+    """A number with its standard deviation; None where a model gives none."""
+
+    reward: float
+    uncertainty: float | None = None
+
+
+class Combination(ABC):
+    """A frozen dataclass whose fields are its keys in the file; a wrong one raises ValueError."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+    @property
+    @abstractmethod
+    def operands(self) -> tuple[str, ...]:
+        """All names it may ask for."""
+
+    def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
+        """The operands without which it cannot be computed, as far as the known ones tell; all of them known, it can.
+
+        A name that was needed stays needed: more knowledge only adds names.
+        """
+        return self.operands
+
+    @abstractmethod
+    def combine(self, known: Mapping[str, Value]) -> Value:
+        """The result; every operand that `needs` names is known."""
+
+    def skipped(self, known: Mapping[str, Value]) -> str:
+        """Why the operands that it did not need were not needed."""
+        return "not needed"
+
+
+@dataclass(frozen=True)
+class WeightedSum(Combination):
+    """Sum of weight * operand; `normalise` divides by the sum of the weights. Parts of unlike scales need shaping."""
+
+    weights: dict[str, float]
+    normalise: bool = False
+    kind: Literal["weighted_sum"] = "weighted_sum"
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise ValueError("needs at least one weight")
+        if self.normalise and not sum(self.weights.values()) > 0:
+            raise ValueError("weights that are to be normalised must have a positive sum")
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return tuple(self.weights)
+
+    @property
+    def effective(self) -> dict[str, float]:
+        """The weights as they count."""
+        total = sum(self.weights.values()) if self.normalise else 1.0
+        return {name: weight / total for name, weight in self.weights.items()}
+
+    def combine(self, known: Mapping[str, Value]) -> Value:
+        terms = [(weight, known[name]) for name, weight in self.effective.items()]
+        return Value(math.fsum(w * v.reward for w, v in terms), _spread(terms))
+
+
+@dataclass(frozen=True)
+class Minimum(Combination):
+    """The smallest operand, with its uncertainty."""
+
+    of: tuple[str, ...]
+    kind: Literal["min"] = "min"
+
+    def __post_init__(self) -> None:
+        _several(self.of)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return self.of
+
+    def combine(self, known: Mapping[str, Value]) -> Value:
+        return min((known[name] for name in self.of), key=lambda value: value.reward)
+
+
+@dataclass(frozen=True)
+class Product(Combination):
+    """The operands multiplied: for shares and probabilities. Two negative operands make a positive reward."""
+
+    of: tuple[str, ...]
+    kind: Literal["product"] = "product"
+
+    def __post_init__(self) -> None:
+        _several(self.of)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return self.of
+
+    def combine(self, known: Mapping[str, Value]) -> Value:
+        values = [known[name] for name in self.of]
+        slopes = [math.prod(v.reward for v in values[:i] + values[i + 1 :]) for i in range(len(values))]
+        return Value(math.prod(v.reward for v in values), _spread(zip(slopes, values, strict=True)))
+
+
+@dataclass(frozen=True)
+class Gate(Combination):
+    """`of` where `open` is above (or at least) a threshold, else `floor`; `of` is not evaluated where it is closed."""
+
+    of: str
+    open: str
+    floor: float
+    above: float | None = None
+    at_least: float | None = None
+    kind: Literal["gate"] = "gate"
+
+    def __post_init__(self) -> None:
+        _one_of(above=self.above, at_least=self.at_least)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return self.open, self.of
+
+    def is_open(self, reward: float) -> bool:
+        return reward > self.above if self.above is not None else reward >= (self.at_least or 0.0)
+
+    def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
+        key = known.get(self.open)
+        return self.operands if key is not None and self.is_open(key.reward) else (self.open,)
+
+    def combine(self, known: Mapping[str, Value]) -> Value:
+        # The floor has no uncertainty of its own: how sure the gate is to be closed, no part says.
+        return known[self.of] if self.is_open(known[self.open].reward) else Value(self.floor)
+
+    def skipped(self, known: Mapping[str, Value]) -> str:
+        return f"{self.open} closed the gate"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a gated sum. `above`: what it must exceed for the levels below it to count."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = Combination.__pydantic_config__
+
+    of: str
+    above: float | None = None
+
+
+@dataclass(frozen=True)
+class GatedSum(Combination):
+    """R1 + sum over i > 1 of Ri * prod over j < i of [Rj > threshold j], the levels from the most important down."""
+
+    levels: tuple[Level, ...]
+    kind: Literal["gated_sum"] = "gated_sum"
+
+    def __post_init__(self) -> None:
+        if len(self.levels) < 2:
+            raise ValueError("needs at least two levels")
+        if any(level.above is None for level in self.levels[:-1]):
+            raise ValueError("every level but the last needs `above`")
+        if self.levels[-1].above is not None:
+            raise ValueError("`above` of the last level gates nothing")
+        _different(self.operands)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return tuple(level.of for level in self.levels)
+
+    def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
+        found: list[str] = []
+        for level in self.levels:
+            found.append(level.of)
+            value = known.get(level.of)
+            if value is None or (level.above is not None and not value.reward > level.above):
+                break
+        return tuple(found)
+
+    def combine(self, known: Mapping[str, Value]) -> Value:
+        counted = [known[name] for name in self.needs(known)]
+        return Value(math.fsum(v.reward for v in counted), _spread((1.0, v) for v in counted))
+
+    def skipped(self, known: Mapping[str, Value]) -> str:
+        return f"{self.needs(known)[-1]} closed the gate"
+
+
+@dataclass(frozen=True)
+class Constraint(Combination):
+    """`of` under a demand on `on`: at least, or at most, a number. Where it is violated: less `penalty` times the
+    violation, or (a hard constraint) `otherwise` instead, and `of` is then not evaluated."""
+
+    of: str
+    on: str
+    at_least: float | None = None
+    at_most: float | None = None
+    penalty: float | None = None
+    otherwise: float | None = None
+    kind: Literal["constraint"] = "constraint"
+
+    def __post_init__(self) -> None:
+        _one_of(at_least=self.at_least, at_most=self.at_most)
+        _one_of(penalty=self.penalty, otherwise=self.otherwise)
+        if self.penalty is not None and not self.penalty >= 0:
+            raise ValueError(f"penalty is 0 or more, not {self.penalty}: a violation must not pay")
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return self.on, self.of
+
+    def violation(self, reward: float) -> float:
+        """How far it is on the wrong side, 0 where it is not."""
+        if self.at_least is not None:
+            return max(0.0, self.at_least - reward)
+        return max(0.0, reward - (self.at_most or 0.0))
+
+    def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
+        if self.penalty is not None:
+            return self.operands
+        watched = known.get(self.on)
+        return self.operands if watched is not None and self.violation(watched.reward) == 0 else (self.on,)
+
+    def combine(self, known: Mapping[str, Value]) -> Value:
+        watched = known[self.on]
+        violation = self.violation(watched.reward)
+        if violation == 0:
+            return known[self.of]
+        if self.otherwise is not None:
+            return Value(self.otherwise)
+        main, penalty = known[self.of], self.penalty or 0.0
+        return Value(main.reward - penalty * violation, _spread([(1.0, main), (penalty, watched)]))
+
+    def skipped(self, known: Mapping[str, Value]) -> str:
+        return f"{self.on} violates the constraint"
+
+
+@dataclass(frozen=True)
+class Ensemble(Combination):
+    """The operands as members of an ensemble: combined as `assay_serving.ensemble` does, with their spread as the
+    uncertainty. They must be on one scale: standardise or bound each of them."""
+
+    of: tuple[str, ...]
+    combine_by: Combine = "lower_bound"
+    weight: float = 1.0
+    beta: float = 1.0
+    variance: Variance = "population"
+    kind: Literal["ensemble"] = "ensemble"
+
+    def __post_init__(self) -> None:
+        _several(self.of)
+        if not (self.weight >= 0 and self.beta > 0):
+            raise ValueError("weight is 0 or more, beta is positive")
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return self.of
+
+    def combine(self, known: Mapping[str, Value]) -> Value:
+        rewards = np.array([[known[name].reward for name in self.of]])
+        return Value(float(self._spec.combined(rewards)[0]), float(self._spec.spread(rewards)[0]))
+
+    @property
+    def _spec(self) -> EnsembleSpec:
+        members = tuple(Member(name) for name in self.of)
+        return EnsembleSpec(members, self.combine_by, self.weight, self.beta, self.variance, scale="raw")
+
+
+AnyCombination = WeightedSum | Minimum | Product | Gate | GatedSum | Constraint | Ensemble
+
+
+def _spread(terms: Iterable[tuple[float, Value]]) -> float | None:
+    """sqrt(sum (slope * uncertainty)^2), as for independent operands; None where one that counts gives none."""
+    squares = 0.0
+    for slope, value in terms:
+        if slope == 0:
+            continue
+        if value.uncertainty is None:
+            return None
+        squares += (slope * value.uncertainty) ** 2
+    return math.sqrt(squares)
+
+
+def _several(names: Sequence[str]) -> None:
+    if len(names) < 2:
+        raise ValueError("of: needs at least two operands")
+    _different(names)
+
+
+def _different(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError("names an operand twice")
+
+
+def _one_of(**given: float | None) -> None:
+    if sum(value is not None for value in given.values()) != 1:
+        raise ValueError(f"needs exactly one of {' and '.join(given)}")

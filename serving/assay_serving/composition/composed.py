@@ -1,0 +1,328 @@
+"""A composed reward as a `Scorer`: parts are asked only where an item needs them, shaped, combined, and shown.
+
+Covers: rounds of asking (what a closed gate leaves out is never scored), one question asked once however many parts and
+items need its answer, failures, versions. Leaves out: the functions (`shaping`, `combining`), opening the parts
+(`loading`).
+
+An item's result depends on the item alone. A part that fails on an item fails the item: what the others say of it is
+another reward, a policy would learn to make the part fail, and both kinds of scores would pass under one version.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from assay.errors import AssayError, BadInputError
+from assay.models.renderer import Renderer
+from assay.progress import Advance, silent
+from assay.score import Part, Score, ScoreFailure, ScoreResult
+from assay_serving.client.remote import RemoteScorer
+from assay_serving.composition.checking import KIND as VERIFIER
+from assay_serving.composition.checking import UNLIMITED
+from assay_serving.composition.combining import AnyCombination, Value
+from assay_serving.composition.description import KIND, ComposedSpec, PartSpec, digest
+from assay_serving.composition.shaping import LengthPenalty, Near
+from assay_serving.length_corrected import response_length
+from assay_serving.scorer import ModelInfo, Repeatable, ScoreItem, Scorer
+
+ITEMS_AT_ONCE = 512  #: between two tellings of progress; what parts answered is kept for so many
+REWARD = "combine"  #: the name of the last combination among the values of an item
+
+
+class PartFailedError(Exception):
+    """One item has no score, for this reason."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code, self.message = code, message
+        super().__init__(message)
+
+
+@dataclass
+class Case:
+    """One item on its way: what its parts said, and what is known of its parts and combinations by name."""
+
+    item: ScoreItem
+    scores: dict[str, Score] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    failure: ScoreFailure | None = None
+
+
+class ComposedScorer:
+    """See the module. Safe to call from several threads where its parts are."""
+
+    def __init__(self, spec: ComposedSpec, scorers: Mapping[str, Scorer], *, name: str) -> None:
+        """`scorers`: by part; two parts may have the same one. Raises BadInputError for a part that its scorer cannot
+        be: a principle for a scalar model, tokens without a tokenizer here, another version than the file's."""
+        self.spec, self.scorers = spec, {part.name: scorers[part.name] for part in spec.parts}
+        self._parts = {part.name: part for part in spec.parts}
+        self._combinations: dict[str, AnyCombination] = {
+            place.removeprefix("steps."): combination for place, combination in spec.places()
+        }
+        self._target = REWARD if spec.combine is not None else spec.parts[0].name
+        self._weights = spec.weights
+        for part in spec.parts:
+            _check(part, self.scorers[part.name])
+        self._versions = {part: scorer.info.version for part, scorer in self.scorers.items()}
+        self._digests: dict[tuple[str, ...], str] = {}
+        self._info = self._described(name)
+
+    @property
+    def info(self) -> ModelInfo:
+        """Its version is of the parts as they last answered: a server behind a part may have changed its model."""
+        version = self._version(self._versions)
+        return self._info if version == self._info.version else replace(self._info, version=version)
+
+    @property
+    def score_identity(self) -> str | None:
+        """See `Repeatable`: of all parts; a server behind one of them may change its model at any time."""
+        found = [s.score_identity if isinstance(s, Repeatable) else None for s in self.scorers.values()]
+        return None if None in found else json.dumps(found)
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        """See `Scorer.score`. A part whose model or server is gone fails the items that need it, and no others."""
+        results: list[ScoreResult] = []
+        for start in range(0, len(items), ITEMS_AT_ONCE):
+            cases = [Case(item) for item in items[start : start + ITEMS_AT_ONCE]]
+            answers: dict[tuple[int, ScoreItem], ScoreResult] = {}
+            while asked := self._wanted(cases):
+                self._ask(asked, answers)
+                for part in self.spec.parts:  # in the file's order: of two failures the first is told
+                    for case in asked.get(part.name, ()):
+                        self._take(case, part, answers)
+            results += [self._result(case) for case in cases]
+            on_progress(len(cases))
+        return results
+
+    def _wanted(self, cases: Iterable[Case]) -> dict[str, list[Case]]:
+        """Cases by the part that they cannot go on without; cases that can be settled are."""
+        wanted: dict[str, list[Case]] = {}
+        for case in cases:
+            if case.failure is None:
+                try:
+                    for part in self._missing(self._target, case.values):
+                        wanted.setdefault(part, []).append(case)
+                except PartFailedError as error:
+                    case.failure = ScoreFailure(error.code, error.message, self._info.name)
+        return wanted
+
+    def _missing(self, name: str, values: dict[str, Value]) -> set[str]:
+        """Parts that must be asked before `name` is known; none when it is, and then `values` has it."""
+        if name in values:
+            return set()
+        if name in self._parts:
+            return {name}
+        combination = self._combinations[name]
+        while unknown := [operand for operand in combination.needs(values) if operand not in values]:
+            waiting: set[str] = set().union(*(self._missing(operand, values) for operand in unknown))
+            if waiting:
+                return waiting
+        values[name] = _finite(combination.combine, values, what=name)
+        return set()
+
+    def _ask(self, asked: Mapping[str, list[Case]], answers: dict[tuple[int, ScoreItem], ScoreResult]) -> None:
+        """Fill `answers`, by scorer and question, with what the parts need; servers are asked side by side."""
+        by_scorer: dict[int, tuple[Scorer, str, dict[ScoreItem, None]]] = {}
+        for name, cases in asked.items():
+            scorer = self.scorers[name]
+            _, _, questions = by_scorer.setdefault(id(scorer), (scorer, name, {}))
+            for case in cases:
+                questions |= dict.fromkeys(self._questions(self._parts[name], case.item))
+        calls = {
+            key: (scorer, name, [q for q in questions if (key, q) not in answers])
+            for key, (scorer, name, questions) in by_scorer.items()
+        }
+        remote = [key for key, (scorer, *_) in calls.items() if isinstance(scorer, RemoteScorer)]
+        with ThreadPoolExecutor(max(1, len(remote))) as threads:
+            running = {key: threads.submit(_scored, *calls[key]) for key in remote}
+            found = {key: _scored(*call) for key, call in calls.items() if key not in running}
+            found |= {key: future.result() for key, future in running.items()}
+        for key, results in found.items():
+            answers |= {(key, q): result for q, result in zip(calls[key][2], results, strict=True)}
+
+    def _questions(self, part: PartSpec, item: ScoreItem) -> list[ScoreItem]:
+        """What the part's model is asked for an item: the response, then the references where its shaping has any."""
+        kind = self.scorers[part.name].info.kind
+        if kind == VERIFIER:
+            own = replace(item, principle=None)
+        elif kind == KIND:  # its own parts read what they need
+            own = replace(item, principle=part.principle or item.principle)
+        else:
+            told = part.principle or (item.principle if kind != "scalar" else None)
+            own = replace(item, principle=told, label=None)
+        whole = kind == KIND
+        if not part.compares or item.rendered is not None:
+            return [own if whole else replace(own, references=())]
+        responses = (item.response, *item.references)
+        return [replace(own, response=text, references=item.references if whole else ()) for text in responses]
+
+    def _take(self, case: Case, part: PartSpec, answers: Mapping[tuple[int, ScoreItem], ScoreResult]) -> None:
+        """Shape what the part answered on this case, or fail the case."""
+        if case.failure is not None:
+            return
+        scorer = self.scorers[part.name]
+        questions = self._questions(part, case.item)
+        try:
+            scores = [
+                self._accepted(part, answers[id(scorer), question], f"reference {place}" if place else "")
+                for place, question in enumerate(questions)
+            ]
+            if len({score.version for score in scores}) > 1:
+                raise PartFailedError("backend", f"part {part.name}: its model changed while it was asked; ask again")
+            if part.compares and len(scores) < 2:
+                raise PartFailedError("bad_input", f"part {part.name} compares with references, and the item has none")
+            case.values[part.name] = _finite(_shaped, part, scores, questions, _renderer_of(scorer), what=part.name)
+        except PartFailedError as error:
+            case.failure = ScoreFailure(error.code, error.message, self._info.name)
+            return
+        case.scores[part.name] = scores[0]
+        self._versions[part.name] = scores[0].version
+
+    def _accepted(self, part: PartSpec, result: ScoreResult, of: str) -> Score:
+        where = f"part {part.name}: {of}: " if of else f"part {part.name}: "
+        if isinstance(result, ScoreFailure):
+            raise PartFailedError(result.code, where + result.message)
+        if part.version is not None and result.version != part.version:
+            raise PartFailedError("backend", f"{where}its version is {result.version}, the file takes {part.version}")
+        return result
+
+    def _result(self, case: Case) -> ScoreResult:
+        if case.failure is not None:
+            return case.failure
+        found = case.values[self._target]
+        scores = list(case.scores.values())
+        seen = {name: score.version for name, score in case.scores.items()}
+        [alone] = scores if self._means_one_part and scores else [None]
+        return Score(
+            reward=found.reward,
+            model=self._info.name,
+            version=self._version(self._versions | seen),
+            template_hash=self._info.template_hash,
+            tokens=max(score.tokens for score in scores),
+            truncated=any(score.truncated for score in scores),
+            probability=alone.probability if alone is not None else None,
+            uncertainty=found.uncertainty,
+            principle=next((score.principle for score in scores if score.principle is not None), None),
+            calibration=alone.calibration if alone is not None else None,
+            parts=tuple(part for spec in self.spec.parts for part in self._shown(spec, case)),
+        )
+
+    def _shown(self, part: PartSpec, case: Case) -> list[Part]:
+        """The part of the reply; a part that is itself composed has its own parts after it, as OUTER.INNER."""
+        weight = self._weights.get(part.name)
+        score = case.scores.get(part.name)
+        if score is None:
+            info = self.scorers[part.name].info
+            why = self._why_skipped(part.name, case.values)
+            return [Part(part.name, weight=weight, model=info.name, version=self._versions[part.name], skipped=why)]
+        value = case.values[part.name].reward
+        own = Part(part.name, score.reward, value, weight, score.model, score.version)
+        return [own, *(replace(inner, name=f"{part.name}.{inner.name}") for inner in score.parts)]
+
+    def _why_skipped(self, name: str, values: Mapping[str, Value]) -> str:
+        for place, combination in self._combinations.items():
+            if name in combination.operands:
+                return combination.skipped(values) if place in values else self._why_skipped(place, values)
+        return "not needed"
+
+    @property
+    def _means_one_part(self) -> bool:
+        """Whether the reward is one part's own, as its model gave it."""
+        return self.spec.combine is None and not self.spec.parts[0].shaping
+
+    def _version(self, versions: Mapping[str, str]) -> str:
+        key = tuple(versions[name] for name in self._parts)
+        if key not in self._digests:
+            self._digests[key] = self.spec.digest(versions)
+        return self._digests[key]
+
+    def _described(self, name: str) -> ModelInfo:
+        """Of the parts that are models; a reward of verdicts alone has no template and cuts nothing."""
+        models = [scorer.info for scorer in self.scorers.values() if scorer.info.kind != VERIFIER]
+        templates = sorted({info.template_hash for info in models})
+        failed = next((info.parity for info in models if info.parity.startswith("failed")), None)
+
+        def joined(attribute: str) -> str:
+            return ", ".join(sorted({getattr(info, attribute) for info in models} - {""}))
+
+        described = ModelInfo(
+            name=name,
+            version=self._version(self._versions),
+            kind=KIND,
+            template_hash=templates[0] if len(templates) == 1 else digest(templates),
+            max_length=min((info.max_length for info in models), default=UNLIMITED),
+            calibrated=False,
+            parity=failed or ("passed" if all(info.parity == "passed" for info in models) else "unchecked"),
+            dtype=joined("dtype"),
+            device=joined("device"),
+            attention=joined("attention"),
+        )
+        if not self._means_one_part or not models:
+            return described
+        return replace(models[0], name=name, version=described.version, kind=KIND, question=None)
+
+
+def _scored(scorer: Scorer, part: str, questions: Sequence[ScoreItem]) -> Sequence[ScoreResult]:
+    """One result a question; an error that concerns them all becomes each one's failure."""
+    try:
+        results = scorer.score(questions) if questions else []
+    except AssayError as error:
+        return [ScoreFailure(error.code, str(error), part)] * len(questions)
+    if len(results) != len(questions):
+        raise RuntimeError(f"part {part} gave {len(results)} results for {len(questions)} items")
+    return results
+
+
+def _shaped(
+    part: PartSpec, scores: Sequence[Score], questions: Sequence[ScoreItem], renderer: Renderer | None
+) -> Value:
+    """The response's reward through all shapes; its references go along as far as shapes compare with them."""
+    values = [score.reward for score in scores]
+    uncertainty = scores[0].uncertainty
+    for shape in part.shaping:
+        lengths = [0.0] * len(values)
+        if isinstance(shape, LengthPenalty):
+            if questions[0].rendered is not None:
+                raise PartFailedError(
+                    "bad_input", f"part {part.name}: a rendered conversation does not say how long its response is"
+                )
+            lengths = [float(response_length(question, shape.unit, renderer)) for question in questions]
+        nears = [Near(values[1:], length) for length in lengths]
+        if uncertainty is not None:
+            uncertainty *= abs(shape.slope(values[0], nears[0]))
+        values = [shape.apply(value, near) for value, near in zip(values, nears, strict=True)]
+    return Value(values[0], uncertainty)
+
+
+def _finite(make: Callable[..., Value], *given: object, what: str) -> Value:
+    """The made value. Raises PartFailedError for one that is no finite number."""
+    try:
+        value = make(*given)
+    except OverflowError:
+        value = Value(math.inf)
+    if not math.isfinite(value.reward):
+        raise PartFailedError("non_finite", f"{what} gives {value.reward}")
+    sure = value.uncertainty is None or math.isfinite(value.uncertainty)
+    return value if sure else Value(value.reward)
+
+
+def _renderer_of(scorer: Scorer) -> Renderer | None:
+    """The tokenizer that the part's model reads with here; also of one under a length correction."""
+    found: Renderer | None = getattr(scorer, "renderer", None)
+    return found if found is not None else getattr(getattr(scorer, "scorer", None), "renderer", None)
+
+
+def _check(part: PartSpec, scorer: Scorer) -> None:
+    info = scorer.info
+    if part.principle is not None and info.kind == "scalar":
+        raise BadInputError(f"part {part.name}: {info.name} is a scalar model, which takes no principle")
+    if part.counts_tokens and _renderer_of(scorer) is None:
+        raise BadInputError(f"part {part.name}: {info.name} has no tokenizer here; let length_penalty count characters")
+    if part.version is not None and part.version != info.version:
+        raise BadInputError(
+            f"part {part.name}: {info.name} has version {info.version}, and the file takes {part.version}: measure "
+            "what its shaping holds (references, means, deviations) again, then name the new version"
+        )

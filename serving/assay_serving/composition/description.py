@@ -1,0 +1,222 @@
+"""The file that describes a composed reward: its parts, how each is shaped, how they are combined.
+
+Covers: the frozen description, reading it strictly, what of it changes rewards. Leaves out: opening the parts
+(`loading`), scoring (`composed`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from assay.errors import BadInputError
+from assay_serving.composition.combining import AnyCombination, WeightedSum
+from assay_serving.composition.shaping import AnyShape, LengthPenalty, Relative
+from assay_serving.verifiers import Constraint, constraint_from_dict
+
+FILE = "composed.yaml"
+KIND = "composed"
+STRICT: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+OF_MODELS = ("served", "api_key_env", "correct", "model_kind", "question", "principle", "version")
+
+
+@dataclass(frozen=True)
+class PartSpec:
+    """One part: a model, or constraints that a program checks.
+
+    `model`: folder, hub id, artifact of the workspace, file of an ensemble or of another composed reward (relative to
+    this file), or the URL of a reward server, of which `served` names the model and `api_key_env` the environment
+    variable that holds the key. `correct`, `model_kind`, `question`: as the options of `assay score`. `principle`: what
+    to judge by, instead of the item's own. `version`: the only one whose scores are taken: fixed references, means and
+    deviations are of one checkpoint.
+
+    `constraints`: fixed ones, or "label": those in the item's label. `measure`: the share of them that hold, or 1 where
+    all hold and 0 where not.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    name: str
+    model: str | None = None
+    constraints: Literal["label"] | tuple[dict[str, Any], ...] | None = None
+    shaping: tuple[Annotated[AnyShape, Field(discriminator="kind")], ...] = ()
+    served: str | None = None
+    api_key_env: str | None = None
+    correct: str | None = None
+    model_kind: str | None = None
+    question: str | None = None
+    principle: str | None = None
+    version: str | None = None
+    measure: Literal["fraction", "passed"] = "fraction"
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
+            raise ValueError(f"{self.name!r} is no name: letters, digits, - and _")
+        if (self.model is None) == (self.constraints is None):
+            raise ValueError("needs exactly one of model and constraints")
+        if self.constraints is not None and (given := [name for name in OF_MODELS if getattr(self, name) is not None]):
+            raise ValueError(f"{given[0]} is for models, and this part is constraints")
+        if self.constraints == ():
+            raise ValueError("constraints: needs at least one, or label")
+        if self.model is not None and self.measure != "fraction":
+            raise ValueError("measure is for constraints, and this part is a model")
+        self.checks()
+
+    def checks(self) -> tuple[Constraint, ...]:
+        """The fixed constraints. Raises ValueError for one that there is not."""
+        try:
+            return tuple(constraint_from_dict(c) for c in self.constraints or () if isinstance(c, Mapping))
+        except BadInputError as error:
+            raise ValueError(f"constraints: {error}") from error
+
+    @property
+    def compares(self) -> bool:
+        """Whether it reads the item's own references."""
+        return any(isinstance(shape, Relative) and shape.references == "item" for shape in self.shaping)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether it needs the model's own tokenizer here."""
+        return any(isinstance(shape, LengthPenalty) and shape.unit == "tokens" for shape in self.shaping)
+
+
+@dataclass(frozen=True)
+class ComposedSpec:
+    """`steps`: named intermediate results, each of parts and of steps above it. `combine`: the reward; a single part
+    without it is the reward itself."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    parts: tuple[PartSpec, ...]
+    combine: Annotated[AnyCombination, Field(discriminator="kind")] | None = None
+    steps: dict[str, Annotated[AnyCombination, Field(discriminator="kind")]] = field(default_factory=dict)
+    kind: Literal["composed"] = "composed"
+
+    def __post_init__(self) -> None:
+        names = [part.name for part in self.parts]
+        if not names:
+            raise ValueError("parts: needs at least one")
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"parts: two are named {twice!r}")
+        if self.combine is None and (len(names) > 1 or self.steps):
+            raise ValueError("combine: missing; several parts need a combination")
+        known, used = list(names), set()
+        for place, combination in self.places():
+            for name in combination.operands:
+                if name not in known:
+                    raise ValueError(f"{place}: {name!r} is no part and no step above; there are {', '.join(known)}")
+                used.add(name)
+            known.append(place.removeprefix("steps."))
+        if self.combine is not None and (idle := [n for n in [*names, *self.steps] if n not in used]):
+            raise ValueError(f"{idle[0]!r} is used nowhere; a part to be watched only may have weight 0")
+        if clash := [name for name in self.steps if name in names]:
+            raise ValueError(f"steps: {clash[0]!r} is a part's name")
+
+    def places(self) -> Iterator[tuple[str, AnyCombination]]:
+        """Where each combination stands in the file, and it; those that others use come first."""
+        yield from ((f"steps.{name}", step) for name, step in self.steps.items())
+        if self.combine is not None:
+            yield "combine", self.combine
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Of the parts that one weighted sum takes, and none but one."""
+        found: dict[str, list[float]] = {}
+        for _, combination in self.places():
+            for name in combination.operands:
+                weight = combination.effective[name] if isinstance(combination, WeightedSum) else None
+                found.setdefault(name, []).extend([] if weight is None else [weight])
+        return {part.name: found[part.name][0] for part in self.parts if len(found.get(part.name, ())) == 1}
+
+    def digest(self, versions: Mapping[str, str]) -> str:
+        """Identity of the function that this is with parts of these versions, wherever they come from."""
+        meaning = asdict(self)
+        for part in meaning["parts"]:
+            for name in ("model", "served", "api_key_env", "model_kind", "version"):
+                del part[name]
+            part["of"] = versions[part["name"]]
+        return digest(meaning)
+
+    @classmethod
+    def read(cls, path: Path) -> ComposedSpec:
+        """Raises BadInputError naming the file and the field of what is wrong."""
+        try:
+            payload = yaml.load(path.read_text(encoding="utf-8"), Loader=_NoTwins)  # a SafeLoader
+            if not isinstance(payload, dict) or payload.get("kind") != KIND:
+                raise BadInputError(f"not a composed reward: it must say `kind: {KIND}`", file=path)
+            text = json.dumps(payload)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+            raise BadInputError(f"not a composed reward: {' '.join(str(error).split())}", file=path) from error
+        try:
+            return _ADAPTER.validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise BadInputError(_said(first), file=path, field=_place(payload, first["loc"]) or None) from error
+
+
+def digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+_ADAPTER = TypeAdapter(ComposedSpec)
+
+
+class _NoTwins(yaml.SafeLoader):
+    """A safe loader for which a key given twice is an error, not the last of the two."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise ValueError(f"line {node.start_mark.line + 1}: {twice!r} is given twice")
+        return super().construct_mapping(node, deep)
+
+
+def _place(payload: Any, loc: tuple[str | int, ...]) -> str:
+    """The place as the file has it: tags of unions, which the file does not have, are left out."""
+    found: list[str] = []
+    here = payload
+    for step in loc:
+        if isinstance(here, list) and isinstance(step, int) and step < len(here):
+            here = here[step]
+            named = here.get("name") if isinstance(here, dict) else None
+            found.append(str(named) if isinstance(named, str) else str(step))
+        elif isinstance(here, dict) and step in here:
+            here = here[step]
+            found.append(str(step))
+        elif isinstance(here, dict) and step != here.get("kind"):
+            found.append(str(step))
+            here = None
+    return ".".join(found)
+
+
+def _said(error: Mapping[str, Any]) -> str:
+    kind, message, given = error["type"], str(error["msg"]), error.get("input")
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    if kind == "missing":
+        return "is missing"
+    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+        return "there is no such key here"
+    if kind == "union_tag_not_found":
+        return "its `kind` is missing"
+    if kind == "union_tag_invalid":
+        return f"its kind must be one of {error['ctx']['expected_tags']}"
+    said = message[0].lower() + message[1:]
+    if isinstance(given, str) and _is_number(given):
+        return f"{said}, not the text {given!r} (YAML reads 1e-6 as a text: write 1.0e-6)"
+    return f"{said}, not {given!r}" if isinstance(given, str | int | float | bool) else said
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
