@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -185,6 +186,7 @@ def _train(
         snapshot=snapshot_id(run.workspace, plan.data),
         run_id=run.id,
         head_start=_head_start(trainee, config),
+        trained_principles=_principles(rows),
     )
     spec = replace(spec, **method.spec_fields(trainee), **settled)
     sample = _sample(method, judged or rows)
@@ -347,6 +349,12 @@ def _take_over(old: Path, new: Path) -> None:
                 shutil.copyfile(old / file, new / file)
     if (old / metrics_file.FILE).is_file():
         shutil.copyfile(old / metrics_file.FILE, new / metrics_file.FILE)
+
+
+def _principles(rows: Sequence[Any], most: int = 50) -> tuple[str, ...]:
+    """The most frequent principles of the training rows, where these have any."""
+    found = Counter(row.principle for row in rows if getattr(row, "principle", None))
+    return tuple(principle for principle, _ in found.most_common(most))
 
 
 def _head_start(trainee: Trainee, config: TrainingConfig) -> str:

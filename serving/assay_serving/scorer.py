@@ -76,14 +76,17 @@ class ModelInfo:
     curve: dict[str, Any] | None = field(default=None, hash=False)
     bradley_terry: bool = False  #: trained so that a difference of two rewards of one prompt is a log-odds
     question: str | None = None  #: of a principle model: what it asks of a response, `{principle}` in it
+    trained_principles: tuple[str, ...] = ()  #: the most frequent of those that it was trained to judge by
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """JSON-ready."""
+        return asdict(self) | {"trained_principles": list(self.trained_principles)}
 
     @classmethod
     def from_dict(cls, payload: dict[str, Any]) -> ModelInfo:
         """Inverse of `to_dict`; unknown fields are ignored, so that a newer server can answer an older client."""
-        return cls(**{name: payload[name] for name in cls.__dataclass_fields__ if name in payload})
+        known = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
+        return cls(**(known | {"trained_principles": tuple(known.get("trained_principles", ()))}))
 
 
 class Scorer(Protocol):

@@ -69,6 +69,7 @@ class TokenScorer(ABC):
             curve=spec.calibration.curve if spec.calibration is not None and spec.kind != "principle" else None,
             bradley_terry=spec.is_one_logit and spec.ranked,
             question=spec.question,
+            trained_principles=spec.trained_principles,
         )
 
     @abstractmethod

@@ -88,6 +88,7 @@ class RewardModelSpec:
     version: str  #: digest of weights, config and tokenizer (`weights_digest`)
     principles: bool = False
     question: str | None = None  #: of a principle model: the wording it was trained with, `{principle}` in it
+    trained_principles: tuple[str, ...] = ()  #: the most frequent of those that it was trained to judge by
     yes_token: int | None = None  #: of a principle model: its reward is logit(yes) - logit(no) at the answer
     no_token: int | None = None
     calibration: Calibration | None = None
@@ -122,9 +123,11 @@ class RewardModelSpec:
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
             judging, stepwise = payload.pop("judging", None), payload.pop("stepwise", None)
             ratings = payload.pop("ratings", None)
+            trained_principles = tuple(payload.pop("trained_principles", ()))
             corrections = tuple(LengthCorrection.from_dict(c) for c in payload.pop("length_corrections", ()))
             return cls(
                 **payload,
+                trained_principles=trained_principles,
                 length_corrections=corrections,
                 calibration=Calibration.from_dict(calibration) if calibration else None,
                 parity_checks=checks,

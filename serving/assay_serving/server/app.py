@@ -12,6 +12,7 @@ from assay_serving.scorer import Scorer
 from assay_serving.server.gate import Gate
 from assay_serving.server.host import ScoringHost
 from assay_serving.server.local_host import LocalHost
+from assay_serving.server.openapi import describe
 from assay_serving.server.problems import install_handlers
 from assay_serving.server.routes import native_routes
 from assay_serving.server.service import Service
@@ -44,6 +45,7 @@ def app_of(host: ScoringHost, *, settings: ServerSettings) -> FastAPI:
     )
     app.state.service = service
     app.include_router(native_routes(service))
+    describe(app)
     install_handlers(app)
     app.add_middleware(Gate, service=service)
     return app

@@ -23,15 +23,31 @@ CLIENT_GONE = 499  #: nobody reads it; nginx's number, for metrics and logs
 _CODES = {
     400: "bad_request",
     401: "unauthorized",
+    403: "forbidden",
     404: "not_found",
     405: "method_not_allowed",
     408: "body_timeout",
     413: "body_too_large",
+    415: "unsupported_media_type",
     422: "bad_input",
     429: "rate_limited",
     499: "client_gone",
+    500: "backend",
     503: "busy",
     504: "timeout",
+}
+#: What OpenAPI says of each status that a route lists.
+_MEANINGS = {
+    401: "no key, or one that is not known here",
+    403: "the key may not do this",
+    404: "no such model",
+    408: "the body did not arrive in time",
+    413: "body too large, or too many items",
+    415: "the body is not sent as JSON",
+    422: "wrong input; `errors` names the fields",
+    429: "the key's rate limit is used up; see Retry-After",
+    503: "queue full, not ready or draining; see Retry-After",
+    504: "not done in time",
 }
 _MAX_FIELDS = 10
 
@@ -70,6 +86,20 @@ class ProblemError(Exception):
 
     def response(self, request_id: str | None) -> Response:
         return Response(self.body(request_id), self.status, self.headers, MEDIA_TYPE)
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of these statuses of a route. The body is described once, by `openapi.describe`."""
+    described: dict[int | str, dict[str, Any]] = {}
+    for status in statuses:
+        example = json.loads(ProblemError(status, _MEANINGS[status].partition(";")[0]).body("b1946ac92492d234"))
+        schema = {"$ref": "#/components/schemas/ProblemBody"}
+        content = {MEDIA_TYPE: {"schema": schema, "example": example}}
+        described[status] = {"description": _MEANINGS[status], "content": content}
+        if status in (429, 503):
+            wait = {"description": "Seconds after which another try makes sense.", "schema": {"type": "integer"}}
+            described[status]["headers"] = {"Retry-After": wait}
+    return described
 
 
 def problem_of(error: AssayError) -> ProblemError:
@@ -122,12 +152,19 @@ def install_handlers(app: FastAPI) -> None:
 def _told(error: Mapping[str, Any]) -> dict[str, str]:
     """Pydantic's error as the field and what is wrong with it, in words for somebody who sends requests by hand."""
     if error["type"] == "json_invalid":
-        return {"field": "", "message": "the body is not JSON"}
+        # Where, but not what: pydantic's message quotes no text of the caller's, FastAPI's own has no such place.
+        return {"field": "", "message": f"the body is not JSON{_json_place(error)}"}
     if tuple(error["loc"]) == ("body",) and error["type"] in ("dict_type", "model_type", "model_attributes_type"):
         return {"field": "", "message": "not a JSON object; send one, with Content-Type: application/json"}
     if tuple(error["loc"]) == ("body",) and error["type"] == "missing":
         return {"field": "", "message": "the body is empty"}
     return {"field": _field_name(error["loc"]), "message": str(error["msg"]).removeprefix("Value error, ")}
+
+
+def _json_place(error: Mapping[str, Any]) -> str:
+    """`: ... at line 1 column 7` of pydantic's message, where it is pydantic's."""
+    _, _, said = str(error["msg"]).partition("Invalid JSON: ")
+    return f": {said}" if said else ""
 
 
 def _field_name(place: Sequence[str | int]) -> str:

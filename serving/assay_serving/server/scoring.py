@@ -27,15 +27,19 @@ async def answer(
     *,
     model: str | None = None,
     priority: Priority = Priority.INTERACTIVE,
+    timeout_s: float | None = None,
 ) -> ScoreAnswer:
-    """The items' results. Raises ProblemError for too many items or a caller that hung up, and what the host raises."""
+    """The items' results. `timeout_s`: the caller's own limit, within the server's.
+
+    Raises ProblemError for too many items or a caller that hung up, and what the host raises.
+    """
     if len(items) > service.settings.max_items:
         raise ProblemError(
             413, f"{len(items)} items; one request may hold {service.settings.max_items}", code="too_many_items"
         )
-    asked = ScoreRequest(
-        tuple(items), model, priority, service.settings.request_timeout_s, client_of(request), request_id_of(request)
-    )
+    limit = service.settings.request_timeout_s
+    timeout = limit if timeout_s is None else min(timeout_s, limit)
+    asked = ScoreRequest(tuple(items), model, priority, timeout, client_of(request), request_id_of(request))
     return await unless_hung_up(request, service.host.score(asked))
 
 
