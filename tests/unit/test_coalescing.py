@@ -15,8 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from assay.domain import Message
 from assay.progress import Advance, silent
-from assay.score import ScoreResult
+from assay.score import Score, ScoreResult
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
@@ -178,17 +179,19 @@ def test_a_client_that_hangs_up_costs_no_scoring(engine: HeldEngine) -> None:
 
 def test_a_request_that_breaks_the_engine_costs_only_itself(engine: HeldEngine) -> None:
     with serving(engine) as running, ThreadPoolExecutor(8) as pool:
-        expected = rewards(ask(running, "good"))
+        texts = [f"good {n}" for n in range(3)]
+        expected = [engine.score([ScoreItem((Message("user", "Hi."),), text)])[0] for text in texts]
         with busy_engine(running, engine, pool):
-            good = [pool.submit(ask, running, "good") for _ in range(3)]
+            good = [pool.submit(ask, running, text) for text in texts]
             bad = pool.submit(ask, running, "other", POISON)
             until(lambda: waiting(running) == 5)
-        for reply in good:
-            assert rewards(reply.result()) == pytest.approx(expected, abs=1e-5)
+        for reply, score in zip(good, expected, strict=True):
+            assert isinstance(score, Score)
+            assert rewards(reply.result()) == pytest.approx([score.reward], abs=1e-5)
         results = bad.result().json()["results"]
         assert [entry["error"]["code"] for entry in results] == ["backend", "backend"]
         assert "broken" not in bad.result().text
-        assert rewards(ask(running, "good")) == pytest.approx(expected, abs=1e-5)
+        assert len(rewards(ask(running, "good as ever"))) == 1
 
 
 def test_draining_refuses_what_is_new_and_answers_what_is_queued(engine: HeldEngine) -> None:

@@ -5,6 +5,7 @@ Leaves out: the queue (`coalescing`), HTTP (`scoring`), a process of their own (
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from assay_serving.server.coalescing import Coalescer
 from assay_serving.server.host import ChatAnswer, ChatRequest, ScoreAnswer, ScoreRequest
 from assay_serving.server.metrics import EngineMetrics
 from assay_serving.server.roster import Roster
+from assay_serving.server.score_cache import ScoreCache
 from assay_serving.server.served_model import ServedModel
 from assay_serving.server.settings import ServerSettings
 
@@ -35,12 +37,13 @@ class LocalHost:
         self.roster = Roster()
         self.draining = False
         self._metrics = EngineMetrics()
+        self._cache = ScoreCache.of(settings)  # raises here, before anything is served
         self._given = dict(scorers)
         self._plans = dict(plans or {})
 
     async def start(self) -> None:
         for name, scorer in self._given.items():
-            served = ServedModel(name, scorer, self.settings, self._metrics, self._plans.get(name))
+            served = ServedModel(name, scorer, self.settings, self._metrics, self._plans.get(name), cache=self._cache)
             served.start()
             self.roster.put(name, served)
         self._given.clear()  # a model that is unloaded later must not be held here
@@ -49,6 +52,7 @@ class LocalHost:
         self.drain()
         for served in self.roster.live:
             await served.stop()
+        await asyncio.to_thread(self._cache.close)
 
     def drain(self) -> None:
         self.draining = True
@@ -56,7 +60,7 @@ class LocalHost:
     @property
     def ready(self) -> bool:
         live = self.roster.live
-        return not self.draining and bool(live) and all(served.alive for served in live)
+        return not self.draining and bool(live) and all(served.alive and not served.queue.stuck for served in live)
 
     @property
     def queues(self) -> dict[str, Coalescer]:
@@ -82,5 +86,5 @@ class LocalHost:
         return self._metrics.text()
 
     def _check_ready(self) -> None:
-        if not self.ready:
+        if self.draining or not all(served.alive for served in self.roster.live):
             raise BusyError("the server is draining" if self.draining else "the server is not ready", retry_after=2)

@@ -48,7 +48,11 @@ class EngineMetrics:
         )
         self.queue = Gauge("assay_queue_items", "Items waiting for the engine", ["model"], registry=r)
         self.wait_seconds = Histogram(
-            "assay_wait_seconds", "From a request's arrival to its engine", ["model", "priority"], buckets=_SECONDS, registry=r
+            "assay_wait_seconds",
+            "From a request's arrival to its engine call",
+            ["model", "priority"],
+            buckets=_SECONDS,
+            registry=r,
         )
         self.dropped = Counter(
             "assay_dropped_items", "Items never scored: late, or their client gone", ["model", "reason"], registry=r
@@ -64,9 +68,12 @@ class EngineMetrics:
     def forget(self, model: str) -> None:
         """A model of this name is no more: its series end, and nothing here holds its queue."""
         for metric in (self.items, self.tokens, self.truncated, self.rewards, self.call_items, self.call_seconds):
-            metric.remove_by_labels({"model": model})
-        self.failures.remove_by_labels({"model": model})
-        self.queue.remove_by_labels({"model": model})
+            metric.remove(model)
+        for code in {
+            s.labels["code"] for m in self.failures.collect() for s in m.samples if s.labels["model"] == model
+        }:
+            self.failures.remove(model, code)
+        self.queue.remove(model)
 
     def engine_work(self, model: str) -> tuple[float, float]:
         """Seconds of all its engine calls so far, and items in them."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
-from assay.errors import LateError
+from assay.errors import BackendError, LateError
 from assay_serving.plan import ModelPlan
 from assay_serving.scorer import ModelInfo, Scorer
+from assay_serving.server.cached_scoring import CachedScoring
 from assay_serving.server.coalescing import Coalescer
 from assay_serving.server.host import ScoreAnswer, ScoreRequest
 from assay_serving.server.metrics import EngineMetrics
+from assay_serving.server.score_cache import ScoreCache
 from assay_serving.server.score_statistics import ScoreStatistics
 from assay_serving.server.settings import ServerSettings
 
@@ -24,7 +28,7 @@ CANDIDATE = "@candidate"  #: after the name, in metrics, of a model that is to t
 
 class ServedModel:
     """`plan`: how to load it again; None for a scorer that was given as it is. `candidate`: counted apart from the
-    model that has the name, until `take_over`."""
+    model that has the name, until `take_over`. `cache`: of scores, shared by all models; None: nothing is kept."""
 
     def __init__(
         self,
@@ -35,11 +39,13 @@ class ServedModel:
         plan: ModelPlan | None = None,
         *,
         candidate: bool = False,
+        cache: ScoreCache | None = None,
     ) -> None:
         self.name = name
         self.plan = plan
         self.statistics = ScoreStatistics()
         self.queue = Coalescer(name + CANDIDATE if candidate else name, scorer, settings, metrics)
+        self._scoring = CachedScoring(self.queue, cache or ScoreCache(entries=0, max_bytes=0), metrics)
         self._metrics = metrics
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -74,31 +80,38 @@ class ServedModel:
 
     async def answer(self, request: ScoreRequest) -> ScoreAnswer:
         """See `ScoringHost.score`. Counted as in flight from the call on, before anything is awaited."""
-        self._in_flight += 1
-        self._idle.clear()
         started = time.perf_counter()
-        try:
-            answer = await self._answer(request)
+        with self.hold():
+            try:
+                answer = await self._answer(request)
+            except BackendError as error:
+                self.statistics.lose(len(request.items), error.code)
+                raise
             if answer.model != self.name:
                 results = tuple(replace(result, model=self.name) for result in answer.results)
                 answer = replace(answer, model=self.name, results=results)
             self.statistics.add(answer.results, time.perf_counter() - started)
             return answer
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Counted as in flight meanwhile: it does not retire."""
+        self._in_flight += 1
+        self._idle.clear()
+        try:
+            yield
         finally:
             self._in_flight -= 1
             if not self._in_flight:
                 self._idle.set()
 
     async def _answer(self, request: ScoreRequest) -> ScoreAnswer:
-        pending = self.queue.put(request.items)
         try:
             async with asyncio.timeout(request.timeout_s):
-                results = await pending.done
+                results, cached = await self._scoring.answer(request)
         except TimeoutError:
             raise LateError(f"not scored within {request.timeout_s:g} s") from None
-        finally:
-            self.queue.drop(pending)
-        return ScoreAnswer(self.queue.name, self.queue.scorer.info.version, tuple(results))
+        return ScoreAnswer(self.queue.name, self.queue.scorer.info.version, tuple(results), cached)
 
     async def retire(self) -> None:
         """Answer what is in flight, then stop. The caller sees to it that nothing new comes."""
