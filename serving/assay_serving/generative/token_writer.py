@@ -1,0 +1,234 @@
+"""What writers share that ask in token ids, wherever the model runs: questions, verdicts, log-probs of the labels.
+
+Covers: batches within a token budget, answers read, the labels' log-probs at the judgement token. Leaves out: the
+model: on this machine by transformers (`local`), by vLLM or behind a server (`assay_serving.vllm`); what a verdict is
+worth (`engine`, `pairwise`).
+
+The log-probs are read in a second pass over the model's own question and reasoning, with the final line up to the
+label in its standard tokens: at temperature 1 whatever the drawing's, and at a known position. The judgement token is
+the first one in which the labels differ.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from assay.conversation import check_unicode
+from assay.domain import Prompt
+from assay.errors import BadInputError
+from assay.models.renderer import Renderer
+from assay.models.spec import Judging
+from assay.progress import Advance, silent
+from assay.score import ScoreFailure
+from assay_serving.batching import plan_batches
+from assay_serving.generative.answers import Answer
+from assay_serving.generative.generation import Drawing, Sampled
+from assay_serving.generative.templates import JudgeFormat
+from assay_serving.generative.verdict import Verdict, read_verdict
+from assay_serving.scorer import ModelInfo
+
+TOKEN_BUDGET = 16384  #: rows x (prompt + longest answer) generated at once: bounds the cache, changes no answer
+UNLIMITED = 1 << 30
+_LEAST = -100.0  # log-prob where nothing is left: finite, as rewards must be
+
+
+class TokenWriter(ABC):
+    """A model that answers in token ids. Safe to call from several threads: they take turns."""
+
+    repeatable: ClassVar[bool] = False  #: whether the same question, settings and seed give the same answers
+
+    def __init__(self, renderer: Renderer, info: ModelInfo, *, context: int, token_budget: int = TOKEN_BUDGET) -> None:
+        """`context`: tokens of question and answer that the model can hold."""
+        # A question that does not fit is a failure: the renderer's own cut would take its beginning away.
+        self.renderer = Renderer(renderer.tokenizer, max_length=UNLIMITED)
+        self.info = info
+        self.context = context
+        self.token_budget = token_budget
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def generate(
+        self, prompts: Sequence[tuple[int, ...]], drawing: Drawing, *, samples: int, seed: int
+    ) -> Sequence[list[Sampled] | ScoreFailure]:
+        """`samples` answers of each prompt."""
+
+    @abstractmethod
+    def next_logps(self, rows: Sequence[list[int]], tokens: Sequence[int]) -> Sequence[dict[int, float] | ScoreFailure]:
+        """Log-probs of each of `tokens` after each row, at temperature 1."""
+
+    def fits(self, prompt: Prompt, judging: Judging) -> bool:
+        return self._fits(len(self._ids(prompt)), judging)
+
+    def _fits(self, tokens: int, judging: Judging) -> bool:
+        return tokens <= self.info.max_length and tokens + judging.max_new_tokens <= self.context
+
+    def answer(
+        self,
+        asked: Sequence[Prompt],
+        form: JudgeFormat,
+        judging: Judging,
+        *,
+        seed: int = 0,
+        on_progress: Advance = silent,
+    ) -> list[list[Answer] | ScoreFailure]:
+        """See `Writer.answer`. Failure codes: bad_input, too_long, backend (memory)."""
+        results: list[list[Answer] | ScoreFailure | None] = [None] * len(asked)
+        prompts: dict[int, tuple[int, ...]] = {}
+        for place, prompt in enumerate(asked):
+            try:
+                for message in prompt:
+                    check_unicode(message.content, "prompt")
+                ids = self._ids(prompt)
+            except BadInputError as error:
+                results[place] = self._failure("bad_input", str(error))
+                continue
+            if self._fits(len(ids), judging):
+                prompts[place] = ids
+            else:
+                limit = min(self.info.max_length, self.context - judging.max_new_tokens)
+                results[place] = self._failure("too_long", f"the question has {len(ids)} tokens; {limit} fit")
+        on_progress(len(asked) - len(prompts))
+        places = list(prompts)
+        costs = [judging.samples * (len(prompts[place]) + judging.max_new_tokens) for place in places]
+        # Padding costs a token a step of the cache only: wide batches matter more than even ones.
+        for batch in plan_batches(costs, self.token_budget, padding_allowance=self.token_budget):
+            chosen = [places[i] for i in batch]
+            with self._lock:
+                found = self._answers([prompts[place] for place in chosen], form, judging, seed)
+            for place, answers in zip(chosen, found, strict=True):
+                results[place] = answers
+            on_progress(len(chosen))
+        return [result for result in results if result is not None]
+
+    def label_logps(
+        self, prompts: Sequence[Prompt], texts: Sequence[str], form: JudgeFormat
+    ) -> list[dict[str, float] | None]:
+        """Log-probs of the labels after given answers (whole, with their final line); None where an answer has no
+        verdict. What parity checks compare: the same texts under two models."""
+        found: list[dict[str, float] | None] = [None] * len(texts)
+        waiting: dict[int, list[int]] = {}
+        for place, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+            verdict = read_verdict(text, form.labels)
+            if isinstance(verdict, Verdict):
+                waiting[place] = [*self._ids(prompt), *self._kept(tuple(self._plain_ids(text)), text, verdict)]
+        with self._lock:
+            for place, logp in zip(waiting, self._all_label_logps(list(waiting.values()), form), strict=True):
+                found[place] = None if isinstance(logp, ScoreFailure) else logp
+        return found
+
+    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
+        return self.renderer.encode(prompt).ids
+
+    def _answers(
+        self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
+    ) -> Sequence[list[Answer] | ScoreFailure]:
+        """One batch."""
+        return self._batch(prompts, form, judging, seed)
+
+    def _batch(
+        self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
+    ) -> list[list[Answer] | ScoreFailure]:
+        drawing = Drawing(judging.max_new_tokens, judging.temperature, judging.top_p)
+        made = self.generate(prompts, drawing, samples=judging.samples, seed=seed)
+        results: list[list[Answer] | ScoreFailure] = []
+        waiting: list[tuple[int, int, list[int]]] = []
+        for number, (prompt, samples) in enumerate(zip(prompts, made, strict=True)):
+            if isinstance(samples, ScoreFailure):
+                results.append(samples)
+                continue
+            read = [self._read(sample, len(prompt), form) for sample in samples]
+            for place, (sample, answer) in enumerate(zip(samples, read, strict=True)):
+                if isinstance(answer.verdict, Verdict):
+                    kept = self._kept(sample.ids, answer.text, answer.verdict)
+                    waiting.append((number, place, [*prompt, *kept]))
+            results.append(read)
+        logps = self._all_label_logps([row for *_, row in waiting], form)
+        for (number, place, _), logp in zip(waiting, logps, strict=True):
+            answers = results[number]
+            if isinstance(logp, ScoreFailure):
+                results[number] = logp
+            elif not isinstance(answers, ScoreFailure):
+                answers[place] = replace(answers[place], logp=logp)
+        return results
+
+    def _all_label_logps(self, before: Sequence[list[int]], form: JudgeFormat) -> list[dict[str, float] | ScoreFailure]:
+        """`_label_logps` of any number of contexts, within the token budget."""
+        at_once = max(1, self.token_budget // max((len(row) for row in before), default=1))
+        parts = [self._label_logps(before[i : i + at_once], form) for i in range(0, len(before), at_once)]
+        return [logp for part in parts for logp in part]
+
+    def _read(self, sample: Sampled, tokens_in: int, form: JudgeFormat) -> Answer:
+        text = self._text(sample.ids)
+        verdict = read_verdict(text, form.labels, ended=sample.ended)
+        return Answer(text, sample.ended, tokens_in, len(sample.ids) + sample.ended, verdict)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        made = self.renderer.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(made)
+
+    def _kept(self, ids: Sequence[int], text: str, verdict: Verdict) -> list[int]:
+        """The answer's own tokens before the final line, and what of the text before it they do not cover."""
+        start, end = verdict.line_start, len(ids)
+        while end and not (len(covered := self._text(ids[:end])) <= start and text.startswith(covered)):
+            end -= 1
+        rest = text[len(self._text(ids[:end])) if end else 0 : start]
+        return [*ids[:end], *(self._plain_ids(rest) if rest else [])]
+
+    def _label_logps(self, before: Sequence[list[int]], form: JudgeFormat) -> list[dict[str, float] | ScoreFailure]:
+        """Log-prob of each label after contexts that end where the final line begins."""
+        tails = {label: self._line_ids(form.final_line(label)) for label in form.labels}
+        found: list[dict[str, float] | ScoreFailure] = [{} for _ in before]
+        for context, branches in _forks(tails):
+            logps = self.next_logps([[*row, *context] for row in before], list(branches))
+            for row, (labels, logp) in enumerate(zip(found, logps, strict=True)):
+                if isinstance(labels, ScoreFailure):
+                    continue
+                if isinstance(logp, ScoreFailure):
+                    found[row] = logp
+                    continue
+                for token, below in branches.items():
+                    for label in below:
+                        labels[label] = labels.get(label, 0.0) + logp[token]
+                # A label that ends where longer ones go on ("1", "10") has what they leave.
+                left = 1.0 - sum(math.exp(logp[token]) for token in branches)
+                for label, tail in tails.items():
+                    if len(tail) == len(context) and tuple(tail) == context:
+                        labels[label] = labels.get(label, 0.0) + (math.log(left) if left > 0 else _LEAST)
+        return found
+
+    def _line_ids(self, line: str) -> list[int]:
+        """Tokens of a line that begins after a line feed."""
+        feed, whole = self._plain_ids("\n"), self._plain_ids("\n" + line)
+        return whole[len(feed) :] if whole[: len(feed)] == feed else self._plain_ids(line)
+
+    def _plain_ids(self, text: str) -> list[int]:
+        return list(self.renderer.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def _failure(self, code: str, message: str) -> ScoreFailure:
+        return ScoreFailure(code, message, self.info.name)
+
+
+def _forks(tails: dict[str, list[int]]) -> Iterator[tuple[tuple[int, ...], dict[int, list[str]]]]:
+    """Where the labels' tokens part: (what comes before, next token -> labels that go on with it)."""
+    contexts: list[tuple[int, ...]] = [()]
+    while contexts:
+        context = contexts.pop()
+        branches: dict[int, list[str]] = {}
+        ending = 0
+        for label, tail in tails.items():
+            if tuple(tail[: len(context)]) == context:
+                if len(tail) > len(context):
+                    branches.setdefault(tail[len(context)], []).append(label)
+                else:
+                    ending += 1
+        only = len(branches) == 1 and not ending
+        if only:  # all go on with the same token: nothing is decided here
+            contexts.append((*context, next(iter(branches))))
+            continue
+        yield context, branches
+        contexts += [(*context, token) for token, below in branches.items() if len(below) > 1]
