@@ -67,13 +67,19 @@ class EngineMetrics:
 
     def forget(self, model: str) -> None:
         """A model of this name is no more: its series end, and nothing here holds its queue."""
-        for metric in (self.items, self.tokens, self.truncated, self.rewards, self.call_items, self.call_seconds):
-            metric.remove(model)
-        for code in {
-            s.labels["code"] for m in self.failures.collect() for s in m.samples if s.labels["model"] == model
-        }:
-            self.failures.remove(model, code)
+        for alone in (self.items, self.tokens, self.truncated, self.rewards, self.call_items, self.call_seconds):
+            alone.remove(model)
+        self.cache_misses.remove(model)
         self.queue.remove(model)
+        for metric, label in (
+            (self.failures, "code"),
+            (self.wait_seconds, "priority"),
+            (self.dropped, "reason"),
+            (self.cache_hits, "tier"),
+        ):
+            samples = [sample.labels for family in metric.collect() for sample in family.samples]
+            for value in {labels[label] for labels in samples if labels["model"] == model}:
+                metric.remove(model, value)
 
     def engine_work(self, model: str) -> tuple[float, float]:
         """Seconds of all its engine calls so far, and items in them."""

@@ -51,6 +51,12 @@ class ScoreStatistics:
                 self.failed += 1
                 self._outcomes.append(f"failed {result.code}")
 
+    def lose(self, items: int, code: str) -> None:
+        """So many items got no answer at all."""
+        self.items += items
+        self.failed += items
+        self._outcomes.extend([f"failed {code}"] * items)
+
     def set_reference(self) -> None:
         """From now on drift is against the present window."""
         self._reference = list(self._rewards)[-self._wanted :]

@@ -87,9 +87,9 @@ class ServedModel:
             except BackendError as error:
                 self.statistics.lose(len(request.items), error.code)
                 raise
-            if answer.model != self.name:
+            if any(result.model != self.name for result in answer.results):  # a candidate counts under another
                 results = tuple(replace(result, model=self.name) for result in answer.results)
-                answer = replace(answer, model=self.name, results=results)
+                answer = replace(answer, results=results)
             self.statistics.add(answer.results, time.perf_counter() - started)
             return answer
 
@@ -111,7 +111,7 @@ class ServedModel:
                 results, cached = await self._scoring.answer(request)
         except TimeoutError:
             raise LateError(f"not scored within {request.timeout_s:g} s") from None
-        return ScoreAnswer(self.queue.name, self.queue.scorer.info.version, tuple(results), cached)
+        return ScoreAnswer(self.name, self.queue.scorer.info.version, tuple(results), cached)
 
     async def retire(self) -> None:
         """Answer what is in flight, then stop. The caller sees to it that nothing new comes."""
