@@ -60,6 +60,12 @@ class BusyError(AssayError):
         super().__init__(message)
 
 
+class ConflictError(BusyError):
+    """Something else is going on with the same thing; that must end, or be ended, first."""
+
+    code = "conflict"
+
+
 class RateLimitError(BusyError):
     """The caller has used what it may use for now; others may have room."""
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from assay.errors import AssayError, BadInputError, BusyError, LateError, NotFoundError, RateLimitError
+from assay.errors import AssayError, BadInputError, BusyError, ConflictError, LateError, NotFoundError, RateLimitError
 
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499  #: nobody reads it; nginx's number, for metrics and logs
@@ -27,6 +27,7 @@ _CODES = {
     404: "not_found",
     405: "method_not_allowed",
     408: "body_timeout",
+    409: "conflict",
     413: "body_too_large",
     415: "unsupported_media_type",
     422: "bad_input",
@@ -42,6 +43,7 @@ _MEANINGS = {
     403: "the key may not do this",
     404: "no such model",
     408: "the body did not arrive in time",
+    409: "something else is going on with this model",
     413: "body too large, or too many items",
     415: "the body is not sent as JSON",
     422: "wrong input; `errors` names the fields",
@@ -108,6 +110,8 @@ def problem_of(error: AssayError) -> ProblemError:
         return ProblemError(404, str(error))
     if isinstance(error, BadInputError):
         return ProblemError(422, str(error))
+    if isinstance(error, ConflictError):
+        return ProblemError(409, str(error))
     if isinstance(error, BusyError):
         seconds = max(1, math.ceil(error.retry_after or 1))
         status = 429 if isinstance(error, RateLimitError) else 503
@@ -115,6 +119,16 @@ def problem_of(error: AssayError) -> ProblemError:
     if isinstance(error, LateError):
         return ProblemError(504, str(error))
     return ProblemError(500, "the server failed", code=error.code)
+
+
+def problem_of_invalid(error: RequestValidationError) -> ProblemError:
+    """The reply to a body or parameters of the wrong shape, naming the fields."""
+    # Of a union's branches the one that got furthest is what the caller meant.
+    found = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
+    fields = [_told(error) for error in found]
+    first = fields[0]
+    where = f"{first['field']}: " if first["field"] else ""
+    return ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
 
 
 def install_handlers(app: FastAPI) -> None:
@@ -135,13 +149,7 @@ def install_handlers(app: FastAPI) -> None:
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        # Of a union's branches the one that got furthest is what the caller meant.
-        found = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
-        fields = [_told(error) for error in found]
-        first = fields[0]
-        where = f"{first['field']}: " if first["field"] else ""
-        problem = ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
-        return problem.response(request_id_of(request))
+        return problem_of_invalid(error).response(request_id_of(request))
 
     app.add_exception_handler(ProblemError, on_problem)
     app.add_exception_handler(AssayError, on_assay_error)
