@@ -1,12 +1,11 @@
 """Running a server: in this process until it is told to stop, or in a thread for demonstrations, tests and training.
 
-Covers: claiming the port before a model is loaded, graceful drain on SIGTERM and Ctrl-C, a context manager that is
-ready when it is entered. Leaves out: what is served (`assay_serving.server`).
+Covers: graceful drain on SIGTERM and Ctrl-C, TLS, a context manager that is ready when it is entered. Leaves out: what
+is served (`assay_serving.server`), the address (`listening`), several processes (`engine_process`).
 """
 
 from __future__ import annotations
 
-import errno
 import signal
 import socket
 import threading
@@ -19,9 +18,21 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from assay.errors import BackendError, BadInputError, BusyError
+from assay.errors import BackendError
+from assay_serving.listening import Tls, claim_port, port_error, url_of
 from assay_serving.scorer import Scorer
 from assay_serving.server import ServerSettings, create_app
+
+__all__ = [
+    "DRAIN_S",
+    "START_S",
+    "RunningServer",
+    "Tls",
+    "claim_port",
+    "running_server",
+    "serve_until_stopped",
+    "url_of",
+]
 
 KEEP_ALIVE_S = 75  #: longer than the client keeps a connection, so that the client is the one to close it
 DRAIN_S = 60
@@ -43,6 +54,7 @@ def running_server(
     settings: ServerSettings | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
+    tls: Tls | None = None,
 ) -> Iterator[RunningServer]:
     """Serve the models over real HTTP from a thread of this process, on a free port unless one is named.
 
@@ -50,7 +62,7 @@ def running_server(
     """
     listening = claim_port(host, port)
     app = create_app(scorers, settings=settings)
-    server = _server(app)
+    server = _server(app, tls=tls)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="assay-server", daemon=True)
     try:
         thread.start()
@@ -59,7 +71,7 @@ def running_server(
             if not thread.is_alive() or time.monotonic() > deadline:
                 raise BackendError("the server did not start")
             time.sleep(0.01)
-        yield RunningServer(url_of(listening), app)
+        yield RunningServer(url_of(listening, tls=tls), app)
     finally:
         app.state.service.drain()
         server.should_exit = True
@@ -68,7 +80,13 @@ def running_server(
         listening.close()
 
 
-def serve_until_stopped(app: FastAPI, listening: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+def serve_until_stopped(
+    app: FastAPI,
+    listening: socket.socket,
+    on_ready: Callable[[], None] = lambda: None,
+    *,
+    tls: Tls | None = None,
+) -> None:
     """Serve in this process. SIGTERM and Ctrl-C answer what is queued, refuse what is new, then return.
 
     `on_ready` is called once, when requests are being answered. Call from the main thread.
@@ -77,44 +95,11 @@ def serve_until_stopped(app: FastAPI, listening: socket.socket, on_ready: Callab
     previous = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with suppress(KeyboardInterrupt):
-            _server(app, on_ready).run(sockets=[listening])
+            _server(app, on_ready, tls=tls).run(sockets=[listening])
     except OSError as error:  # two servers claimed the port at once and the other was first to listen
-        raise _port_error(error, *listening.getsockname()[:2]) from error
+        raise port_error(error, *listening.getsockname()[:2]) from error
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-def claim_port(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, not yet listening: a port in use shows before minutes of loading.
-
-    Raises BusyError when the port is taken, BadInputError for an address that is not this machine's.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, OverflowError) as error:
-        raise BadInputError(f"no address {host}:{port}: {error}", field="host") from error
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-    except OSError as error:
-        listening.close()
-        raise _port_error(error, host, port) from error
-    return listening
-
-
-def url_of(listening: socket.socket) -> str:
-    """Where a client on this machine reaches the socket."""
-    host, port = listening.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
-        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _port_error(error: OSError, host: str, port: int) -> BusyError | BadInputError:
-    if error.errno == errno.EADDRINUSE:
-        return BusyError(f"port {port} on {host} is in use; name another with --port")
-    return BadInputError(f"cannot listen on {host}:{port}: {error.strerror}", field="host")
 
 
 class _DrainingServer(uvicorn.Server):
@@ -137,7 +122,7 @@ class _DrainingServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _server(app: FastAPI, on_ready: Callable[[], None] = lambda: None) -> uvicorn.Server:
+def _server(app: FastAPI, on_ready: Callable[[], None] = lambda: None, *, tls: Tls | None = None) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -145,5 +130,7 @@ def _server(app: FastAPI, on_ready: Callable[[], None] = lambda: None) -> uvicor
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=DRAIN_S,
         server_header=False,
+        ssl_certfile=tls.cert if tls else None,
+        ssl_keyfile=tls.key if tls else None,
     )
     return _DrainingServer(config, on_ready)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,21 +21,66 @@ from assay_serving.commands.engine_options import (
 )
 
 if TYPE_CHECKING:
-    from assay_serving.scorer import ModelInfo, Scorer
+    import socket
+
+    from assay_serving.scorer import ModelInfo
+    from assay_serving.server.config_file import ServeConfig
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
+#: Options and the fields of the configuration or of `ServerSettings` that they set.
+_FIELDS = {
+    "host": "host",
+    "port": "port",
+    "workers": "workers",
+    "tls_cert": "tls_cert",
+    "tls_key": "tls_key",
+    "log_requests": "log_requests",
+    "workspace": "workspace",
+    "api_key": "api_keys",
+    "max_queue": "max_queue_items",
+    "request_timeout": "request_timeout_s",
+}
+#: Options that say how models are opened: each a field of `ModelPlan`.
+_OF_MODELS = (
+    "device",
+    "dtype",
+    "token_budget",
+    "max_length",
+    "kind",
+    "question",
+    "allow_failed_parity",
+    "correct",
+)
+
 
 def serve(
+    context: typer.Context,
     models: Annotated[
-        list[str], typer.Argument(metavar="RM...", help="Folder, hub id, or name of an artifact in the workspace.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="RM...", help="Folder, hub id, or name of an artifact in the workspace.", show_default=False
+        ),
+    ] = None,
     name: Annotated[
         list[str] | None,
         typer.Option("--name", help="Name to serve under; repeat in the order of the models.", show_default=False),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="YAML file with all of this; options go before it.", show_default=False),
+    ] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print such a file, and stop.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
+    workers: Annotated[
+        int, typer.Option(min=0, max=64, help="Processes that speak HTTP, beside the one that holds the models.")
+    ] = 1,
+    in_process: Annotated[bool, typer.Option("--in-process", help="One process for everything: --workers 0.")] = False,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", help="Certificate (PEM): https.", show_default=False)
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).", show_default=False)] = None,
     api_key: OpeningKeysOption = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
@@ -53,65 +100,104 @@ def serve(
 ) -> None:
     """Serve reward models: POST conversations to /v1/score, get scores.
 
+    One process holds the models, others speak HTTP; one that ends is started again. SIGTERM and Ctrl-C answer what is
+    queued first.
+
     Example: `assay serve models/my-rm --port 8000`
     """
     import logging
 
-    from assay.errors import BadInputError
-    from assay_serving.process import claim_port, serve_until_stopped, url_of
-    from assay_serving.server.settings import ServerSettings
+    from assay_serving.listening import claim_port, url_of
+    from assay_serving.server.config_file import config_of, read_config
+    from assay_serving.server.config_file import example as example_file
 
-    if name and len(name) != len(models):
-        raise BadInputError(f"{len(name)} names for {len(models)} models", field="--name")
-    settings = ServerSettings(
-        api_keys=tuple(api_key or ()),
-        max_items=min(ServerSettings.max_items, max_queue),
-        max_queue_items=max_queue,
-        request_timeout_s=request_timeout,
+    if example:
+        typer.echo(example_file(), nl=False)
+        return
+
+    def given(option: str) -> bool:
+        source = context.get_parameter_source(option)
+        return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+
+    options = context.params
+    values: dict[str, Any] = read_config(config) if config is not None else {}
+    values |= {field: _plain(options[option]) for option, field in _FIELDS.items() if given(option)}
+    if in_process:
+        values["workers"] = 0
+    values["models"] = _plans(models or [], name or [], values.get("models", ()), options, given)
+    settled = config_of(values)
+    tls = settled.tls
+    if tls is not None:
+        tls.check()
+    listening = claim_port(settled.host, settled.port)  # before the models, which take minutes
+    if settled.host not in LOOPBACK and not settled.settings.api_keys:
+        typer.echo(f"assay: {settled.host} is open to the network and no --api-key is set: anyone may score", err=True)
+    logging.basicConfig(
+        level=logging.INFO if settled.log_requests else logging.WARNING, format="%(asctime)s %(message)s"
     )
-    listening = claim_port(host, port)  # before the models, which take minutes
-    if host not in LOOPBACK and not settings.api_keys:
-        typer.echo(f"assay: {host} is open to the network and no --api-key is set: anyone may score", err=True)
-    logging.basicConfig(level=logging.INFO if log_requests else logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    url = url_of(listening, tls=tls)
 
-    from assay_serving.plan import ModelPlan
-    from assay_serving.server import create_app
-
-    plans: dict[str, ModelPlan] = {}
-    for place, reference in enumerate(models):
-        plan = ModelPlan(
-            reference,
-            name[place] if name else None,
-            device=device,
-            dtype=dtype,
-            token_budget=token_budget,
-            max_length=max_length,
-            kind=kind,
-            question=question,
-            allow_failed_parity=allow_failed_parity,
-            correct=correct,
-        )
-        served_as = plan.located(workspace)[1]
-        if served_as in plans:
-            raise BadInputError(f"two models would be served as {served_as!r}; name them with --name")
-        plans[served_as] = plan
-    scorers: dict[str, Scorer] = {}
-    for served_as, plan in plans.items():
-        typer.echo(f"loading {plan.reference} as {served_as}", err=True)
-        scorers[served_as] = plan.open(workspace)
-    url = url_of(listening)
-
-    def announce() -> None:
-        infos = [scorer.info for scorer in scorers.values()]
+    def announce(infos: list[ModelInfo]) -> None:
         if as_json:
             typer.echo(json.dumps({"url": url, "models": [info.to_dict() for info in infos]}))
             return
-        typer.echo(f"serving {', '.join(scorers)} at {url}  (Ctrl-C stops)")
-        typer.echo(_example(url, infos[0], named=len(infos) > 1, with_key=bool(settings.api_keys)))
+        typer.echo(f"serving {', '.join(info.name for info in infos)} at {url}  (Ctrl-C stops)")
+        with_key = bool(settled.settings.api_keys)
+        typer.echo(_example(url, infos[0], named=len(infos) > 1, with_key=with_key))
 
-    app = create_app(scorers, settings=settings)
-    serve_until_stopped(app, listening, announce)
+    if settled.workers == 0:
+        _serve_here(settled, listening, announce)
+    else:
+        import asyncio
+
+        from assay_serving.engine_process.supervisor import Supervisor
+
+        asyncio.run(Supervisor(settled, listening, announce).run())
+
+
+def _plans(
+    models: list[str],
+    names: list[str],
+    of_file: tuple[Any, ...],
+    options: dict[str, Any],
+    given: Callable[[str], bool],
+) -> tuple[Any, ...]:
+    """The models of the command line, else those of the file with what the command line says of all of them."""
+    from dataclasses import replace
+
+    from assay.errors import BadInputError
+    from assay_serving.plan import ModelPlan
+
+    plans = tuple(ModelPlan(reference) for reference in models) or of_file
+    if names and len(names) != len(plans):
+        raise BadInputError(f"{len(names)} names for {len(plans)} models", field="--name")
+    if not plans:
+        raise BadInputError("name at least one model: assay serve RM, or --config FILE (--example prints one)")
+    shared = {option: options[option] for option in _OF_MODELS if given(option)}
+    named = [{"served_as": name} for name in names] or [{}] * len(plans)
+    return tuple(replace(plan, **shared, **own) for plan, own in zip(plans, named, strict=True))
+
+
+def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callable[[list[ModelInfo]], None]) -> None:
+    """HTTP and the models in this process."""
+    from assay_serving.engine_process.engine import load
+    from assay_serving.process import serve_until_stopped
+    from assay_serving.server.app import app_of
+    from assay_serving.server.local_host import LocalHost
+
+    scorers, plans = load(config.models, Path(config.workspace) if config.workspace else None)
+    infos = [scorer.info for scorer in scorers.values()]
+    host = LocalHost(scorers, config.settings, plans=plans)
+    scorers.clear()  # the host alone holds a model, so that one can be unloaded
+    serve_until_stopped(app_of(host, settings=config.settings), listening, lambda: announce(infos), tls=config.tls)
+
+
+def _plain(value: Any) -> Any:
+    """As the configuration has it: paths as text, lists as tuples."""
+    if isinstance(value, Path):
+        return str(value.absolute())
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _example(url: str, info: ModelInfo, *, named: bool, with_key: bool) -> str:

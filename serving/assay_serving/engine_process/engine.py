@@ -1,0 +1,128 @@
+"""The program of the engine process: loads the models it is told, then answers the fronts until it is told to stop.
+
+Leaves out: who starts it (`supervisor`), how it answers (`endpoint`). Run as `python -m`, with a line of JSON on its
+standard input; it is no command for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from assay.errors import AssayError, BackendError, BadInputError
+from assay_serving.engine_process.endpoint import Endpoint
+from assay_serving.engine_process.launch import (
+    EngineLaunch,
+    Plans,
+    Ready,
+    Supervised,
+    frame_bytes,
+    ignore_signals,
+)
+from assay_serving.plan import ModelPlan
+from assay_serving.scorer import Scorer
+from assay_serving.server.local_host import LocalHost
+
+DRAIN_S = 30.0
+_WATCH_S = 0.25
+
+
+def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> tuple[dict[str, Scorer], dict[str, ModelPlan]]:
+    """The models and their plans by the name each is served under. Raises what loading one raises; BadInputError if
+    two have one name."""
+    named: dict[str, ModelPlan] = {}
+    for plan in plans:
+        name = plan.located(workspace)[1]
+        if name in named:
+            raise BadInputError(f"two models would be served as {name!r}; name them with --name")
+        named[name] = plan
+    scorers: dict[str, Scorer] = {}
+    for name, plan in named.items():
+        print(f"loading {plan.reference} as {name}", file=sys.stderr, flush=True)
+        scorers[name] = plan.open(workspace)
+    return scorers, named
+
+
+async def answer_fronts(supervised: Supervised, launch: EngineLaunch, host: LocalHost, loading_s: float) -> None:
+    """Until the supervisor says stop; then what is in progress is answered first."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    supervised.stop_with(lambda: loop.call_soon_threadsafe(stop.set))
+    told = _plans_of(host)
+
+    def tell_plans() -> None:
+        nonlocal told
+        if (now := _plans_of(host)) != told:
+            supervised.tell(Plans(now))
+            told = now
+
+    async def watch_plans() -> None:  # a swap is decided on its own, long after the order for it
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            tell_plans()
+
+    await host.start()
+    told = _plans_of(host)
+    endpoint = Endpoint(
+        host,
+        launch.token,
+        frame_bytes=frame_bytes(launch.settings),
+        loading_s=loading_s,
+        on_managed=lambda _: tell_plans(),
+    )
+    await endpoint.start(socket.socket(fileno=launch.listening_fd))
+    watcher = asyncio.create_task(watch_plans(), name="plans")
+    supervised.tell(Ready(tuple(await host.models())))
+    await stop.wait()
+    watcher.cancel()
+    await endpoint.stop(DRAIN_S)
+    await host.stop()
+
+
+def _plans_of(host: LocalHost) -> tuple[ModelPlan, ...]:
+    return tuple(served.plan for served in host.roster.live if served.plan is not None)
+
+
+Load: TypeAlias = Callable[[tuple[ModelPlan, ...], Path | None], tuple[dict[str, Scorer], dict[str, ModelPlan]]]
+
+
+def main(load: Load = load) -> int:
+    """`load`: another way to come to scorers than the product's own, for programs that measure or test the rest."""
+    supervised = Supervised()
+    launch = supervised.launched(EngineLaunch)
+    ignore_signals()
+    logging.basicConfig(level=launch.log_level, format="%(asctime)s %(message)s")
+    started = time.monotonic()
+    try:
+        scorers, plans = load(launch.plans, Path(launch.workspace) if launch.workspace else None)
+    except AssayError as error:
+        supervised.fail(error)
+        return error.exit_code
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        supervised.fail(BackendError(f"{where}{error.strerror or error}"))
+        return BackendError.exit_code
+    host = LocalHost(scorers, launch.settings, plans=plans)
+    scorers.clear()  # the host alone holds a model, so that one can be unloaded
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(answer_fronts(supervised, launch, host, time.monotonic() - started))
+    return 0
+
+
+def loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed: the one that the fronts run on."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.Loop
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,266 @@
+"""The process that a person starts: it claims the port, starts the engine and the fronts, and keeps them running.
+
+Covers: restarts with growing pauses, the engine's models across its restarts, a stop that answers what is queued, an
+engine that cannot load at the start. Leaves out: what the children do (`engine`, `front`), options (`commands.serve`).
+It holds no model and answers no request, so there is little that could end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BackendError
+from assay_serving.engine_process import wire
+from assay_serving.engine_process.launch import (
+    STOP,
+    EngineLaunch,
+    Event,
+    Failed,
+    FrontLaunch,
+    Plans,
+    Ready,
+    event_of,
+    line_of,
+)
+from assay_serving.scorer import ModelInfo
+from assay_serving.server.config_file import ServeConfig
+
+logger = logging.getLogger("assay.serving")
+
+COUNTERS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  #: must be set before a process imports prometheus_client
+ENGINE_PROGRAM = "assay_serving.engine_process.engine"
+FRONT_PROGRAM = "assay_serving.engine_process.front"
+FRONTS_DRAIN_S = 65.0  #: a little more than a front gives its requests
+ENGINE_DRAIN_S = 35.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+STEADY_S = 60.0  #: a child that ran this long starts again with the first pause
+_LINE_BYTES = 16 << 20
+_LONGEST_SOCKET_PATH = 100
+
+
+@dataclass
+class _Child:
+    name: str
+    process: asyncio.subprocess.Process
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Until it closes its standard output, which is when it ends."""
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            yield event_of(line)
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.write(STOP)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.kill()
+
+
+class Supervisor:
+    """One server. `on_ready` gets the models once, when all of them are loaded and every front answers.
+
+    `engine_program`: module that is run as the engine process; another one loads its models in a way of its own.
+    """
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        listening: socket.socket,
+        on_ready: Callable[[list[ModelInfo]], None] = lambda models: None,
+        *,
+        engine_program: str = ENGINE_PROGRAM,
+    ) -> None:
+        self._config = config
+        self._engine_program = engine_program
+        self._listening = listening
+        self._on_ready = on_ready
+        self._plans = config.models
+        self._token = secrets.token_urlsafe(32)
+        self._children: dict[str, _Child] = {}
+        self._ready: dict[str, asyncio.Event] = {}
+        self._models: list[ModelInfo] = []
+        self._log_level = logging.INFO if config.log_requests else logging.WARNING
+
+    async def run(self) -> None:
+        """Until SIGTERM or Ctrl-C. Raises what the engine raised if it cannot load its models at the start,
+        KeyboardInterrupt for a second Ctrl-C."""
+        self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._folder = private_folder()  # mode 0700: nobody else reaches the socket in it
+        try:
+            with socket.socket(socket.AF_UNIX) as engine_socket:
+                engine_socket.bind(str(self._folder / "engine"))
+                engine_socket.listen(socket.SOMAXCONN)  # fronts wait here while an engine loads
+                await self._run(engine_socket)
+        finally:
+            self._listening.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._hurry.is_set():
+            raise KeyboardInterrupt
+
+    async def _run(self, engine_socket: socket.socket) -> None:
+        metrics = self._folder / "metrics"
+        metrics.mkdir()
+        keepers = {
+            name: asyncio.create_task(self._keep(name, start), name=name)
+            for name, start in self._starters(engine_socket, metrics).items()
+        }
+        others = [
+            asyncio.create_task(self._announce(), name="announce"),
+            asyncio.create_task(self._stopping.wait(), name="stopping"),
+        ]
+        try:
+            await asyncio.wait({*keepers.values(), others[1]}, return_when=asyncio.FIRST_COMPLETED)
+            for task in keepers.values():  # one that ends without being told to has failed
+                if task.done():
+                    task.result()
+            self._listening.close()
+            engine = keepers["engine"]
+            await self._stop({task for task in keepers.values() if task is not engine}, FRONTS_DRAIN_S)
+            await self._stop({engine}, ENGINE_DRAIN_S)
+        finally:
+            self._stopping.set()
+            for child in self._children.values():
+                child.kill()
+            await asyncio.gather(*keepers.values(), return_exceptions=True)
+            for other in others:
+                other.cancel()
+
+    def _starters(self, engine_socket: socket.socket, metrics: Path) -> dict[str, Callable[[], Any]]:
+        config = self._config
+        fd, engine_fd = self._listening.fileno(), engine_socket.fileno()
+
+        def engine() -> Any:
+            workspace = str(config.workspace) if config.workspace else None
+            launch = EngineLaunch(engine_fd, self._token, self._plans, config.settings, workspace, self._log_level)
+            return self._spawn("engine", self._engine_program, launch, engine_fd)
+
+        def front(name: str) -> Callable[[], Any]:
+            launch = FrontLaunch(
+                fd,
+                str(self._folder / "engine"),
+                self._token,
+                config.settings,
+                str(metrics),
+                config.tls_cert,
+                config.tls_key,
+                self._log_level,
+            )
+            return lambda: self._spawn(name, FRONT_PROGRAM, launch, fd)
+
+        names = [f"front {number}" for number in range(1, config.workers + 1)]
+        return {"engine": engine, **{name: front(name) for name in names}}
+
+    async def _spawn(self, name: str, program: str, launch: EngineLaunch | FrontLaunch, fd: int) -> _Child:
+        environment = {key: value for key, value in os.environ.items() if key != COUNTERS_FOLDER}
+        if isinstance(launch, FrontLaunch):
+            environment[COUNTERS_FOLDER] = launch.metrics_folder
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",  # modules are never looked for in the folder one happens to be in
+            "-m",
+            program,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LINE_BYTES,
+            pass_fds=(fd,),
+            env=environment,
+            process_group=0,  # a terminal's Ctrl-C is for the supervisor
+        )
+        assert process.stdin is not None
+        process.stdin.write(line_of(launch))
+        return _Child(name, process)
+
+    async def _keep(self, name: str, start: Callable[[], Any]) -> None:
+        """Start the child again whenever it ends, until all stop. Raises if it ends before it was ever ready."""
+        self._ready[name] = asyncio.Event()
+        pause = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            child = self._children[name] = await start()
+            if self._stopping.is_set():
+                child.stop()
+            error: Exception | None = None
+            async for event in child.events():
+                if isinstance(event, Failed):
+                    error = wire.error_of(event.error)
+                elif isinstance(event, Plans):
+                    self._plans = event.plans
+                elif isinstance(event, Ready):
+                    self._models = list(event.models) or self._models
+                    self._ready[name].set()
+            status = await child.process.wait()
+            del self._children[name]
+            if self._stopping.is_set():
+                return
+            ended = f"{name} process {child.process.pid} ended {_how(status)}"
+            if not self._ready[name].is_set():
+                raise error or BackendError(f"the {ended} while it started")
+            if time.monotonic() - started > STEADY_S:
+                pause = FIRST_PAUSE_S
+            logger.warning("%s%s; started again in %.1f s", ended, f": {error}" if error else "", pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+            pause = min(LONGEST_PAUSE_S, 2 * pause)
+
+    async def _announce(self) -> None:
+        while len(self._ready) < self._config.workers + 1:
+            await asyncio.sleep(0)
+        for ready in self._ready.values():
+            await ready.wait()
+        self._on_ready(self._models)
+
+    async def _stop(self, keepers: set[asyncio.Task[None]], within: float) -> None:
+        """Tell the children of these keepers to stop, and see to it that they do."""
+        names = {task.get_name() for task in keepers}
+        for name in names & set(self._children):
+            self._children[name].stop()
+        hurry = asyncio.create_task(self._hurry.wait())
+        done = asyncio.gather(*keepers, return_exceptions=True)
+        either: set[asyncio.Future[Any]] = {done, hurry}
+        await asyncio.wait(either, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+        for name in names & set(self._children):
+            self._children[name].kill()
+        await done
+        hurry.cancel()
+
+    def _on_signal(self, number: int) -> None:
+        if self._stopping.is_set() and number == signal.SIGINT:
+            self._hurry.set()
+        self._stopping.set()
+
+
+def private_folder() -> Path:
+    """A new folder that only this user can enter, short enough for the path of a Unix socket in it."""
+    folder = tempfile.mkdtemp(prefix="assay-")
+    if len(folder) > _LONGEST_SOCKET_PATH - len("/engine"):
+        os.rmdir(folder)
+        folder = tempfile.mkdtemp(prefix="assay-", dir="/tmp")
+    return Path(folder)
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"with status {status}"
+    with suppress(ValueError):
+        return f"by {signal.Signals(-status).name}"
+    return f"by signal {-status}"
