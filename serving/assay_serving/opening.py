@@ -6,6 +6,7 @@ Leaves out: scoring. Commands of several parts share it, so that `--reward` and 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,8 @@ def load_engine(
     allow_failed_parity: bool = False,
     correct: str | None = None,
     workspace: Path | None = None,
+    engine: str = "transformers",
+    engine_options: Mapping[str, Any] | None = None,
 ) -> Scorer:
     """The engine for the kind of reward model that `name` is: a folder, a hub id, the file or folder of an ensemble or
     of a composed reward.
@@ -92,6 +95,8 @@ def load_engine(
     that such a principle model was trained with. `allow_failed_parity`: load it though its spec says that it does not
     give the scores it was trained to. `correct`: name of a length correction of its spec to take off every reward.
     `workspace`: where the parts of a composed reward may be artifacts of; None finds it as every command does.
+    `engine`: what runs the model: transformers, vllm, vllm-http or sglang-http (docs/serving/engines.md), and what is
+    said to it.
     Raises BadInputError for an unknown kind or correction, and what the engine raises for a model of another kind.
     """
     if correct is not None:
@@ -108,8 +113,26 @@ def load_engine(
             question=question,
             allow_failed_parity=allow_failed_parity,
             workspace=workspace,
+            engine=engine,
+            engine_options=engine_options,
         )
         return with_correction(plain, known_spec(name), correct)
+    if engine != "transformers":
+        return _open_elsewhere(
+            name,
+            kind or kind_of(name),
+            engine,
+            engine_options or {},
+            token_budget=token_budget,
+            question=question,
+            served_as=served_as,
+            device=device,
+            dtype=dtype,
+            max_length=max_length,
+            allow_failed_parity=allow_failed_parity,
+        )
+    if engine_options:
+        raise BadInputError("the transformers engine has no options of its own", field="engine_options")
     if is_composed(name):
         from assay.runs import locate_model
         from assay_serving.composition.loading import Opener
@@ -154,8 +177,7 @@ def load_engine(
         "allow_failed_parity": allow_failed_parity,
     }
     chosen = kind or kind_of(name)
-    if question is not None and chosen != "principle":
-        raise BadInputError(f"a question is for principle models, and {name} is {chosen}", field="question")
+    _check_question(name, chosen, question)
     if chosen == "principle":
         from assay_serving.principle_engine import PrincipleScorer
 
@@ -172,13 +194,38 @@ def load_engine(
             return RatingsScorer.load(name, **options)
         return TransformersScorer.load(name, **options)
     if chosen == "generative":
-        from assay.models.spec import Judging
         from assay_serving.generative.engine import GenerativeScorer
-        from assay_serving.generative.templates import POINTWISE
 
-        own = Judging(POINTWISE.name, POINTWISE.hash) if known_spec(name) is None else None
-        return GenerativeScorer.load(name, judging=own, **options)
+        return GenerativeScorer.load(name, judging=_usual_judging(name), **options)
     raise BadInputError(f"{chosen!r} is not one of scalar, principle, generative", field="kind")
+
+
+def _open_elsewhere(
+    name: str, kind: str, engine: str, engine_options: Mapping[str, Any], *, token_budget: int | None, **options: Any
+) -> Scorer:
+    """By an engine other than transformers."""
+    from assay_serving.vllm.opening import Opening
+
+    if kind in ("ensemble", "composed"):
+        raise BadInputError(f"{name} is {kind}: serve its models with that engine, each under its name", field="engine")
+    if token_budget is not None:
+        raise BadInputError("is for the transformers engine: this one plans its own passes", field="token_budget")
+    _check_question(name, kind, options["question"])
+    opening = Opening(name, engine, engine_options, **options)
+    return opening.open(kind, judging=_usual_judging(name) if kind == "generative" else None)
+
+
+def _check_question(name: str, kind: str, question: str | None) -> None:
+    if question is not None and kind != "principle":
+        raise BadInputError(f"a question is for principle models, and {name} is {kind}", field="question")
+
+
+def _usual_judging(name: str) -> Judging | None:
+    """How a plain language model is asked for a score; None for a model that brings its own settings."""
+    from assay.models.spec import Judging
+    from assay_serving.generative.templates import POINTWISE
+
+    return Judging(POINTWISE.name, POINTWISE.hash) if known_spec(name) is None else None
 
 
 def open_judge(

@@ -62,8 +62,6 @@ class ModelPlan:
         """Load it. Raises what `opening.load_engine` raises, BadInputError for an unknown engine."""
         from assay_serving.opening import kind_of, load_engine
 
-        if self.engine != "transformers":
-            raise BadInputError(f"there is no engine {self.engine!r}; there is transformers", field="engine")
         folder, name = self.located(workspace)
         kind = self.kind if kind_of(folder) == "scalar" else None  # what its own spec says counts first
         return load_engine(
@@ -78,4 +76,6 @@ class ModelPlan:
             allow_failed_parity=self.allow_failed_parity,
             correct=self.correct,
             workspace=workspace,
+            engine=self.engine,
+            engine_options=self.engine_options,
         )

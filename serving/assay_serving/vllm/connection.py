@@ -1,0 +1,204 @@
+"""JSON requests to an inference server: bounded in number, tried again where that helps, every fault typed.
+
+Covers: settings of a remote engine, one request, many requests at once, a refused batch taken apart until the row that
+is refused stands alone. Leaves out: what is asked (`vllm_server`, `sglang_server`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from assay.errors import BackendError, BadInputError
+from assay.progress import Advance
+from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, RetryPolicy, retry_after_of
+from assay_serving.vllm.rows import Fault
+
+KEY_VARIABLE = "ASSAY_ENGINE_API_KEY"
+CONNECT_S = 5.0
+SHOWN = 200  #: characters of a server's own message that are passed on
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class RemoteSettings:
+    """`url`: of the server, without a route. `model`: the name it serves the model under, needed where it serves
+    several. `api_key`: sent as bearer token ($ASSAY_ENGINE_API_KEY where none is given). `timeout`: seconds of one
+    request; `deadline`: of one with its retries. `rows_per_request` rows go together, `concurrency` requests at once.
+    """
+
+    url: str
+    model: str | None = None
+    api_key: str | None = None
+    timeout: float = 120.0
+    deadline: float = 300.0
+    retries: int = 4
+    concurrency: int = 4
+    rows_per_request: int = 32
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.url, str):
+            raise BadInputError(f"not an http(s) address: {self.url!r}", field="url")
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise BadInputError(f"not an http(s) address: {self.url!r}", field="url")
+        for name in ("timeout", "deadline", "concurrency", "rows_per_request"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise BadInputError(f"must be a positive number, not {value!r}", field=name)
+        for name in ("concurrency", "rows_per_request", "retries"):
+            if not isinstance(getattr(self, name), int):
+                raise BadInputError(f"must be a whole number, not {getattr(self, name)!r}", field=name)
+        RetryPolicy(retries=self.retries, deadline=self.deadline)  # raises for what is wrong
+
+    @property
+    def key(self) -> str | None:
+        """The key to send, if any."""
+        return self.api_key or os.environ.get(KEY_VARIABLE)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Raises BadInputError for an option that there is not, and where the address is missing."""
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise BadInputError(
+                f"a remote engine has no option {unknown[0]!r}: {', '.join(known)}", field="engine_options"
+            )
+        if "url" not in options:
+            raise BadInputError("a remote engine needs the server's address: url=http://host:port", field="url")
+        return cls(**options)
+
+
+class Connection:
+    """A pool of connections to one server. Safe to use from several threads."""
+
+    def __init__(self, settings: RemoteSettings) -> None:
+        self.settings = settings
+        key = settings.key
+        # A proxy of the environment cannot reach this machine's own loopback address.
+        local = urlsplit(settings.url).hostname in ("127.0.0.1", "::1", "localhost")
+        self._client = httpx.Client(
+            base_url=settings.url.rstrip("/"),
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(settings.timeout, connect=CONNECT_S),
+            limits=httpx.Limits(max_connections=settings.concurrency),
+            trust_env=not local,
+        )
+        self._workers = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="remote-engine")
+
+    def close(self) -> None:
+        self._workers.shutdown(cancel_futures=True)
+        self._client.close()
+
+    def told(self, path: str) -> Any:
+        """The JSON of a GET route, None where the server has no such route.
+
+        Raises BackendError where it cannot be reached, refuses, or answers no JSON.
+        """
+        try:
+            response = self._client.get(path)
+        except httpx.HTTPError as error:
+            raise BackendError(f"{self.settings.url} cannot be reached: {type(error).__name__} {error}") from error
+        if response.status_code == 404:
+            return None
+        if response.status_code != 200:
+            raise BackendError(f"{self.settings.url}{path} answers status {response.status_code}{_said(response)}")
+        try:
+            return response.json()
+        except ValueError as error:
+            raise BackendError(f"{self.settings.url}{path} does not answer JSON") from error
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any | Fault:
+        """The JSON of the reply, or why there is none. Codes: timeout, bad_input (refused as it is), backend."""
+        attempts = Attempts(RetryPolicy(retries=self.settings.retries, deadline=self.settings.deadline))
+        while True:
+            retry_after = None
+            try:
+                response = self._client.post(path, json=body)
+            except RETRYABLE_FAULTS as error:
+                fault, again = Fault("backend", f"{type(error).__name__}: {error}"), True
+            except httpx.TimeoutException:
+                return Fault("timeout", f"no reply in {self.settings.timeout:g} s")
+            except httpx.HTTPError as error:
+                return Fault("backend", f"{type(error).__name__}: {error}")
+            else:
+                if response.status_code == 200:
+                    try:
+                        return response.json()
+                    except ValueError:
+                        return Fault("backend", "the reply is not JSON")
+                code = "bad_input" if response.status_code in (400, 413, 422) else "backend"
+                fault = Fault(code, f"the server answers status {response.status_code}{_said(response)}")
+                again, retry_after = response.status_code in RETRYABLE_STATUSES, retry_after_of(response)
+            pause = attempts.next_pause(retryable=again, retry_after=retry_after)
+            if pause is None:
+                return fault
+            time.sleep(pause)
+
+    def for_each_row(
+        self,
+        rows: Sequence[R],
+        ask: Callable[[Sequence[R]], Sequence[A | Fault] | Fault],
+        on_progress: Advance,
+        *,
+        at_once: int | None = None,
+    ) -> list[A | Fault]:
+        """`ask` for the rows in parts of `at_once` (default: the settings'), at most `concurrency` parts at a time;
+        answers in the order of the rows.
+
+        `ask` gives one answer a row, or one fault for all. Where a part is refused (bad_input), its halves are asked,
+        so that one row that does not fit costs no other its score.
+        """
+        telling = threading.Lock()
+
+        def whole(part: Sequence[R]) -> list[A | Fault]:
+            found = settled(part)
+            with telling:
+                on_progress(len(part))
+            return found
+
+        def settled(part: Sequence[R]) -> list[A | Fault]:
+            found = ask(part)
+            if not isinstance(found, Fault):
+                if len(found) != len(part):
+                    return [Fault("backend", f"{len(found)} results for {len(part)} rows")] * len(part)
+                return list(found)
+            if found.code != "bad_input" or len(part) == 1:
+                return [found] * len(part)
+            middle = len(part) // 2
+            return settled(part[:middle]) + settled(part[middle:])
+
+        size = at_once or self.settings.rows_per_request
+        parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+        return [answer for found in self._workers.map(whole, parts) for answer in found]
+
+
+def number(value: Any) -> float:
+    """A JSON number as it is, NaN included (a failure of its own). Raises TypeError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
+
+
+def _said(response: httpx.Response) -> str:
+    """The server's own message, on one line and short."""
+    try:
+        body = json.loads(response.text)
+        body = body.get("error", body) if isinstance(body, dict) else body
+        text = body.get("message", body) if isinstance(body, dict) else body
+    except ValueError:
+        text = response.text
+    line = " ".join(str(text).split())
+    return f": {line[:SHOWN]}" if line else ""

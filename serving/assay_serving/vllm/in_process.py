@@ -1,0 +1,250 @@
+"""vLLM in this process: a classifier, or a language model asked for the next token or for whole answers.
+
+Covers: starting it with what the checkpoint and the machine want, one caller at a time, exact log-probs of named
+tokens, memory and start-up failures as Assay's errors. Leaves out: what differs by version (`versions`), what rows mean
+(`scorers`, `writer`).
+
+vLLM has its own environment (its pins clash with ours): Assay runs inside it (docs/serving/engines.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from assay.errors import AssayError, BackendError, BadInputError
+from assay.progress import Advance, silent
+from assay_serving.generative.generation import Drawing, Sampled, stream_seed
+from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled
+from assay_serving.vllm.versions import VllmFlags, flags_for, require_raw
+
+log = logging.getLogger(__name__)
+
+#: What a person may set of `vllm.LLM`, and its type. Nothing here runs code of a checkpoint.
+OPTIONS: Mapping[str, type] = {
+    "enable_prefix_caching": bool,
+    "enforce_eager": bool,
+    "gpu_memory_utilization": float,
+    "kv_cache_memory_bytes": int,
+    "max_num_batched_tokens": int,
+    "max_num_seqs": int,
+    "quantization": str,
+    "tensor_parallel_size": int,
+}
+CPU_CACHE_BYTES = 1 << 30
+AT_ONCE = 512  #: rows handed over at once: progress is told between them, and one prompt's responses stay together
+#: vLLM reads these when it is first imported. One process: it starts in seconds, and dies with us.
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+}
+
+
+class InProcessVllm:
+    """A started vLLM. Safe to call from several threads: they take turns."""
+
+    def __init__(self, llm: Any, flags: VllmFlags, running: Running) -> None:
+        self._llm = llm
+        self._flags = flags
+        self._lock = threading.Lock()
+        self.running = running
+
+    def close(self) -> None:
+        """Give the memory back. Not needed at the end of a process."""
+        with self._lock:
+            core = getattr(getattr(self._llm, "llm_engine", None), "engine_core", None)
+            if core is not None and hasattr(core, "shutdown"):
+                core.shutdown()
+            self._llm = None
+
+    def logits(self, rows: Sequence[Row], on_progress: Advance = silent) -> list[float | Fault]:
+        """See `Classifier.logits`."""
+        return self._classified(rows, self._flags.raw(), on_progress)
+
+    def activated(self, rows: Sequence[Row]) -> list[float | Fault]:
+        """What vLLM answers when nobody tells it not to."""
+        return self._classified(rows, self._flags.activated(), silent)
+
+    def next_logps(
+        self, rows: Sequence[Row], tokens: Sequence[int], on_progress: Advance = silent
+    ) -> list[dict[int, float] | Fault]:
+        """See `LanguageModel.next_logps`: exact for every token, however unlikely."""
+        params = import_module("vllm").SamplingParams
+        if hasattr(params, "logprob_token_ids"):
+            asked = params(max_tokens=1, temperature=0.0, logprob_token_ids=list(tokens), detokenize=False)
+            found = self._listed(rows, asked, on_progress)
+            return [{token: row[token] for token in tokens} for row in found]
+        # vLLM lists the sampled token whatever its rank: a token that is the only one allowed is the sampled one.
+        columns = []
+        for token in tokens:
+            only = params(max_tokens=1, temperature=0.0, allowed_token_ids=[token], logprobs=1, detokenize=False)
+            columns.append([row[token] for row in self._listed(rows, only, silent)])
+        on_progress(len(rows))
+        return [dict(zip(tokens, values, strict=True)) for values in zip(*columns, strict=True)]
+
+    def generate(
+        self, rows: Sequence[Row], drawing: Drawing, *, samples: int, ends: Sequence[int], seed: int
+    ) -> list[list[Sampled] | Fault]:
+        """See `LanguageModel.generate`. Draws depend on the row, the sample's number and the seed alone."""
+        params = import_module("vllm").SamplingParams
+        asked: list[Row] = []
+        wanted: list[Any] = []
+        for row in rows:
+            for sample in range(samples):
+                asked.append(row)
+                wanted.append(
+                    params(
+                        max_tokens=drawing.max_new_tokens,
+                        temperature=drawing.temperature,
+                        top_p=drawing.top_p if drawing.temperature > 0 else 1.0,
+                        seed=stream_seed(row, sample, seed) if drawing.temperature > 0 else None,
+                        stop_token_ids=list(ends),
+                        ignore_eos=True,  # `ends` says it all
+                        detokenize=False,
+                    )
+                )
+        made: list[Sampled | Fault] = []
+        for output in self._run("generate", asked, wanted):
+            (completion,) = output.outputs
+            made.append(sampled(completion.token_ids, ends))
+        return by_row(made, samples)
+
+    def _classified(self, rows: Sequence[Row], fields: Mapping[str, Any], on_progress: Advance) -> list[float | Fault]:
+        params = import_module("vllm").PoolingParams(**fields)
+        found: list[float | Fault] = []
+        for part in _parts(rows):
+            for output in self._run("classify", part, None, pooling_params=params):
+                values = output.outputs.probs
+                if len(values) != 1:
+                    raise BadInputError(f"the model has {len(values)} labels; a scalar reward model has one")
+                found.append(float(values[0]))
+            on_progress(len(part))
+        return found
+
+    def _listed(self, rows: Sequence[Row], params: Any, on_progress: Advance) -> list[dict[int, float]]:
+        """The listed log-probs of the one token after each row."""
+        found: list[dict[int, float]] = []
+        for part in _parts(rows):
+            for output in self._run("generate", part, params):
+                (listed,) = output.outputs[0].logprobs
+                found.append({int(token): float(entry.logprob) for token, entry in listed.items()})
+            on_progress(len(part))
+        return found
+
+    def _run(self, verb: str, rows: Sequence[Row], params: Any, **options: Any) -> list[Any]:
+        """Raises BackendError: vLLM fails for all rows of a call, or for none."""
+        prompts = [{"prompt_token_ids": list(row)} for row in rows]
+        arguments = [prompts] if params is None else [prompts, params]
+        with self._lock:
+            try:
+                return list(getattr(self._llm, verb)(*arguments, use_tqdm=False, **options))
+            except AssayError:
+                raise
+            except Exception as error:  # its errors have no common base in all versions
+                raise BackendError(f"vLLM failed: {_first_line(error)}") from error
+
+
+def start_classifier(
+    source: str, *, dtype: str, device: str, max_length: int, regression: bool, options: Mapping[str, Any]
+) -> InProcessVllm:
+    """vLLM with a `*ForSequenceClassification` of one label, seen to answer with logits.
+
+    `regression`: whether the checkpoint's config says so. Raises BackendError where vLLM is not installed, is of an
+    unknown version or cannot run the model, BadInputError for options that there are not.
+    """
+    engine = _start(source, lambda flags: flags.classifying, dtype, device, max_length, options)
+    probes = [[1, 2, 3, 4], [4, 3, 2, 1], [5, 6, 7]]
+    raw, activated = engine.logits(probes), engine.activated(probes)
+    require_raw(_numbers(raw), _numbers(activated), regression=regression, where=f"vLLM with {source}")
+    return engine
+
+
+def start_language_model(
+    source: str, *, dtype: str, device: str, max_length: int, options: Mapping[str, Any]
+) -> InProcessVllm:
+    """vLLM with a causal language model. `max_length`: of prompt and answer. Raises as `start_classifier`."""
+    return _start(source, lambda flags: flags.generating, dtype, device, max_length, options)
+
+
+def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `OPTIONS`, with their types. Raises BadInputError for another name or value."""
+    for name, value in options.items():
+        wanted = OPTIONS.get(name)
+        if wanted is None:
+            raise BadInputError(f"vLLM in process has no option {name!r}: {', '.join(OPTIONS)}", field="engine_options")
+        fits = isinstance(value, wanted) or (wanted is float and isinstance(value, int))
+        if not fits or (wanted is not bool and isinstance(value, bool)):
+            raise BadInputError(f"{name} is {wanted.__name__}, not {value!r}", field="engine_options")
+    return dict(options)
+
+
+def _start(
+    source: str,
+    role: Callable[[VllmFlags], Mapping[str, str]],
+    dtype: str,
+    device: str,
+    max_length: int,
+    options: Mapping[str, Any],
+) -> InProcessVllm:
+    chosen = checked_options(options)
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        vllm = import_module("vllm")
+        platform = import_module("vllm.platforms").current_platform
+    except ImportError as error:
+        raise BackendError(
+            f"vLLM is not in this environment ({_first_line(error)}); it needs its own: docs/serving/engines.md"
+        ) from error
+    flags = flags_for(str(vllm.__version__))
+    found = str(platform.device_type)
+    if device not in ("auto", found):
+        raise BadInputError(f"this vLLM runs on {found or 'nothing'}, not on {device}", field="device")
+    arguments: dict[str, Any] = {
+        "dtype": dtype,
+        "max_model_len": max_length,
+        "skip_tokenizer_init": True,  # rows come as token ids and leave as token ids
+        "trust_remote_code": False,
+        "enable_prefix_caching": True,  # responses of one prompt share its computation
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        **role(flags),
+    }
+    if found == "cpu":
+        arguments["enforce_eager"] = True  # compiling takes a minute and gains 3 to 7 %
+        if flags.cache_bytes:
+            arguments["kv_cache_memory_bytes"] = CPU_CACHE_BYTES
+        else:
+            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_BYTES >> 30))
+    arguments |= chosen
+    try:
+        llm = vllm.LLM(model=source, **arguments)
+    except Exception as error:  # what goes wrong inside a start has no common base
+        raise BackendError(f"vLLM {vllm.__version__} cannot run {source}: {_first_line(error)}") from error
+    return InProcessVllm(llm, flags, Running(_dtype_of(llm, dtype), found, max_length))
+
+
+def _dtype_of(llm: Any, asked: str) -> str:
+    config = getattr(getattr(llm, "llm_engine", None), "vllm_config", None)
+    said = getattr(getattr(config, "model_config", None), "dtype", asked)
+    return str(said).removeprefix("torch.")
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    for start in range(0, len(rows), AT_ONCE):
+        yield rows[start : start + AT_ONCE]
+
+
+def _numbers(found: Sequence[float | Fault]) -> list[float]:
+    return [value for value in found if not isinstance(value, Fault)]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,87 @@
+"""What an engine that runs elsewhere is to its scorers: rows of token ids in, one answer a row out, in order.
+
+Leaves out: who implements it (`in_process`, `vllm_server`, `sglang_server`), what rows mean (`scorers`, `writer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from assay.progress import Advance
+from assay_serving.generative.generation import Drawing, Sampled
+
+Row = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a row has no answer; `code` is one of `ScoreFailure`'s."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is known of the model that an engine runs. `max_length`: tokens, its answer's included; None: not said.
+
+    `identity`: which weights they are, as far as a server says; empty where they are the checkpoint's own files.
+    """
+
+    dtype: str
+    device: str
+    max_length: int | None = None
+    identity: str = ""
+
+
+class Classifier(Protocol):
+    """A sequence classifier with one label."""
+
+    @property
+    def running(self) -> Running: ...
+
+    def logits(self, rows: Sequence[Row], on_progress: Advance) -> list[float | Fault]:
+        """The raw logit at each row's last token: no sigmoid, no soft-max."""
+        ...
+
+
+class LanguageModel(Protocol):
+    """A causal language model."""
+
+    @property
+    def running(self) -> Running: ...
+
+    def next_logps(
+        self, rows: Sequence[Row], tokens: Sequence[int], on_progress: Advance
+    ) -> list[dict[int, float] | Fault]:
+        """Log-probs of each of `tokens` after each row, at temperature 1."""
+        ...
+
+
+class TextModel(LanguageModel, Protocol):
+    """A causal language model that also writes."""
+
+    def generate(
+        self, rows: Sequence[Row], drawing: Drawing, *, samples: int, ends: Sequence[int], seed: int
+    ) -> list[list[Sampled] | Fault]:
+        """`samples` continuations of each row."""
+        ...
+
+
+def sampled(ids: Sequence[int], ends: Sequence[int]) -> Sampled:
+    """Generated ids as an engine gives them: with the end token, where the model ended its turn."""
+    kept = tuple(int(token) for token in ids)
+    ended = bool(kept) and kept[-1] in ends
+    return Sampled(kept[:-1] if ended else kept, ended)
+
+
+def by_row(made: Sequence[Sampled | Fault], samples: int) -> list[list[Sampled] | Fault]:
+    """One after the other, `samples` of each row: a row of which one failed has failed."""
+    rows: list[list[Sampled] | Fault] = []
+    for start in range(0, len(made), samples):
+        own = made[start : start + samples]
+        fault = next((sample for sample in own if isinstance(sample, Fault)), None)
+        rows.append(fault or [sample for sample in own if not isinstance(sample, Fault)])
+    return rows

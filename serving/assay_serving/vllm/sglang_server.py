@@ -1,0 +1,115 @@
+"""An SGLang server elsewhere as an engine: `/classify` for rewards, `/generate` for the next token.
+
+Covers: what it serves, how long its rows may be. Leaves out: retries (`connection`), generative models, which are asked
+by chat completions (`assay_serving.generative.remote`).
+
+Written from SGLang's sources (`http_server.py`, `io_struct.py`, 0.5) and never run against a real server: it needs a
+GPU. `/v1/classify` is never used: it puts a soft-max on the one logit, so that every reward reads 1.0. Nothing tells
+which weights a server has loaded but its own word: the model's path and weight version are part of every score's
+version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import BackendError
+from assay.progress import Advance, silent
+from assay_serving.vllm.connection import Connection, RemoteSettings, number
+from assay_serving.vllm.rows import Fault, Row, Running
+from assay_serving.vllm.vllm_server import PROBES, model_card
+
+
+@dataclass
+class SglangServer:
+    """The one model of a server."""
+
+    connection: Connection
+    model: str
+    is_generation: bool
+    running: Running
+
+    @classmethod
+    def connect(cls, settings: RemoteSettings) -> SglangServer:
+        """Asks the server what it is. Raises BackendError where it cannot be reached or is no SGLang server."""
+        connection = Connection(settings)
+        try:
+            info = connection.told("/get_model_info")
+            if not isinstance(info, dict) or "model_path" not in info:
+                raise BackendError(f"{settings.url} is no SGLang server: it has no /get_model_info")
+            card = model_card(connection)
+            longest = card.get("max_model_len")
+            identity = f"sglang:{info['model_path']}"
+            if info.get("weight_version") not in (None, "default"):
+                identity += f":{info['weight_version']}"
+            running = Running("unknown", "remote", int(longest) if longest else None, identity)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, str(card["id"]), bool(info.get("is_generation", True)), running)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def require_rewards(self) -> None:
+        """Raises BackendError where the server generates, or gives no single number a row."""
+        url = self.connection.settings.url
+        if self.is_generation:
+            raise BackendError(f"{url} generates text; start it with --is-embedding to score with a reward model")
+        for answer in self.logits(PROBES):
+            if isinstance(answer, Fault):
+                raise BackendError(f"{url} gives no rewards: {answer.message}")
+
+    def logits(self, rows: Sequence[Row], on_progress: Advance = silent) -> list[float | Fault]:
+        """See `Classifier.logits`."""
+
+        def ask(part: Sequence[Row]) -> Sequence[float | Fault] | Fault:
+            reply = self.connection.post("/classify", {"input_ids": [list(row) for row in part]})
+            if isinstance(reply, Fault):
+                return reply
+            try:
+                found: list[float | Fault] = []
+                for entry in _objects(reply):
+                    values = entry["embedding"]
+                    if len(values) != 1:
+                        return Fault("backend", f"an embedding of {len(values)} numbers, not a reward")
+                    found.append(number(values[0]))
+            except (KeyError, TypeError, ValueError) as error:
+                return Fault("backend", f"not a reward: {type(error).__name__} {error}")
+            return found
+
+        return self.connection.for_each_row(rows, ask, on_progress)
+
+    def next_logps(
+        self, rows: Sequence[Row], tokens: Sequence[int], on_progress: Advance = silent
+    ) -> list[dict[int, float] | Fault]:
+        """See `LanguageModel.next_logps`."""
+
+        def ask(part: Sequence[Row]) -> Sequence[dict[int, float] | Fault] | Fault:
+            body = {
+                "input_ids": [list(row) for row in part],
+                "sampling_params": {"max_new_tokens": 1, "temperature": 0.0},
+                "return_logprob": True,
+                "token_ids_logprob": [list(tokens) for _ in part],
+            }
+            reply = self.connection.post("/generate", body)
+            if isinstance(reply, Fault):
+                return reply
+            try:
+                found: list[dict[int, float] | Fault] = []
+                for entry in _objects(reply):
+                    listed = entry["meta_info"]["output_token_ids_logprobs"][0]
+                    logps = {int(token): number(logp) for logp, token, *_ in listed}
+                    found.append({token: logps[token] for token in tokens})
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                return Fault("backend", f"no log-probs in the reply: {type(error).__name__} {error}")
+            return found
+
+        return self.connection.for_each_row(rows, ask, on_progress)
+
+
+def _objects(reply: Any) -> list[Any]:
+    """A list of replies; SGLang answers a request of one row with one object."""
+    return reply if isinstance(reply, list) else [reply]

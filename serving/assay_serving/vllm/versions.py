@@ -1,0 +1,100 @@
+"""What differs between versions of vLLM in all that Assay asks of it: the one place that knows.
+
+Covers: how the raw logit is asked for, how memory is given on a CPU, which versions were tried. Leaves out: what is
+the same in all of them; anything that an object can be asked directly is asked there (`logprob_token_ids`).
+
+vLLM puts a sigmoid on a classifier's one logit unless it is told not to, and the word for that changed: `softmax`
+(which classifiers ignored), then `activation`, then `use_activation`. A wrong word is ignored by its HTTP server,
+without an error, so that rewards of 23 and 3.6 both read 1.0: `require_raw` compares answers when an engine starts.
+Sources: vLLM's API pages of 0.10.1.1 to 0.12.0, pull requests 20538 (activation a request), 21470 (`--task` replaced by
+`--runner` and `--convert`), 32243 (`normalize` gone); 0.32's own code.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.errors import BackendError
+
+log = logging.getLogger(__name__)
+
+Version = tuple[int, int, int]
+TRIED: Version = (0, 32, 0)
+NEWEST_READ: Version = (0, 33, 0)  #: the newest whose sources or documentation were read
+
+
+@dataclass(frozen=True, slots=True)
+class VllmFlags:
+    """How the versions from `since` on spell what Assay needs."""
+
+    since: Version
+    activation: str  #: field of a request and of PoolingParams that switches the sigmoid off
+    #: Arguments of `LLM` and options of the server that make it a classifier.
+    classifying: Mapping[str, str] = field(default_factory=lambda: {"runner": "pooling", "convert": "classify"})
+    generating: Mapping[str, str] = field(default_factory=lambda: {"runner": "generate"})
+    cache_bytes: bool = True  #: whether `LLM` takes `kv_cache_memory_bytes`; else VLLM_CPU_KVCACHE_SPACE says it
+
+    def raw(self) -> dict[str, Any]:
+        """Fields that ask for the logit itself."""
+        return {self.activation: False}
+
+    def activated(self) -> dict[str, Any]:
+        """Fields that ask for what vLLM gives by default."""
+        return {self.activation: True}
+
+
+#: Oldest first; a version is described by the last row that is not newer than it.
+TABLE: tuple[VllmFlags, ...] = (
+    VllmFlags((0, 10, 1), "activation", cache_bytes=False),
+    VllmFlags((0, 11, 1), "use_activation"),
+)
+
+
+def parse_version(said: str) -> Version | None:
+    """Of "0.32.0+cpu" or "0.11.1rc2.dev3"; None for what names no version ("dev")."""
+    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", said.strip())
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+
+
+def flags_for(said: str) -> VllmFlags:
+    """The flags of a version as vLLM names it. A newer one than is known is used like the newest, with a warning.
+
+    Raises BackendError for an older one, and for what is no version.
+    """
+    version = parse_version(said)
+    if version is None or version < TABLE[0].since:
+        raise BackendError(
+            f"vLLM {said} is not supported: known are {_dotted(TABLE[0].since)} to {_dotted(NEWEST_READ)}"
+        )
+    if version[:2] > NEWEST_READ[:2]:
+        log.warning("vLLM %s is newer than those known (up to %s): used like that one", said, _dotted(NEWEST_READ))
+    return [flags for flags in TABLE if flags.since <= version][-1]
+
+
+def require_raw(raw: Sequence[float], activated: Sequence[float], *, regression: bool, where: str) -> None:
+    """Refuse an engine that answers with probabilities when it is asked for logits.
+
+    `raw`, `activated`: its answers for the same rows without and with activation. They may be alike only where the
+    checkpoint's config says `problem_type: "regression"` (then vLLM's activation is the identity).
+    Raises BackendError; warns where only the config speaks for it.
+    """
+    alike = all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-4) for a, b in zip(raw, activated, strict=True))
+    inside = all(0.0 <= value <= 1.0 for value in raw)
+    if not alike:
+        return
+    if not regression:
+        raise BackendError(
+            f"{where} gives the same answers with and without activation: they may be probabilities, not rewards; "
+            'put "problem_type": "regression" into the config.json that it was started with, and into this one'
+        )
+    if inside and len(raw) > 1:
+        log.warning("all first rewards of %s lie between 0 and 1 (%s): they may be probabilities", where, list(raw))
+
+
+def _dotted(version: Version) -> str:
+    return ".".join(map(str, version))

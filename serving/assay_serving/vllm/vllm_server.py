@@ -1,0 +1,216 @@
+"""A vLLM server elsewhere as an engine: `/classify` for rewards, `/v1/completions` for the next token.
+
+Covers: which of its models, how long its rows may be, that it answers with logits, token ids in both directions.
+Leaves out: retries (`connection`), chat completions (`assay_serving.generative.remote`).
+
+Tried with the server of vLLM 0.32 on a CPU. Nothing tells which weights a server has loaded: the model's name and
+folder, as it says them, are part of every score's version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import BackendError, BadInputError
+from assay.progress import Advance, silent
+from assay_serving.generative.generation import Drawing, Sampled, stream_seed
+from assay_serving.vllm.connection import Connection, RemoteSettings, number
+from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled
+from assay_serving.vllm.versions import VllmFlags, flags_for, require_raw
+
+LISTED = 5  #: most likely tokens asked for besides the named ones, for servers that cannot be asked for named ones
+PROBES: tuple[Row, ...] = ((1, 2, 3, 4), (4, 3, 2, 1), (5, 6, 7))
+TOKEN = "token_id:"
+
+
+@dataclass
+class VllmServer:
+    """One model of a server."""
+
+    connection: Connection
+    model: str
+    flags: VllmFlags
+    running: Running
+
+    @classmethod
+    def connect(cls, settings: RemoteSettings) -> VllmServer:
+        """Asks the server what it is. Raises BackendError where it cannot be reached, is unhealthy or of an unknown
+        version, BadInputError where the model has to be named."""
+        connection = Connection(settings)
+        try:
+            version = connection.told("/version")
+            if not isinstance(version, dict) or "version" not in version:
+                raise BackendError(f"{settings.url} is no vLLM server: it has no /version")
+            flags = flags_for(str(version["version"]))
+            card = model_card(connection)
+            name, root = str(card["id"]), str(card.get("root") or card["id"])
+            longest = card.get("max_model_len")
+            running = Running("unknown", "remote", int(longest) if longest else None, f"vllm:{root}")
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, name, flags, running)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def require_rewards(self, *, regression: bool) -> None:
+        """Raises BackendError where the server does not classify, or answers with probabilities."""
+        raw, activated = self.logits(PROBES), self._classified(PROBES, self.flags.activated(), silent)
+        for answer in (*raw, *activated):
+            if isinstance(answer, Fault):
+                raise BackendError(
+                    f"{self.connection.settings.url} does not classify ({answer.message}); start it with "
+                    "--runner pooling --convert classify"
+                )
+        require_raw(
+            [value for value in raw if not isinstance(value, Fault)],
+            [value for value in activated if not isinstance(value, Fault)],
+            regression=regression,
+            where=self.connection.settings.url,
+        )
+
+    def logits(self, rows: Sequence[Row], on_progress: Advance = silent) -> list[float | Fault]:
+        """See `Classifier.logits`."""
+        return self._classified(rows, self.flags.raw(), on_progress)
+
+    def next_logps(
+        self, rows: Sequence[Row], tokens: Sequence[int], on_progress: Advance = silent
+    ) -> list[dict[int, float] | Fault]:
+        """See `LanguageModel.next_logps`. A server that cannot be asked for named tokens is asked once more for each
+        that it did not list: as the only one allowed, so that it is the sampled one, which is always listed."""
+
+        def ask(part: Sequence[Row]) -> Sequence[dict[int, float] | Fault] | Fault:
+            found = self._listed(part, tokens)
+            if isinstance(found, Fault):
+                return found
+            for token in tokens:
+                missing = [place for place, row in enumerate(found) if token not in row]
+                if not missing:
+                    continue
+                more = self._listed([part[place] for place in missing], (token,))
+                if isinstance(more, Fault):
+                    return more
+                for place, row in zip(missing, more, strict=True):
+                    found[place] |= row
+            answers: list[dict[int, float] | Fault] = []
+            for row in found:
+                if all(token in row for token in tokens):
+                    answers.append({token: row[token] for token in tokens})
+                else:
+                    answers.append(Fault("backend", "the server lists no log-prob of the answer's tokens"))
+            return answers
+
+        return self.connection.for_each_row(rows, ask, on_progress)
+
+    def generate(
+        self, rows: Sequence[Row], drawing: Drawing, *, samples: int, ends: Sequence[int], seed: int
+    ) -> list[list[Sampled] | Fault]:
+        """See `LanguageModel.generate`: one request a row and sample, each with a seed of its own."""
+
+        def ask(part: Sequence[tuple[Row, int]]) -> Sequence[Sampled | Fault] | Fault:
+            ((row, sample),) = part
+            body: dict[str, Any] = {
+                "model": self.model,
+                "prompt": [list(row)],
+                "max_tokens": drawing.max_new_tokens,
+                "temperature": drawing.temperature,
+                "stop_token_ids": list(ends),
+                "ignore_eos": True,  # `ends` says it all
+                "add_special_tokens": False,
+                "return_token_ids": True,
+            }
+            if drawing.temperature > 0:
+                body |= {"top_p": drawing.top_p, "seed": stream_seed(row, sample, seed) % (1 << 31)}
+            choices = self._choices(body, 1)
+            if isinstance(choices, Fault):
+                return choices
+            ids = choices[0].get("token_ids")
+            if not isinstance(ids, list):
+                return Fault("backend", "the server gives no token ids: it is too old for generative models")
+            return [sampled(ids, ends)]
+
+        asked = [(row, sample) for row in rows for sample in range(samples)]
+        return by_row(self.connection.for_each_row(asked, ask, silent, at_once=1), samples)
+
+    def _classified(self, rows: Sequence[Row], fields: dict[str, Any], on_progress: Advance) -> list[float | Fault]:
+        def ask(part: Sequence[Row]) -> Sequence[float | Fault] | Fault:
+            body = {"model": self.model, "input": [list(row) for row in part], "add_special_tokens": False, **fields}
+            reply = self.connection.post("/classify", body)
+            if isinstance(reply, Fault):
+                return reply
+            try:
+                found: dict[int, float] = {}
+                for entry in reply["data"]:
+                    values = entry["probs"]
+                    if len(values) != 1:
+                        return Fault("backend", f"{len(values)} labels where a scalar reward model has one")
+                    found[int(entry["index"])] = number(values[0])
+            except (KeyError, TypeError, ValueError) as error:
+                return Fault("backend", f"not a classification: {type(error).__name__} {error}")
+            if set(found) != set(range(len(part))) or len(reply["data"]) != len(part):
+                return Fault("backend", f"{len(reply['data'])} results for {len(part)} rows")
+            return [found[place] for place in range(len(part))]
+
+        return self.connection.for_each_row(rows, ask, on_progress)
+
+    def _listed(self, rows: Sequence[Row], tokens: Sequence[int]) -> list[dict[int, float]] | Fault:
+        """Log-probs that the server lists for the token after each row."""
+        body = {
+            "model": self.model,
+            "prompt": [list(row) for row in rows],
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "logprobs": LISTED,
+            "logprob_token_ids": list(tokens),
+            "allowed_token_ids": list(tokens),
+            "return_tokens_as_token_ids": True,
+            "add_special_tokens": False,
+        }
+        choices = self._choices(body, len(rows))
+        if isinstance(choices, Fault):
+            return choices
+        try:
+            found: list[dict[int, float]] = []
+            for choice in choices:
+                (listed,) = choice["logprobs"]["top_logprobs"]
+                found.append(
+                    {int(key.removeprefix(TOKEN)): number(value) for key, value in listed.items() if TOKEN in key}
+                )
+        except (KeyError, TypeError, ValueError) as error:
+            return Fault("backend", f"no log-probs in the reply: {type(error).__name__} {error}")
+        return found
+
+    def _choices(self, body: dict[str, Any], wanted: int) -> list[dict[str, Any]] | Fault:
+        """The choices of a completion, in the order of their prompts."""
+        reply = self.connection.post("/v1/completions", body)
+        if isinstance(reply, Fault):
+            return reply
+        try:
+            choices = {int(choice["index"]): dict(choice) for choice in reply["choices"]}
+        except (KeyError, TypeError, ValueError) as error:
+            return Fault("backend", f"not a completion: {type(error).__name__} {error}")
+        if set(choices) != set(range(wanted)) or len(reply["choices"]) != wanted:
+            return Fault("backend", f"{len(reply['choices'])} results for {wanted} rows")
+        return [choices[place] for place in range(wanted)]
+
+
+def model_card(connection: Connection) -> dict[str, Any]:
+    """What `/v1/models` says of the model that is meant. Raises BadInputError where several are served and none is
+    named, or where the named one is not served; BackendError where the route is missing or says nothing."""
+    settings = connection.settings
+    said = connection.told("/v1/models")
+    try:
+        cards = {str(card["id"]): dict(card) for card in said["data"]}
+    except (KeyError, TypeError) as error:
+        raise BackendError(f"{settings.url} does not say which models it serves") from error
+    if settings.model is None and len(cards) != 1:
+        raise BadInputError(
+            f"{settings.url} serves {', '.join(cards) or 'no model'}; name one: model=NAME", field="engine_options"
+        )
+    wanted = settings.model or next(iter(cards))
+    if wanted not in cards:
+        raise BadInputError(f"{settings.url} serves no {wanted!r}; it serves {', '.join(cards)}", field="model")
+    return cards[wanted]
