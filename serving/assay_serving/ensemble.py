@@ -30,7 +30,7 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_serving.scorer import ModelInfo, ReadInOtherWays, ScoreItem, Scorer
+from assay_serving.scorer import ModelInfo, ReadInOtherWays, Repeatable, ScoreItem, Scorer
 
 FILE = "ensemble.yaml"
 KIND = "ensemble"
@@ -199,6 +199,12 @@ class EnsembleScorer:
         for name in ways[0]:
             if all(name in way for way in ways):
                 yield name, EnsembleScorer(self.spec, [way[name] for way in ways], name=self._info.name)
+
+    @property
+    def score_identity(self) -> str | None:
+        """See `Repeatable`: the members' own; how they are combined is in the version."""
+        found = [m.score_identity if isinstance(m, Repeatable) else None for m in self.members]
+        return None if None in found else json.dumps(found)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. `uncertainty`: deviation over the members on the common scale; `tokens`: of the member

@@ -88,4 +88,4 @@ class ScoreCache:
 
 def _size(score: Score) -> int:
     """Bytes. Model, version and hashes are texts that all scores of a model share."""
-    return _ENTRY + 4 * len(score.principle or "")
+    return _ENTRY + 4 * len(score.principle or "") + _ENTRY * len(score.parts)

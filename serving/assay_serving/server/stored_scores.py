@@ -56,8 +56,7 @@ class StoredScores:
         for batch in db.sql("SELECT key FROM scores").to_arrow_reader(100_000):
             self._known.add_all(batch.column(0).to_pylist())
             self._rows += len(batch)
-        last = db.execute("SELECT coalesce(max(place), 0) FROM scores").fetchone()
-        self._place = int(last[0]) if last else 0
+        [(self._place,)] = db.execute("SELECT coalesce(max(place), 0) FROM scores").fetchall()
         self._usable = True
         self._waiting: deque[tuple[bytes, Score]] = deque()
         self._told = threading.Event()  # something to write, or the end
@@ -91,7 +90,9 @@ class StoredScores:
             tables = {row[0] for row in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
             if tables - {"scores"}:
                 raise BadInputError("a DuckDB file of something else; name another folder", file=file)
-            db.execute("CREATE TABLE IF NOT EXISTS scores (key BLOB PRIMARY KEY, place BIGINT, score VARCHAR)")
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS scores (key BLOB PRIMARY KEY, place BIGINT, score VARCHAR)"
+            ).fetchall()
             return cls(db, file, max_rows)
         except duckdb.Error as error:
             db.close()
@@ -106,6 +107,8 @@ class StoredScores:
 
     async def find(self, keys: Sequence[bytes]) -> dict[bytes, Score]:
         """The stored ones of `keys`, in one query off the event loop; none where the disk fails."""
+        if not self._usable:
+            return {}
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._find, keys)
 
     def keep(self, key: bytes, score: Score) -> None:
@@ -120,6 +123,7 @@ class StoredScores:
         self._ending.set()
         self._told.set()
         self._writer.join()
+        self._usable = False
         self._readers.shutdown()
         self._reading.close()
         self._db.close()
@@ -166,14 +170,15 @@ class StoredScores:
         }
         self._place += len(batch)
         self._db.register("batch", pa.table(columns))
-        inserted = self._db.execute("INSERT INTO scores SELECT * FROM batch ON CONFLICT DO NOTHING").fetchone()
+        # DuckDB refuses further work on a connection whose last result was not read to its end.
+        [(new,)] = self._db.execute("INSERT INTO scores SELECT * FROM batch ON CONFLICT DO NOTHING").fetchall()
         self._db.unregister("batch")
-        self._rows += int(inserted[0]) if inserted else 0
+        self._rows += new
         if self._rows > self.max_rows:
             spare = self._rows - int(_KEEP * self.max_rows)
             oldest = "SELECT place FROM scores ORDER BY place LIMIT 1 OFFSET ?"
-            self._db.execute(f"DELETE FROM scores WHERE place < ({oldest})", [spare])
-            self._rows -= spare
+            [(gone,)] = self._db.execute(f"DELETE FROM scores WHERE place < ({oldest})", [spare]).fetchall()
+            self._rows -= gone
 
     def _fail(self, done: str, error: Exception) -> None:
         if self._usable:
