@@ -88,8 +88,7 @@ class RenderedTexts:
         if found is None:
             raise BadInputError(
                 "this model needs prompt and response by themselves, and they cannot be told apart in this text; "
-                "send messages",
-                field="text",
+                "send messages"
             )
         return found.messages[:-1], found.messages[-1].content
 
@@ -111,8 +110,7 @@ class RenderedTexts:
             raise BadInputError(
                 f"the text is written in the {named} format, this model's chat template is {self._named}, and the text "
                 "could not be read back into turns; name the tokenizer that wrote it (--policy-template), or send "
-                "messages",
-                field="text",
+                "messages"
             )
         return None, None
 

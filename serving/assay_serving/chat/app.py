@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -23,9 +22,9 @@ from assay.domain import Message
 from assay.errors import AssayError, BadInputError
 from assay_serving.chat.bodies import ChatRequest
 from assay_serving.chat.generation import ChatModel, TooLongError
+from assay_serving.chat.replies import chat_reply
 
 MAX_WAITING = 64
-MAX_TOKENS = 512  #: where the request names no limit
 REQUEST_S = 300.0
 
 
@@ -85,7 +84,7 @@ def create_chat_app(model: ChatModel, *, api_keys: Sequence[str] = (), max_waiti
             made = await asyncio.to_thread(
                 model.complete,
                 [Message(m.role, m.content) for m in body.messages],
-                max_tokens=body.max_completion_tokens or body.max_tokens or MAX_TOKENS,
+                max_tokens=body.limit,
                 temperature=body.temperature,
                 top_p=body.top_p,
                 seed=body.seed,
@@ -100,26 +99,15 @@ def create_chat_app(model: ChatModel, *, api_keys: Sequence[str] = (), max_waiti
             return _error(500, str(error), error.code)
         finally:
             service.waiting -= 1
-        return {
-            "id": f"chatcmpl-{secrets.token_hex(12)}",
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": model.name,
-            "system_fingerprint": model.version,
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {"role": "assistant", "content": made.text},
-                    "finish_reason": made.finish,
-                    "logprobs": None,
-                }
-            ],
-            "usage": {
-                "prompt_tokens": made.tokens_in,
-                "completion_tokens": made.tokens_out,
-                "total_tokens": made.tokens_in + made.tokens_out,
-            },
-        }
+        return chat_reply(
+            secrets.token_hex(12),
+            model=model.name,
+            version=model.version,
+            text=made.text,
+            finish=made.finish,
+            tokens_in=made.tokens_in,
+            tokens_out=made.tokens_out,
+        )
 
     async def on_invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MAX_TOKENS = 512  #: where the request names no limit
+
 
 class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="ignore")
@@ -22,7 +24,14 @@ class ChatMessage(BaseModel):
 class ChatRequest(BaseModel):
     """Limits are OpenAI's. `max_completion_tokens` is the newer name of `max_tokens`."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(
+        extra="ignore",
+        json_schema_extra={
+            "examples": [
+                {"model": "judge", "messages": [{"role": "user", "content": "Name a metal."}], "max_tokens": 8}
+            ]
+        },
+    )
 
     model: str
     messages: list[ChatMessage] = Field(min_length=1)
@@ -36,6 +45,11 @@ class ChatRequest(BaseModel):
     stream: bool = False
     tools: list[Any] | None = None
     response_format: dict[str, Any] | None = None
+
+    @property
+    def limit(self) -> int:
+        """Tokens of the answer at most."""
+        return self.max_completion_tokens or self.max_tokens or MAX_TOKENS
 
     @property
     def stops(self) -> list[str]:

@@ -9,6 +9,8 @@ from fastapi import FastAPI
 
 from assay import __version__
 from assay_serving.scorer import Scorer
+from assay_serving.server.admin_routes import admin_routes
+from assay_serving.server.dialects import dialect_routes
 from assay_serving.server.gate import Gate
 from assay_serving.server.host import ScoringHost
 from assay_serving.server.local_host import LocalHost
@@ -45,6 +47,8 @@ def app_of(host: ScoringHost, *, settings: ServerSettings) -> FastAPI:
     )
     app.state.service = service
     app.include_router(native_routes(service))
+    app.include_router(admin_routes(service))
+    app.include_router(dialect_routes(service))
     describe(app)
     install_handlers(app)
     app.add_middleware(Gate, service=service)

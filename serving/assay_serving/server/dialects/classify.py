@@ -1,0 +1,65 @@
+"""`POST /classify`, which vLLM and SGLang both have: the body's fields say whose it is, the reply is that peer's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ConfigDict, Discriminator, RootModel, Tag
+
+from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.sglang import NativeReply, SglangNative, model_of, native_reply
+from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
+from assay_serving.server.dialects.vllm import (
+    CHAT,
+    INPUT,
+    SGLANG,
+    ClassifyReply,
+    VllmChat,
+    VllmInput,
+    classify_reply,
+    form_of,
+)
+from assay_serving.server.service import Service
+
+_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
+_Forms = Annotated[VllmInput, Tag(INPUT)] | Annotated[VllmChat, Tag(CHAT)] | Annotated[SglangNative, Tag(SGLANG)]
+
+
+class ClassifyBody(RootModel[Annotated[_Forms, Discriminator(form_of)]]):
+    """vLLM: `input`, or `messages`. SGLang: `text`, or `input_ids`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"model": "helpful", "input": _TEXT, "use_activation": False},
+                {
+                    "messages": [
+                        {"role": "user", "content": "Name a metal."},
+                        {"role": "assistant", "content": "Gold."},
+                    ]
+                },
+                {"text": [_TEXT]},
+            ]
+        }
+    )
+
+
+def classify_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=VllmRoute)
+
+    @router.post(
+        "/classify",
+        response_model=None,
+        responses={200: {"model": ClassifyReply | NativeReply | list[NativeReply]}, **shaped_errors(EnvelopedError)},
+    )
+    async def classify(body: ClassifyBody, request: Request) -> Response:
+        """The raw reward of each rendered conversation, as vLLM (`input`) or SGLang (`text`) answers it."""
+        given = body.root
+        if isinstance(given, SglangNative):
+            found = await scored(service, request, given.items(), model=model_of(given.model))
+            return native_reply(found, request, single=given.single)
+        found = await scored(service, request, given.items(), model=given.model, uncut=given.uncut)
+        return classify_reply(found, request)
+
+    return router

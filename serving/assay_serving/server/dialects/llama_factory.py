@@ -1,0 +1,59 @@
+"""LLaMA-Factory's `POST /v1/score/evaluation`. Its `messages` are rendered texts, not messages."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay_serving.scorer import Rendered
+from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.texts import OpenBody, rendered_items
+from assay_serving.server.json_route import JsonRoute
+from assay_serving.server.problems import request_id_of, responses
+from assay_serving.server.routes import SCORING
+from assay_serving.server.service import Service
+
+_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
+
+
+class EvaluationBody(OpenBody):
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"examples": [{"model": "helpful", "messages": [_TEXT]}]}
+    )
+
+    model: str
+    messages: list[str] = Field(min_length=1)
+    max_length: int | None = Field(None, ge=1, description="Tokens; of a longer text the end is cut off, as there.")
+
+
+class EvaluationReply(BaseModel):
+    id: str
+    object: Literal["score.evaluation"]
+    model: str
+    scores: list[float]
+
+
+def llama_factory_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post(
+        "/v1/score/evaluation",
+        response_model=None,
+        responses={200: {"model": EvaluationReply}, **responses(*SCORING)},
+    )
+    async def evaluate(body: EvaluationBody, request: Request) -> Response:
+        """LLaMA-Factory's reward route: the raw reward of each rendered text."""
+        items = rendered_items(body.messages, Rendered(keep=body.max_length, keep_end=False))
+        found = await scored(service, request, items, model=body.model)
+        return found.reply(
+            {
+                "id": f"scoreval-{request_id_of(request)}",
+                "object": "score.evaluation",
+                "model": found.model,
+                "scores": found.rewards,
+            }
+        )
+
+    return router

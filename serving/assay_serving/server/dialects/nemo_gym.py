@@ -1,0 +1,191 @@
+"""NeMo-Gym's resource server: `POST /verify` of one rollout, `POST /compare` of several responses to one prompt.
+
+The rewards of `/compare` are the model's own rewards of the responses, each by itself: a scalar model needs no pairs.
+`comparison_results` has each neighbouring pair as NeMo-Gym's judge would have compared it, with those rewards in the
+place of its 1..5 scores and a ranking of 2 (the first is better), 5 (the second) or 3.5 (even).
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay_serving.scorer import ScoreItem
+from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, named
+from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.texts import ChatTurn, OpenBody, TextPart
+from assay_serving.server.json_route import JsonRoute
+from assay_serving.server.problems import responses
+from assay_serving.server.routes import SCORING
+from assay_serving.server.service import Service
+
+_SAID: dict[str, Any] = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Gold."}]}]}
+_PROMPT: list[Any] = [{"role": "user", "content": "Name a metal."}]
+_BETTER, _EVEN, _WORSE = 2.0, 3.5, 5.0
+
+
+class OutputItem(OpenBody):
+    """Part of a response: a message with texts, or reasoning, which is not scored."""
+
+    type: Literal["message", "reasoning"]
+    content: list[TextPart] | str | None = None
+
+    @property
+    def said(self) -> str:
+        if self.type == "reasoning" or self.content is None:
+            return ""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class ResponseObject(OpenBody):
+    """OpenAI's Responses object; a response with tool calls is refused."""
+
+    output: list[OutputItem]
+
+    @property
+    def text(self) -> str:
+        return "".join(item.said for item in self.output)
+
+
+class CreateParams(OpenBody):
+    """What the response was asked with."""
+
+    input: str | list[ChatTurn]
+    instructions: str | None = None
+
+    def prompt(self) -> tuple[Message, ...]:
+        """Raises BadInputError for an empty input."""
+        turns = [Message("user", self.input)] if isinstance(self.input, str) else [t.message() for t in self.input]
+        if not turns:
+            raise BadInputError("needs at least one message", field="responses_create_params.input")
+        return (*((Message("system", self.instructions),) if self.instructions else ()), *turns)
+
+
+class VerifyBody(OpenBody):
+    """A rollout; all other fields come back as they were sent."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        json_schema_extra={"examples": [{"responses_create_params": {"input": _PROMPT}, "response": _SAID}]},
+    )
+
+    responses_create_params: CreateParams
+    response: ResponseObject
+    principle: str | None = Field(None, description="For models that judge by one.")
+    label: Any = Field(None, description="Ground truth for verifiers, text or JSON; models ignore it.")
+
+    def item(self) -> ScoreItem:
+        prompt = self.responses_create_params.prompt()
+        return ScoreItem(prompt, self.response.text, self.principle, label=label_of(self.label))
+
+
+class VerifyReply(BaseModel):
+    """The request with its reward. `reward_components`: the parts of a composed reward."""
+
+    model_config = ConfigDict(extra="allow")
+
+    responses_create_params: dict[str, Any]
+    response: dict[str, Any]
+    reward: float
+    reward_components: dict[str, float] | None = None
+    reward_model: str
+    reward_version: str
+    reward_truncated: bool
+
+
+class CompareResponsesBody(OpenBody):
+    """Responses to one conversation."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        json_schema_extra={"examples": [{"conversation_history": _PROMPT, "response_objs": [_SAID, _SAID]}]},
+    )
+
+    conversation_history: list[ChatTurn] = Field(min_length=1)
+    response_objs: list[ResponseObject]
+    principle: str | None = Field(None, description="For models that judge by one.")
+
+    def items(self) -> list[ScoreItem]:
+        prompt = tuple(turn.message() for turn in self.conversation_history)
+        return [ScoreItem(prompt, given.text, self.principle) for given in self.response_objs]
+
+
+class PairResult(BaseModel):
+    response_i: int
+    response_j: int
+    judge_idx: int
+    score_1: float
+    score_2: float
+    ranking: float
+
+
+class CompareResponsesReply(BaseModel):
+    rewards: list[float]
+    comparison_results: list[PairResult]
+    metrics: dict[str, float]
+
+
+def nemo_gym_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post(
+        "/verify",
+        response_model=None,
+        operation_id="nemo_gym_verify",
+        responses={200: {"model": VerifyReply}, **responses(*SCORING)},
+        openapi_extra={"parameters": [MODEL_PARAMETER]},
+    )
+    async def verify(body: VerifyBody, request: Request) -> Response:
+        """NeMo-Gym's `/verify`: the rollout again, with its reward. `?model=NAME` names one of several."""
+        found = await scored(service, request, [body.item()], model=named(request))
+        [score] = found.scores
+        parts = {part.name: part.value for part in score.parts if part.value is not None}
+        return found.reply(
+            await request.json()
+            | {"reward": score.reward}
+            | ({"reward_components": parts} if parts else {})
+            | {"reward_model": found.model, "reward_version": found.version, "reward_truncated": score.truncated}
+        )
+
+    @router.post(
+        "/compare",
+        response_model=None,
+        operation_id="nemo_gym_compare",
+        responses={200: {"model": CompareResponsesReply}, **responses(*SCORING)},
+        openapi_extra={"parameters": [MODEL_PARAMETER]},
+    )
+    async def compare(body: CompareResponsesBody, request: Request) -> Response:
+        """NeMo-Gym's `/compare`: a reward for each response. `?model=NAME` names one of several."""
+        found = await scored(service, request, body.items(), model=named(request))
+        return found.reply(comparison(found.rewards))
+
+    return router
+
+
+def comparison(rewards: list[float]) -> dict[str, Any]:
+    """The reply of `/compare`, with each response beside its next one, round."""
+    neighbours = [(i, (i + 1) % len(rewards)) for i in range(len(rewards))] if len(rewards) > 1 else []
+    pairs = [
+        {
+            "response_i": i,
+            "response_j": j,
+            "judge_idx": 0,
+            "score_1": rewards[i],
+            "score_2": rewards[j],
+            "ranking": _EVEN if rewards[i] == rewards[j] else _BETTER if rewards[i] > rewards[j] else _WORSE,
+        }
+        for i, j in neighbours
+    ]
+    metrics = {}
+    if rewards:
+        metrics = {
+            "mean_individual_score": statistics.fmean(rewards),
+            "std_individual_score": statistics.pstdev(rewards),
+            "tiebreak_usage_rate": 0.0,
+        }
+    return {"rewards": rewards, "comparison_results": pairs, "metrics": metrics}

@@ -1,0 +1,61 @@
+"""OpenAI's `POST /v1/chat/completions` for generative reward models: what verl's and others' judges are asked by.
+
+The same body and reply as `assay serve-chat`. Streaming, tools, several choices and response formats are refused.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from assay.domain import Message
+from assay_serving.chat.bodies import ChatRequest as ChatBody
+from assay_serving.chat.replies import ChatReply, chat_reply
+from assay_serving.server.dialects.shapes import EnvelopedError, OpenAIRoute, shaped_errors
+from assay_serving.server.host import ChatRequest
+from assay_serving.server.problems import ProblemError, request_id_of
+from assay_serving.server.replies import json_reply
+from assay_serving.server.scoring import client_of, unless_hung_up
+from assay_serving.server.service import Service
+
+
+def openai_chat_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=OpenAIRoute)
+
+    @router.post(
+        "/v1/chat/completions",
+        response_model=None,
+        responses={200: {"model": ChatReply}, **shaped_errors(EnvelopedError)},
+    )
+    async def chat(body: ChatBody, request: Request) -> Response:
+        """The next turn of a conversation by a generative model."""
+        if (field := body.unsupported) is not None:
+            problem = {"errors": [{"field": field, "message": "not supported"}]}
+            raise ProblemError(
+                400, f"{field} is not supported by this server", code="unsupported_parameter", more=problem
+            )
+        asked = ChatRequest(
+            body.model,
+            tuple(Message(message.role, message.content) for message in body.messages),
+            body.limit,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            seed=body.seed,
+            stop=tuple(body.stops),
+            timeout_s=service.settings.request_timeout_s,
+            client=client_of(request),
+            request_id=request_id_of(request),
+        )
+        made = await unless_hung_up(request, service.host.chat(asked))
+        return json_reply(
+            chat_reply(
+                str(request_id_of(request)),
+                model=made.model,
+                version=made.version,
+                text=made.text,
+                finish=made.finish,
+                tokens_in=made.tokens_in,
+                tokens_out=made.tokens_out,
+            )
+        )
+
+    return router

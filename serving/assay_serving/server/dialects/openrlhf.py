@@ -1,0 +1,100 @@
+"""OpenRLHF's remote reward model: `POST /get_reward`, `--reward.remote_url http://HOST:PORT/get_reward`.
+
+`query` holds whole conversations as the policy's tokens read, special tokens kept; they are read as they stand, or
+carried over from the policy's template. Its client tries any error five times, a second apart, and then leaves the
+sample without a reward.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay.errors import BadInputError
+from assay_serving.scorer import Rendered, ScoreItem
+from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.texts import OpenBody
+from assay_serving.server.json_route import JsonRoute
+from assay_serving.server.problems import responses
+from assay_serving.server.routes import SCORING
+from assay_serving.server.service import Service
+
+#: Of clients whose body names no model: several of them share a server by their URLs.
+MODEL_PARAMETER: dict[str, Any] = {
+    "name": "model",
+    "in": "query",
+    "required": False,
+    "description": "Name of the served model; needed only where there are several.",
+    "schema": {"type": "string"},
+}
+_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>"
+
+
+class GetRewardBody(OpenBody):
+    """Lists of one length, mostly one; empty lists are answered empty."""
+
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"examples": [{"query": [_TEXT], "prompts": [""], "labels": [None]}]}
+    )
+
+    query: str | list[str]
+    prompts: list[Any] | None = Field(None, description="Not needed: the query holds the prompt.")
+    labels: list[Any] | None = Field(None, description="Ground truths for verifiers, text or JSON; models ignore them.")
+
+    def items(self) -> list[ScoreItem]:
+        """Raises BadInputError for labels of another number than queries."""
+        queries = [self.query] if isinstance(self.query, str) else self.query
+        labels = self.labels or [None] * len(queries)
+        if len(labels) != len(queries):
+            raise BadInputError(f"{len(labels)} labels for {len(queries)} queries", field="labels")
+        return [
+            ScoreItem((), "", rendered=Rendered(query, complete=True), label=label_of(label))
+            for query, label in zip(queries, labels, strict=True)
+        ]
+
+
+class GetRewardReply(BaseModel):
+    """`scores`: what dynamic filtering takes: calibrated probabilities where the model gives them, else the rewards."""
+
+    rewards: list[float]
+    scores: list[float]
+    extra_logs: dict[str, list[float]]
+
+
+def openrlhf_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post(
+        "/get_reward",
+        response_model=None,
+        responses={200: {"model": GetRewardReply}, **responses(*SCORING)},
+        openapi_extra={"parameters": [MODEL_PARAMETER]},
+    )
+    async def get_reward(body: GetRewardBody, request: Request) -> Response:
+        """OpenRLHF's remote reward model. `?model=NAME` in its URL names one of several."""
+        found = await scored(service, request, body.items(), model=named(request))
+        probabilities = [score.probability for score in found.scores if score.probability is not None]
+        calibrated = len(probabilities) == len(found.scores)
+        logs = {"reward_tokens": [float(score.tokens) for score in found.scores]}
+        return found.reply(
+            {
+                "rewards": found.rewards,
+                "scores": probabilities if calibrated else found.rewards,
+                "extra_logs": logs if found.scores else {},
+            }
+        )
+
+    return router
+
+
+def named(request: Request) -> str | None:
+    """The model that the URL names."""
+    return request.query_params.get("model")
+
+
+def label_of(label: Any) -> str | None:
+    """A ground truth as items carry it: text as it is, anything else as JSON."""
+    return label if label is None or isinstance(label, str) else json.dumps(label)

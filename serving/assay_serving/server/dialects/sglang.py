@@ -1,0 +1,136 @@
+"""SGLang's `/v1/embeddings`, which verl asks for rewards, and the bodies and replies of its native `/classify`.
+
+The one number of an embedding is the raw reward. `/v1/classify` (soft-maxed: always 1.0 for one label) and `/v1/score`
+(label probabilities; the path is this server's own) are not offered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+
+from assay_serving.scorer import Rendered, ScoreItem
+from assay_serving.server.dialects.scored import Scored, scored
+from assay_serving.server.dialects.shapes import FlatError, SglangRoute, shaped_errors
+from assay_serving.server.dialects.texts import OpenBody, Texts, rendered_items
+from assay_serving.server.dialects.vllm import encoded
+from assay_serving.server.problems import request_id_of
+from assay_serving.server.service import Service
+
+_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
+_NO_MODEL = "default"  #: what SGLang's clients send where they name none
+
+
+class SglangNative(OpenBody):
+    """Rendered conversations as `text` or `input_ids`; a list is answered by a list, one by one object."""
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [{"text": [_TEXT]}]})
+
+    model: str | None = None
+    text: str | list[str] | None = None
+    input_ids: list[StrictInt] | list[list[StrictInt]] | None = None
+    image_data: None = None
+    video_data: None = None
+    audio_data: None = None
+    lora_path: None = None
+    dimensions: None = None
+
+    @model_validator(mode="after")
+    def check(self) -> SglangNative:
+        if (self.text is None) == (self.input_ids is None):
+            raise ValueError("give either text or input_ids")
+        return self
+
+    @property
+    def single(self) -> bool:
+        """Whether one conversation was sent and not a list of them."""
+        return isinstance(self.text, str) or bool(self.input_ids and isinstance(self.input_ids[0], int))
+
+    def items(self) -> list[ScoreItem]:
+        given = self.text if self.text is not None else self.input_ids
+        return rendered_items(given, Rendered(add_special_tokens=True)) if given else []
+
+
+class EmbeddingsBody(OpenBody):
+    """OpenAI's request; the texts are rendered conversations."""
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [{"model": "helpful", "input": _TEXT}]})
+
+    model: str | None = None
+    input: Texts
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: None = None
+
+
+class MetaInfo(BaseModel):
+    id: str
+    finish_reason: None
+    prompt_tokens: int
+    weight_version: str = Field(description="The checkpoint's version.")
+
+
+class NativeReply(BaseModel):
+    embedding: list[float] = Field(description="One number: the reward.")
+    meta_info: MetaInfo
+
+
+class EmbeddingData(BaseModel):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str = Field(description="One number: the reward.")
+
+
+class EmbeddingsUsage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsReply(BaseModel):
+    object: Literal["list"]
+    model: str
+    data: list[EmbeddingData]
+    usage: EmbeddingsUsage
+
+
+def sglang_routes(service: Service) -> APIRouter:
+    """All but `/classify`, which vLLM has too."""
+    router = APIRouter(route_class=SglangRoute)
+
+    @router.post(
+        "/v1/embeddings", response_model=None, responses={200: {"model": EmbeddingsReply}, **shaped_errors(FlatError)}
+    )
+    async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
+        """SGLang's `/v1/embeddings` of a reward model: the raw reward as an embedding of one number."""
+        items = rendered_items(body.input, Rendered(add_special_tokens=True))
+        found = await scored(service, request, items, model=model_of(body.model))
+        data = [
+            {"object": "embedding", "index": index, "embedding": encoded([reward], body.encoding_format)}
+            for index, reward in enumerate(found.rewards)
+        ]
+        usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+        return found.reply({"object": "list", "model": found.model, "data": data, "usage": usage})
+
+    return router
+
+
+def native_reply(found: Scored, request: Request, *, single: bool) -> Response:
+    """One object, or a bare list of them."""
+    entries: list[dict[str, Any]] = [
+        {
+            "embedding": [score.reward],
+            "meta_info": {
+                "id": f"{request_id_of(request)}-{number}",
+                "finish_reason": None,
+                "prompt_tokens": score.tokens,
+                "weight_version": found.version,
+            },
+        }
+        for number, score in enumerate(found.scores)
+    ]
+    return found.reply(entries[0] if single else entries)
+
+
+def model_of(named: str | None) -> str | None:
+    return None if named == _NO_MODEL else named

@@ -1,0 +1,112 @@
+"""Errors in a peer's own form, with the status that makes its client do the right thing.
+
+vLLM and OpenAI: `{"error": {...}}`; SGLang's OpenAI routes: the same fields without the envelope; everybody else gets
+problem details. What the gate refuses (keys, oversized bodies) is problem details everywhere: it knows no dialect.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from assay.errors import AssayError
+from assay_serving.server.json_route import JsonRoute
+from assay_serving.server.problems import ProblemError, problem_of, problem_of_invalid, responses
+
+#: Wrong input is 400 to these clients. verl's router gives up on any 4xx, so a rate limit must not be one.
+_STATUS = {422: 400, 429: 503}
+_GATE = (401, 403, 408, 413, 415, 429, 503, 504)
+_TYPES = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
+
+
+class ErrorInfo(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: int | str
+
+
+class EnvelopedError(BaseModel):
+    """vLLM's (code: the status) and OpenAI's (code: a word)."""
+
+    error: ErrorInfo
+
+
+class FlatError(ErrorInfo):
+    """SGLang's."""
+
+    object: str
+
+
+class ShapedRoute(JsonRoute):
+    """A route whose errors have the form of `shape`."""
+
+    @staticmethod
+    @abstractmethod
+    def shape(status: int, problem: ProblemError) -> dict[str, Any]:
+        """The error's body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        shape = type(self).shape
+
+        async def shaped(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except ProblemError as error:
+                problem = error
+            except AssayError as error:
+                problem = problem_of(error)
+            except RequestValidationError as error:
+                problem = problem_of_invalid(_without_forms(error))
+            status = _STATUS.get(problem.status, problem.status)
+            return JSONResponse(shape(status, problem), status, problem.headers)
+
+        return shaped
+
+
+def _without_forms(error: RequestValidationError) -> RequestValidationError:
+    """Places in the body without the names of its forms."""
+    found = [{**each, "loc": tuple(part for part in each["loc"] if " " not in str(part))} for each in error.errors()]
+    return RequestValidationError(found)
+
+
+def _info(status: int, problem: ProblemError) -> dict[str, Any]:
+    phrase = _TYPES.get(status) or HTTPStatus(status).phrase.replace(" ", "") if status != 499 else "ClientClosed"
+    wrong = problem.more.get("errors") or [{"field": None}]
+    return {"message": problem.detail, "type": phrase, "param": wrong[0]["field"] or None, "code": status}
+
+
+class VllmRoute(ShapedRoute):
+    @staticmethod
+    def shape(status: int, problem: ProblemError) -> dict[str, Any]:
+        return {"error": _info(status, problem)}
+
+
+class SglangRoute(ShapedRoute):
+    @staticmethod
+    def shape(status: int, problem: ProblemError) -> dict[str, Any]:
+        return {"object": "error", **_info(status, problem)}
+
+
+class OpenAIRoute(ShapedRoute):
+    @staticmethod
+    def shape(status: int, problem: ProblemError) -> dict[str, Any]:
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return {"error": _info(status, problem) | {"type": kind, "code": problem.code}}
+
+
+def shaped_errors(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of the errors of a shaped route: the gate's problems, and the dialect's own form."""
+    described = responses(*_GATE)
+    for status in (413, 415, 429, 503, 504):
+        described[status]["model"] = model
+    described["4XX"] = {"model": model, "description": "wrong input (400), no such model (404)"}
+    return described

@@ -1,0 +1,93 @@
+"""slime's and miles' remote reward model: `--rm-type remote_rm --rm-url http://HOST:PORT/slime`.
+
+One sample a request; the reply is the reward itself, a JSON number. `/slime?detail=true` answers an object for
+`--reward-key reward`. A prompt that slime rendered (`--apply-chat-template`) is known by its markers; any other text is
+one user turn. Its client tries any error ten times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay.models.chat_forms import FAMILIES
+from assay_serving.scorer import Rendered, ScoreItem
+from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, named
+from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.texts import ChatTurn, OpenBody
+from assay_serving.server.json_route import JsonRoute
+from assay_serving.server.problems import responses
+from assay_serving.server.routes import SCORING
+from assay_serving.server.service import Service
+
+#: What samplers leave at a response's end; in a message of its own it would be read as text.
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<｜end▁of▁sentence｜>", "</s>")
+_QUERY = [
+    MODEL_PARAMETER,
+    {"name": "detail", "in": "query", "required": False, "schema": {"type": "boolean", "default": False}},
+]
+
+
+class SlimeBody(OpenBody):
+    """`prompt`: rendered, plain text, or messages."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        json_schema_extra={"examples": [{"prompt": "Name a metal.", "response": "Gold.", "label": None}]},
+    )
+
+    prompt: str | list[ChatTurn]
+    response: str
+    label: Any = Field(None, description="Ground truth for verifiers, text or JSON; models ignore it.")
+
+    def item(self) -> ScoreItem:
+        label = label_of(self.label)
+        if isinstance(self.prompt, str) and any(family.wrote(self.prompt) for family in FAMILIES):
+            return ScoreItem((), "", rendered=Rendered(self.prompt + self.response, complete=True), label=label)
+        if isinstance(self.prompt, str):
+            turns = [Message("user", self.prompt)]
+        elif not self.prompt:
+            raise BadInputError("needs at least one message", field="prompt")
+        else:
+            turns = [turn.message() for turn in self.prompt]
+        return ScoreItem(tuple(turns), _ended(self.response), label=label)
+
+
+class SlimeDetail(BaseModel):
+    """What `?detail=true` answers."""
+
+    reward: float
+    probability: float | None
+    uncertainty: float | None
+    tokens: int
+    truncated: bool
+    model: str
+    version: str
+
+
+def slime_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post(
+        "/slime",
+        response_model=None,
+        responses={200: {"model": float | SlimeDetail}, **responses(*SCORING)},
+        openapi_extra={"parameters": _QUERY},
+    )
+    async def slime(body: SlimeBody, request: Request) -> Response:
+        """slime's remote reward model: the reward of one sample as a number, or with `?detail=true` as an object."""
+        found = await scored(service, request, [body.item()], model=named(request))
+        [score] = found.scores
+        if request.query_params.get("detail", "").lower() not in ("true", "1"):
+            return found.reply(score.reward)
+        return found.reply({name: getattr(score, name) for name in SlimeDetail.model_fields} | {"model": found.model})
+
+    return router
+
+
+def _ended(response: str) -> str:
+    return next((response.removesuffix(end) for end in _ENDS if response.endswith(end)), response)

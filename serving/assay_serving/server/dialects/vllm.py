@@ -1,0 +1,340 @@
+"""vLLM's pooling routes: `/pooling`, `/score`, `/rerank`, and the bodies and replies of `/classify`.
+
+Numbers are raw rewards whatever `use_activation` says: the checkpoints state `"problem_type": "regression"`, for which
+vLLM's own activation is the identity. `/score` and `/rerank` ask about (query, document) as (prompt, response) in the
+chat template, where vLLM would join the two texts: a preference model was trained on nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag
+
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay_serving.scorer import Rendered, ScoreItem
+from assay_serving.server.dialects.scored import Scored, scored
+from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
+from assay_serving.server.dialects.texts import ChatTurn, OpenBody, Texts, conversation_item, rendered_items
+from assay_serving.server.problems import request_id_of
+from assay_serving.server.service import Service
+
+_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
+_PAIR: dict[str, Any] = {"queries": "Name a metal.", "documents": ["Gold.", "Glass."]}
+#: Forms of a body. They have a space, by which `shapes` tells them from fields.
+INPUT, CHAT, SGLANG = "vLLM input", "vLLM messages", "SGLang text"
+_ACTIVATION = "Changes nothing: rewards are raw."
+
+
+class VllmInput(OpenBody):
+    """Rendered conversations: texts, or token ids."""
+
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"examples": [{"model": "helpful", "input": _TEXT, "use_activation": False}]}
+    )
+
+    model: str | None = None
+    input: Texts
+    add_special_tokens: bool = Field(True, description="Put BOS before a text that lacks it, if the tokenizer does.")
+    use_activation: bool | None = Field(None, description=_ACTIVATION)
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, description="Read so many tokens; -1: the model's length.")
+    truncation_side: Literal["left", "right"] | None = Field(None, description="What is cut off; left unless said.")
+
+    def items(self) -> list[ScoreItem]:
+        form = Rendered(
+            add_special_tokens=self.add_special_tokens,
+            keep=self.truncate_prompt_tokens,
+            keep_end=self.truncation_side != "right",
+        )
+        return rendered_items(self.input, form)
+
+    @property
+    def uncut(self) -> bool:
+        return self.truncate_prompt_tokens is None
+
+
+class VllmChat(OpenBody):
+    """One conversation as messages, the last one the assistant's."""
+
+    model: str | None = None
+    messages: list[ChatTurn]
+    use_activation: bool | None = Field(None, description=_ACTIVATION)
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
+    add_generation_prompt: Literal[False] = False
+    continue_final_message: Literal[False] = False
+    add_special_tokens: Literal[False] = False
+    chat_template: None = Field(None, description="Only the model's own is used.")
+    chat_template_kwargs: None = None
+
+    def items(self) -> list[ScoreItem]:
+        return [conversation_item([turn.message() for turn in self.messages])]
+
+    @property
+    def uncut(self) -> bool:
+        return self.truncate_prompt_tokens is None
+
+
+def form_of(body: object) -> str:
+    """Which of the bodies of one route this one is, by its fields: SGLang's native one, messages, or texts."""
+    fields = body if isinstance(body, dict) else {}
+    if "text" in fields or "input_ids" in fields:
+        return SGLANG
+    return CHAT if "messages" in fields and "input" not in fields else INPUT
+
+
+class PoolingFields(OpenBody):
+    task: Literal["classify"] | None = Field(None, description="token_classify (steps) and embed are not offered.")
+    encoding_format: Literal["float", "base64"] = "float"
+    embed_dtype: Literal["float32"] = "float32"
+    dimensions: None = None
+
+
+class PoolingInput(VllmInput, PoolingFields):
+    """As `/classify`, with the encoding of the reply."""
+
+
+class PoolingChat(VllmChat, PoolingFields):
+    """As `/classify`, with the encoding of the reply."""
+
+
+class PoolingBody(
+    RootModel[
+        Annotated[
+            Annotated[PoolingInput, Tag(INPUT)] | Annotated[PoolingChat, Tag(CHAT)],
+            Discriminator(lambda body: form_of(body).replace(SGLANG, INPUT)),
+        ]
+    ]
+):
+    """Texts or token ids as `input`, or `messages`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"input": _TEXT, "task": "classify"}]})
+
+
+class ScorePairs(OpenBody):
+    """Questions and answers: one with each of many, or as many of both. Each pair of names means the same."""
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_PAIR]})
+
+    model: str | None = None
+    queries: str | list[str] | None = None
+    documents: str | list[str] | None = None
+    items: str | list[str] | None = None
+    text_1: str | list[str] | None = None
+    text_2: str | list[str] | None = None
+    data_1: str | list[str] | None = None
+    data_2: str | list[str] | None = None
+    use_activation: bool | None = Field(None, description=_ACTIVATION)
+    instruction: None = None
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
+    max_tokens_per_query: Literal[0] = 0
+    max_tokens_per_doc: Literal[0] = 0
+
+    def pairs(self) -> list[ScoreItem]:
+        """Raises BadInputError where the two sides are missing or of different lengths."""
+        sides = (
+            (self.queries, self.documents),
+            (self.queries, self.items),
+            (self.text_1, self.text_2),
+            (self.data_1, self.data_2),
+        )
+        given = next(((_listed(a), _listed(b)) for a, b in sides if a is not None and b is not None), None)
+        if given is None:
+            raise BadInputError("give queries and documents")
+        queries, documents = given
+        if len(queries) == 1:
+            queries = queries * len(documents)
+        if len(queries) != len(documents):
+            raise BadInputError(f"{len(queries)} queries and {len(documents)} documents do not pair up")
+        return [asked(query, document) for query, document in zip(queries, documents, strict=True)]
+
+
+class RerankBody(OpenBody):
+    """One question and its answers."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        json_schema_extra={"examples": [{"query": "Name a metal.", "documents": ["Gold.", "Glass."], "top_n": 1}]},
+    )
+
+    model: str | None = None
+    query: str
+    documents: str | list[str]
+    top_n: int = Field(0, ge=0, description="0: all of them.")
+    use_activation: bool | None = Field(None, description=_ACTIVATION)
+    instruction: None = None
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
+    max_tokens_per_query: Literal[0] = 0
+    max_tokens_per_doc: Literal[0] = 0
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: None
+
+
+class ListReply(BaseModel):
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    usage: Usage
+
+
+class ClassData(BaseModel):
+    index: int
+    label: str
+    probs: list[float] = Field(description="One number: the reward.")
+    num_classes: int
+
+
+class ClassifyReply(ListReply):
+    data: list[ClassData]
+
+
+class PoolingData(BaseModel):
+    index: int
+    object: Literal["pooling"]
+    data: list[float] | str
+
+
+class PoolingReply(ListReply):
+    data: list[PoolingData]
+
+
+class ScoreData(BaseModel):
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class ScoresReply(ListReply):
+    data: list[ScoreData]
+
+
+class Document(BaseModel):
+    text: str
+    multi_modal: None
+
+
+class Ranked(BaseModel):
+    index: int
+    document: Document
+    relevance_score: float
+
+
+class RerankUsage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class RerankReply(BaseModel):
+    """Best first."""
+
+    id: str
+    model: str
+    usage: RerankUsage
+    results: list[Ranked]
+
+
+def vllm_routes(service: Service) -> APIRouter:
+    """All but `/classify`, which SGLang has too."""
+    router = APIRouter(route_class=VllmRoute)
+    errors = shaped_errors(EnvelopedError)
+
+    @router.post("/pooling", response_model=None, responses={200: {"model": PoolingReply}, **errors})
+    async def pooling(body: PoolingBody, request: Request) -> Response:
+        """vLLM's `/pooling` with task classify: the raw reward of each text."""
+        given = body.root
+        found = await scored(service, request, given.items(), model=given.model, uncut=given.uncut)
+        data = [
+            {"index": index, "object": "pooling", "data": encoded([reward], given.encoding_format)}
+            for index, reward in enumerate(found.rewards)
+        ]
+        return found.reply(listed(found, request, "pooling", data))
+
+    @router.post("/score", response_model=None, responses={200: {"model": ScoresReply}, **errors})
+    async def score(body: ScorePairs, request: Request) -> Response:
+        """vLLM's `/score`: the raw reward of each document as the response to its query."""
+        uncut = body.truncate_prompt_tokens is None
+        found = await scored(service, request, body.pairs(), model=body.model, uncut=uncut)
+        data = [{"index": index, "object": "score", "score": reward} for index, reward in enumerate(found.rewards)]
+        return found.reply(listed(found, request, "score", data))
+
+    async def rerank(body: RerankBody, request: Request) -> Response:
+        """vLLM's `/rerank`: the documents as responses to the query, best first."""
+        documents = _listed(body.documents)
+        items = [asked(body.query, document) for document in documents]
+        found = await scored(service, request, items, model=body.model, uncut=body.truncate_prompt_tokens is None)
+        order = sorted(range(len(documents)), key=lambda index: -found.rewards[index])
+        results = [
+            {
+                "index": index,
+                "document": {"text": documents[index], "multi_modal": None},
+                "relevance_score": found.rewards[index],
+            }
+            for index in order[: body.top_n or None]
+        ]
+        usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+        made = {"id": _id("score", request), "model": found.model, "usage": usage, "results": results}
+        return found.reply(made)
+
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        router.add_api_route(
+            path,
+            rerank,
+            methods=["POST"],
+            response_model=None,
+            operation_id=path.strip("/").replace("/", "_"),
+            responses={200: {"model": RerankReply}, **errors},
+        )
+    return router
+
+
+def classify_reply(found: Scored, request: Request) -> Response:
+    data = [
+        {"index": index, "label": "LABEL_0", "probs": [reward], "num_classes": 1}
+        for index, reward in enumerate(found.rewards)
+    ]
+    return found.reply(listed(found, request, "classify", data))
+
+
+def listed(found: Scored, request: Request, kind: str, data: list[dict[str, Any]]) -> dict[str, Any]:
+    """A reply that is a list: `ListReply`."""
+    return {
+        "id": _id(kind, request),
+        "object": "list",
+        "created": int(time.time()),
+        "model": found.model,
+        "data": data,
+        "usage": usage_of(found.tokens),
+    }
+
+
+def usage_of(tokens: int) -> dict[str, Any]:
+    return {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0, "prompt_tokens_details": None}
+
+
+def encoded(numbers: list[float], encoding: Literal["float", "base64"]) -> list[float] | str:
+    """As they are, or their little-endian float32 bytes in base64, which OpenAI's own client asks for."""
+    if encoding == "float":
+        return numbers
+    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+def asked(query: str, document: str) -> ScoreItem:
+    return ScoreItem((Message("user", query),), document)
+
+
+def _listed(side: str | list[str]) -> list[str]:
+    return [side] if isinstance(side, str) else side
+
+
+def _id(kind: str, request: Request) -> str:
+    return f"{kind}-{request_id_of(request)}"
