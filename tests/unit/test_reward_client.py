@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -18,12 +20,24 @@ import httpx
 import pytest
 
 from assay.domain import Message
-from assay.errors import AssayError, BackendError, BadInputError, BusyError, NotFoundError
-from assay.score import Score, ScoreFailure, ScoreResult
+from assay.errors import (
+    AssayError,
+    BackendError,
+    BadInputError,
+    BusyError,
+    LateError,
+    NotFoundError,
+    RateLimitError,
+)
+from assay.models.principle_renderer import QUESTION
+from assay.score import Score, ScoreFailure, ScoreResult, score_from_dict
 from assay_serving.client import AsyncRewardClient, RemoteScorer, RewardClient
+from assay_serving.client import circuit as circuits
+from assay_serving.client.circuit import FAULTS, Circuit
 from assay_serving.client.connection import POOL_SIZE, ConnectionSettings
-from assay_serving.client.protocol import CHARACTERS_PER_REQUEST, cut
+from assay_serving.client.protocol import CHARACTERS_PER_REQUEST, cut, score_body
 from assay_serving.client.retries import RetryPolicy
+from assay_serving.principle_engine import PrincipleScorer
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
@@ -319,12 +333,204 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any]) -> Non
         RewardClient(**({"url": "http://x"} | options))
 
 
-def test_the_client_is_light() -> None:
-    """An RL run that only asks for rewards loads no model library and no server."""
-    code = "import sys, assay_serving.client; print(*{name.split('.')[0] for name in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "httpx" in loaded
-    assert not {"torch", "transformers", "numpy", "fastapi", "starlette", "uvicorn", "duckdb", "polars"} & set(loaded)
+def test_neighbours_that_share_a_prompt_share_it_on_the_wire() -> None:
+    settings = ConnectionSettings("http://x", model="rm", priority="bulk")
+    other = (Message("user", "Name a gas."),)
+    told = {"model": "rm", "priority": "bulk"}
+    metal = {"prompt": [{"role": "user", "content": "Name a metal."}]}
+    gas = {"prompt": [{"role": "user", "content": "Name a gas."}]}
+    both = [ScoreItem(PROMPT, "Gold."), ScoreItem(PROMPT, "Iron.")]
+    assert score_body(both, settings) == told | metal | {"responses": ["Gold.", "Iron."]}
+    assert score_body([*both, ScoreItem(other, "Neon.", label="Neon")], settings) == told | {
+        "groups": [metal | {"responses": ["Gold.", "Iron."]}, gas | {"responses": ["Neon."], "label": "Neon"}]
+    }
+    apart = [ScoreItem(PROMPT, "Gold.", "short"), ScoreItem(PROMPT, "Iron.", references=("Tin.",))]
+    assert score_body(apart, settings) == told | {
+        "items": [
+            metal | {"response": "Gold.", "principle": "short"},
+            metal | {"response": "Iron.", "references": ["Tin."]},
+        ]
+    }
+
+
+def test_comparisons_ranks_and_principles(server: RunningServer, scorer: TransformersScorer) -> None:
+    responses = ["Gold.", "Glass is no metal.", "Gold."]
+    first, second, _ = scorer.score([ScoreItem(PROMPT, r) for r in responses])
+    assert isinstance(first, Score)
+    assert isinstance(second, Score)
+
+    async def same() -> tuple[Any, ...]:
+        async with AsyncRewardClient(server.url, api_key=KEY) as client:
+            compared = await client.compare("Name a metal.", responses[0], responses[1])
+            many = await client.compare_pairs([(PROMPT, "Gold.", "\ud800"), (PROMPT, responses[0], responses[1])])
+            return compared, many, await client.rank(PROMPT, [*responses, "x" * 3000]), await client.principles()
+
+    with RewardClient(server.url, api_key=KEY) as client:
+        compared = client.compare("Name a metal.", responses[0], responses[1])
+        many = client.compare_pairs([(PROMPT, "Gold.", "\ud800"), (PROMPT, responses[0], responses[1])])
+        found = compared, many, client.rank(PROMPT, [*responses, "x" * 3000]), client.principles()
+    for compared, many, ranking, principles in (found, asyncio.run(same())):
+        assert compared.margin == pytest.approx(first.reward - second.reward, abs=1e-5)
+        assert compared.basis == "bradley_terry"
+        assert compared.preferred == ("a" if first.reward > second.reward else "b")
+        assert [isinstance(pair.a, Score) for pair in many] == [False, True]
+        assert many[1].margin == pytest.approx(compared.margin, abs=1e-5)
+        assert ranking.ranks[3] is None
+        assert ranking.order[3] == 3
+        assert ranking.ranks[0] == ranking.ranks[2]
+        assert [(use.model, use.use, use.examples) for use in principles] == [("rm", "refused", ())]
+
+
+def test_several_principles_come_back_by_principle(tiny_principle_model: Path) -> None:
+    principles = ["It is short.", "It is true."]
+    judge = PrincipleScorer.load(str(tiny_principle_model), device="cpu", served_as="judge")
+    offline = {p: judge.score([ScoreItem(PROMPT, r, p) for r in ("Gold.", "Glass.")]) for p in principles}
+    with running_server({"judge": judge}) as running, RewardClient(running.url) as client:
+        found = client.score_principles("Name a metal.", ["Gold.", "Glass."], principles)
+        body = {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."], "principles": principles}
+        reply = httpx.post(running.url + "/v1/score", json=body, timeout=60).json()
+        [use] = client.principles()
+        with pytest.raises(BadInputError, match="twice"):
+            client.score_principles("Name a metal.", ["Gold."], ["a", "a"])
+    assert list(found) == principles
+    assert [entry["principle"] for entry in reply["by_principle"]] == principles
+    assert reply["results"] == []
+    assert reply["usage"]["items"] == 4
+    for entry in reply["by_principle"]:
+        assert_same([score_from_dict(result) for result in entry["results"]], offline[entry["principle"]])
+        assert_same(found[entry["principle"]], offline[entry["principle"]])
+        assert {result["principle"] for result in entry["results"]} == {entry["principle"]}
+    assert (use.use, use.question, use.reason is not None) == ("required", QUESTION, True)
+
+
+def test_the_key_comes_from_the_environment_and_stays_out_of_pickles(
+    ask: Ask, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_API_KEY", KEY)
+    assert isinstance(ask(server.url, ONE)[0], Score)
+    with pytest.raises(BadInputError, match="401"):
+        ask(server.url, ONE, api_key="")  # none at all, whatever the environment says
+    for client in (RewardClient(server.url), AsyncRewardClient(server.url)):
+        assert KEY.encode() not in pickle.dumps(client)
+    assert KEY not in repr(ConnectionSettings(server.url, api_key=KEY))
+
+
+def test_a_client_goes_through_pickle_and_fork(server: RunningServer) -> None:
+    with RewardClient(server.url, api_key=KEY, model="rm", max_concurrency=3) as client:
+        [expected] = client.score(ONE)
+        with pickle.loads(pickle.dumps(client)) as copy:
+            assert copy.settings == client.settings
+            assert_same(copy.score(ONE), [expected])
+        child = os.fork()
+        if child == 0:  # the parent's connections are open here too, and must not be used
+            found = client.score(ONE)
+            os._exit(0 if isinstance(found[0], Score) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert_same(client.score(ONE), [expected])
+
+
+def test_one_asynchronous_client_serves_many_event_loops(server: RunningServer) -> None:
+    client = AsyncRewardClient(server.url, api_key=KEY, max_concurrency=4)
+    copy: AsyncRewardClient = pickle.loads(pickle.dumps(client))
+    expected = asyncio.run(client.score(ONE))  # this loop ends with its connections open
+    for _ in range(3):
+        assert_same(asyncio.run(client.score(ONE)), expected)
+    assert_same(asyncio.run(copy.score(ONE)), expected)
+    found: list[list[ScoreResult]] = []
+    threads = [threading.Thread(target=lambda: found.append(asyncio.run(client.score(ONE)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 4
+    for each in found:
+        assert_same(each, expected)
+
+
+def test_limits_and_lateness_have_their_own_errors(ask: Ask) -> None:
+    script: Script = [(429, {"Retry-After": "7", "X-Request-Id": "abc"}, b'{"detail": "too many"}')]
+    with scripted_server(script) as (url, _), pytest.raises(RateLimitError, match=r"request abc") as caught:
+        ask(url, ONE, retries=0)
+    assert caught.value.retry_after == 7
+    with scripted_server([(504, {}, b"{}")]) as (url, _), pytest.raises(LateError):
+        ask(url, ONE, retries=0)
+
+
+def test_a_dead_server_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("assay_serving.client.circuit.time.monotonic", lambda: now)
+    circuit = Circuit()
+    for _ in range(FAULTS):
+        assert circuit.admits()
+        circuit.failed()
+    assert not circuit.admits()
+    assert 0.25 <= circuit.wait_s <= 0.5
+    for _ in range(50):  # those that were under way when it broke
+        circuit.failed()
+    assert circuit.wait_s <= 0.5
+    now += 0.5
+    assert [circuit.admits() for _ in range(3)] == [True, False, False]  # one finds out
+    circuit.failed()
+    assert 0.5 <= circuit.wait_s <= 1.0
+    for _ in range(12):
+        now += 60
+        assert circuit.admits()
+        circuit.failed()
+    assert circuit.wait_s <= circuits.LONGEST_PAUSE_S
+    circuit.answered()
+    assert [circuit.admits() for _ in range(3)] == [True] * 3
+
+
+def test_a_broken_server_gets_few_of_the_tries_and_none_is_lost_when_it_is_back() -> None:
+    script: Script = [(0, {}, b"")] * 12 + [good_reply()]
+
+    async def run(url: str) -> list[list[ScoreResult]]:
+        async with AsyncRewardClient(url, retries=60, max_concurrency=32) as client:
+            return await asyncio.gather(*(client.score(ONE) for _ in range(32)))
+
+    with scripted_server(script) as (url, asked):
+        found = asyncio.run(run(url))
+    assert all(isinstance(result, Score) for results in found for result in results)
+    assert len(asked) < 32 + 12 + 32  # the first try of all, and then one at a time
+
+
+def test_own_authorities(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="no certificates"):
+        ConnectionSettings("https://x", ca=str(tmp_path / "none.pem")).certificates()
+    (tmp_path / "text.pem").write_text("no certificate")
+    with pytest.raises(BadInputError, match="no certificates"):
+        ConnectionSettings("https://x", ca=str(tmp_path / "text.pem")).certificates()
+    assert ConnectionSettings("https://x").certificates().get_ca_certs()
+    assert not ConnectionSettings("http://x").certificates().get_ca_certs()
+
+
+HEAVY = (
+    *("torch", "transformers", "numpy", "duckdb", "polars", "pyarrow", "yaml"),
+    *("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "typer", "rich", "tokenizers"),
+)
+
+
+def test_the_client_needs_httpx_alone(server: RunningServer) -> None:
+    """An RL run that only asks for rewards loads no model library and no server: it works where none is installed."""
+    code = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HEAVY!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+from assay_serving.client import RewardClient
+import assay_serving.trainers.trl, assay_serving.trainers.verl, assay_serving.trainers.openrlhf
+with RewardClient({server.url!r}, api_key={KEY!r}) as client:
+    client.wait_until_ready(30)
+    print(client.score_group("Name a metal.", ["Gold."])[0].model, client.rank("Hi.", ["a", "b"]).order)
+print(*(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    scored, loaded = done.stdout.splitlines()
+    assert scored.startswith("rm (")
+    assert loaded == ""
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import httpx
 
@@ -14,45 +17,116 @@ from assay.domain import Prompt
 from assay.errors import AssayError, BackendError
 from assay.score import ScoreResult
 from assay_serving.client import protocol
-from assay_serving.client.connection import ConnectionSettings
-from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, retry_after_of
+from assay_serving.client.circuit import Circuit
+from assay_serving.client.connection import ConnectionSettings, Pools
+from assay_serving.client.principles import PrincipleUse
+from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, request_id, retry_after_of
+from assay_serving.preference import Preference, Ranking, rank
 from assay_serving.scorer import ModelInfo, ScoreItem
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Connections:
+    """Of one event loop in one process: no other may use them."""
+
+    process: int
+    pools: Pools[httpx.AsyncClient]
+    slots: asyncio.Semaphore
 
 
 class AsyncRewardClient:
     """Scores through a reward server. Use as an async context manager, or call `aclose`.
 
-    Arguments are those of `RewardClient`.
+    One client serves any number of event loops, one after the other or side by side, and can be pickled and used after
+    a fork: each loop of each process has its own connections. Arguments are those of `RewardClient`.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
         self.settings = ConnectionSettings(url, **options)
-        self._pools = self.settings.pools(httpx.AsyncClient)
-        self._slots = asyncio.Semaphore(self.settings.max_concurrency)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._circuit = Circuit()
+        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
+
+    def __getstate__(self) -> ConnectionSettings:
+        return self.settings
+
+    def __setstate__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self._begin()
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One result per item, in order. See `RewardClient.score`."""
         refused = [protocol.unsendable(item) for item in items]
         sent = [item for item, failure in zip(items, refused, strict=True) if failure is None]
         runs = protocol.cut(sent, self.settings.max_items_per_request)
-        tasks = [asyncio.create_task(self._score_run(run)) for run in runs]
-        try:
-            parts = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:  # after one error the others would only cost
-                task.cancel()
+        parts = await _side_by_side([self._score_run(run) for run in runs])
         return protocol.put_in_place(refused, [result for part in parts for result in part])
 
     async def score_group(
-        self, prompt: str | Prompt, responses: Sequence[str], *, principle: str | None = None
+        self,
+        prompt: str | Prompt,
+        responses: Sequence[str],
+        *,
+        principle: str | None = None,
+        references: Sequence[str] = (),
+        label: str | None = None,
     ) -> list[ScoreResult]:
-        """Scores of several responses to one prompt."""
-        shared = protocol.as_prompt(prompt)
-        return await self.score([ScoreItem(shared, response, principle) for response in responses])
+        """Scores of several responses to one prompt. `references`, `label`: see `ScoreItem`."""
+        return await self.score(
+            protocol.group_items(prompt, responses, principle=principle, references=references, label=label)
+        )
+
+    async def score_principles(
+        self, prompt: str | Prompt, responses: Sequence[str], principles: Sequence[str]
+    ) -> dict[str, list[ScoreResult]]:
+        """Scores of the responses by each of the principles."""
+        items = protocol.group_items(prompt, responses)
+        return protocol.by_principle(items, principles, await self.score(protocol.judged_by(items, principles)))
+
+    async def compare(self, prompt: str | Prompt, a: str, b: str, *, principle: str | None = None) -> Preference:
+        """Which of two responses is preferred, by how much and how surely."""
+        (pair,) = await self.compare_pairs([(prompt, a, b)], principle=principle)
+        return pair
+
+    async def compare_pairs(
+        self, pairs: Sequence[tuple[str | Prompt, str, str]], *, principle: str | None = None
+    ) -> list[Preference]:
+        """See `RewardClient.compare_pairs`."""
+        asked = protocol.pair_items(pairs, principle)
+        refused = [protocol.refused_pair(pair) for pair in asked]
+        sent = [pair for pair, failure in zip(asked, refused, strict=True) if failure is None]
+        runs = protocol.cut_pairs(sent, self.settings.max_items_per_request)
+        parts = await _side_by_side([self._compare_run(run) for run in runs])
+        rest = (preference for part in parts for preference in part)
+        return [failure if failure is not None else next(rest) for failure in refused]
+
+    async def rank(
+        self,
+        prompt: str | Prompt,
+        responses: Sequence[str],
+        *,
+        principle: str | None = None,
+        tie_margin: float = 0.0,
+    ) -> Ranking:
+        """The responses in order, those without a score last; see `assay_serving.preference.rank`."""
+        return rank(await self.score_group(prompt, responses, principle=principle), tie_margin)
+
+    async def principles(self) -> list[PrincipleUse]:
+        """What each served model does with principles."""
+        return protocol.read_principles(await self._send("GET", protocol.PRINCIPLES))
 
     async def models(self) -> list[ModelInfo]:
         """What the server serves."""
         return protocol.read_models(await self._send("GET", protocol.MODELS))
+
+    async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        """The 200 reply of any route of the server, under the same limits, tries and errors as the client's own."""
+        async with self._here().slots:
+            return await self._send("POST", path, body)
 
     async def wait_until_ready(self, timeout: float = 300.0) -> None:
         """Return once the server would score; raises BackendError after `timeout` seconds."""
@@ -60,8 +134,9 @@ class AsyncRewardClient:
         reason = "no answer"
         while (left := deadline - time.monotonic()) > 0:
             try:
-                response = await self._pools.clients[0].get(protocol.READY, timeout=min(5.0, left))
+                response = await self._here().pools.clients[0].get(protocol.READY, timeout=min(5.0, left))
                 if response.status_code == 200:
+                    self._circuit.answered()
                     return
                 if response.status_code not in RETRYABLE_STATUSES:
                     raise protocol.error_of(response, 1)
@@ -72,8 +147,11 @@ class AsyncRewardClient:
         raise BackendError(f"{self.settings.url} is not ready after {timeout:g} s: {reason}")
 
     async def aclose(self) -> None:
-        for client in self._pools.clients:
-            await client.aclose()
+        """Close the connections of this event loop. The client can be used again; it then opens new ones."""
+        made = self._made.pop(asyncio.get_running_loop(), None)
+        if made is not None and made.process == os.getpid():
+            for client in made.pools.clients:
+                await client.aclose()
 
     async def __aenter__(self) -> AsyncRewardClient:
         return self
@@ -83,34 +161,73 @@ class AsyncRewardClient:
     ) -> None:
         await self.aclose()
 
+    def _here(self) -> _Connections:
+        """The connections of the running loop. Those of loops that have ended are forgotten."""
+        loop = asyncio.get_running_loop()
+        made = self._made.get(loop)
+        if made is None or made.process != os.getpid():
+            for other in [other for other in self._made if other.is_closed()]:
+                self._made.pop(other, None)
+            pools = self.settings.pools(httpx.AsyncClient)
+            made = _Connections(os.getpid(), pools, asyncio.Semaphore(self.settings.max_concurrency))
+            self._made[loop] = made
+        return made
+
     async def _score_run(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        body = protocol.score_body(items, self.settings.model)
         try:
-            async with self._slots:
-                response = await self._send("POST", protocol.SCORE, body)
+            response = await self.post(protocol.SCORE, protocol.score_body(items, self.settings))
             return protocol.read_scores(response, len(items))
         except AssayError as error:
             if not self.settings.failures_in_place:
                 raise
             return protocol.failures_of(error, len(items), self.settings.model)
 
+    async def _compare_run(self, pairs: Sequence[tuple[ScoreItem, ScoreItem]]) -> list[Preference]:
+        try:
+            response = await self.post(protocol.COMPARE, protocol.compare_body(pairs, self.settings))
+            return protocol.read_preferences(response, len(pairs))
+        except AssayError as error:
+            if not self.settings.failures_in_place:
+                raise
+            return protocol.failed_pairs(error, len(pairs), self.settings.model)
+
     async def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        """The 200 reply, after as many tries as it takes and the settings allow."""
         attempts = Attempts(self.settings.policy)
+        headers = request_id()
         while True:
+            fault: httpx.TransportError | None = None
             pause: float | None
-            try:
-                timeout = self.settings.timeout_within(attempts.remaining)
-                with self._pools.least_busy() as client:
-                    response = await client.request(method, path, json=body, timeout=timeout)
-            except httpx.TransportError as fault:
-                pause = attempts.next_pause(retryable=isinstance(fault, RETRYABLE_FAULTS))
-                if pause is None:
-                    raise protocol.error_of_fault(fault, self.settings.url, attempts.made) from fault
+            if not self._circuit.admits():
+                pause = attempts.next_pause(retryable=True, retry_after=self._circuit.wait_s)
             else:
-                if response.status_code == 200:
-                    return response
-                retryable = response.status_code in RETRYABLE_STATUSES
-                pause = attempts.next_pause(retryable=retryable, retry_after=retry_after_of(response))
-                if pause is None:
-                    raise protocol.error_of(response, attempts.made)
+                try:
+                    timeout = self.settings.timeout_within(attempts.remaining)
+                    with self._here().pools.least_busy() as client:
+                        response = await client.request(method, path, json=body, headers=headers, timeout=timeout)
+                except httpx.TransportError as error:
+                    fault, retryable = error, isinstance(error, RETRYABLE_FAULTS)
+                    if retryable:
+                        self._circuit.failed()
+                    pause = attempts.next_pause(retryable=retryable)
+                else:
+                    self._circuit.answered()
+                    if response.status_code == 200:
+                        return response
+                    retryable = response.status_code in RETRYABLE_STATUSES
+                    pause = attempts.next_pause(retryable=retryable, retry_after=retry_after_of(response))
+                    if pause is None:
+                        raise protocol.error_of(response, attempts.made)
+            if pause is None:
+                raise protocol.error_of_fault(fault, self.settings.url, attempts.made) from fault
             await asyncio.sleep(pause)
+
+
+async def _side_by_side(asked: Sequence[Coroutine[Any, Any, list[T]]]) -> list[list[T]]:
+    """The answers, in order."""
+    tasks = [asyncio.create_task(each) for each in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:  # after one error the others would only cost
+            task.cancel()

@@ -1,4 +1,4 @@
-"""The wire of `/v1/score` as the client sees it, without any input or output.
+"""The wire of the native routes as the client sees it, without any input or output.
 
 Covers: cutting items into requests, bodies, reading replies, errors of the hierarchy for what went wrong. Leaves
 out: sending (`blocking`, `asynchronous`), tries (`retries`).
@@ -6,20 +6,35 @@ out: sending (`blocking`, `asynchronous`), tries (`retries`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
 
 import httpx
 
 from assay.conversation import check_unicode
 from assay.domain import Message, Prompt
-from assay.errors import AssayError, BackendError, BadInputError, BusyError, NotFoundError
+from assay.errors import (
+    AssayError,
+    BackendError,
+    BadInputError,
+    BusyError,
+    LateError,
+    NotFoundError,
+    RateLimitError,
+)
 from assay.score import ScoreFailure, ScoreResult, score_from_dict
+from assay_serving.client.connection import ConnectionSettings
+from assay_serving.client.principles import PrincipleUse
 from assay_serving.client.retries import retry_after_of
+from assay_serving.preference import Preference
 from assay_serving.scorer import ModelInfo, ScoreItem
 
-SCORE, MODELS, READY = "/v1/score", "/v1/models", "/readyz"
+SCORE, COMPARE, PRINCIPLES, MODELS, READY = "/v1/score", "/v1/compare", "/v1/principles", "/v1/models", "/readyz"
 CHARACTERS_PER_REQUEST = 2_000_000  #: keeps bodies far below the server's limit even as escaped UTF-8
+
+
+T = TypeVar("T")
 
 
 def as_prompt(prompt: str | Prompt) -> Prompt:
@@ -27,10 +42,47 @@ def as_prompt(prompt: str | Prompt) -> Prompt:
     return (Message("user", prompt),) if isinstance(prompt, str) else tuple(prompt)
 
 
+def group_items(
+    prompt: str | Prompt,
+    responses: Sequence[str],
+    *,
+    principle: str | None = None,
+    references: Sequence[str] = (),
+    label: str | None = None,
+) -> list[ScoreItem]:
+    """Items of several responses to one prompt."""
+    shared, others = as_prompt(prompt), tuple(references)
+    return [ScoreItem(shared, response, principle, label=label, references=others) for response in responses]
+
+
+def by_principle(
+    items: Sequence[ScoreItem], principles: Sequence[str], results: Sequence[ScoreResult]
+) -> dict[str, list[ScoreResult]]:
+    """Results of `judged_by` all principles, in its order."""
+    each = len(items)
+    return {principle: list(results[n * each : (n + 1) * each]) for n, principle in enumerate(principles)}
+
+
+def judged_by(items: Sequence[ScoreItem], principles: Sequence[str]) -> list[ScoreItem]:
+    """Every item under every principle, all items of the first principle first. BadInputError if one is twice there."""
+    if len(set(principles)) < len(principles):
+        raise BadInputError("a principle is given twice", field="principles")
+    return [
+        ScoreItem(item.prompt, item.response, principle, label=item.label, references=item.references)
+        for principle in principles
+        for item in items
+    ]
+
+
 def unsendable(item: ScoreItem) -> ScoreFailure | None:
     """The failure of an item whose text no JSON in UTF-8 can hold; the items beside it are sent."""
+    if item.rendered is not None:
+        return ScoreFailure("bad_input", "/v1/score takes prompts and responses, not rendered text")
+    if not item.prompt:
+        return ScoreFailure("bad_input", "a prompt needs at least one message")
+    texts = (item.response, item.principle or "", item.label or "", *item.references)
     try:
-        for text in (item.response, item.principle or "", *(m.content for m in item.prompt)):
+        for text in (*texts, *(m.content for m in item.prompt)):
             check_unicode(text, "text")
     except BadInputError as error:
         return ScoreFailure("bad_input", str(error))
@@ -45,73 +97,148 @@ def put_in_place(refused: Sequence[ScoreFailure | None], results: Sequence[Score
 
 def cut(items: Sequence[ScoreItem], most: int) -> list[Sequence[ScoreItem]]:
     """Consecutive runs of at most `most` items and about CHARACTERS_PER_REQUEST characters, at least one item each."""
-    runs: list[Sequence[ScoreItem]] = []
+    return _cut(items, most, lambda item: item.characters)
+
+
+def _cut(entries: Sequence[T], most: int, size_of: Callable[[T], int]) -> list[Sequence[T]]:
+    runs: list[Sequence[T]] = []
     start = characters = 0
-    for place, item in enumerate(items):
-        size = item.characters
+    for place, entry in enumerate(entries):
+        size = size_of(entry)
         if place > start and (place - start >= most or characters + size > CHARACTERS_PER_REQUEST):
-            runs.append(items[start:place])
+            runs.append(entries[start:place])
             start, characters = place, 0
         characters += size
-    if start < len(items):
-        runs.append(items[start:])
+    if start < len(entries):
+        runs.append(entries[start:])
     return runs
 
 
-def score_body(items: Sequence[ScoreItem], model: str | None) -> dict[str, Any]:
-    """The request's JSON; items of one prompt share it."""
-    body: dict[str, Any] = {} if model is None else {"model": model}
-    first = items[0]
-    if len(items) > 1 and all(i.prompt == first.prompt and i.principle == first.principle for i in items):
-        body |= {"prompt": [m.to_dict() for m in first.prompt], "responses": [i.response for i in items]}
-        return body if first.principle is None else body | {"principle": first.principle}
-    entries = []
-    for item in items:
-        entry: dict[str, Any] = {"prompt": [m.to_dict() for m in item.prompt], "response": item.response}
-        entries.append(entry if item.principle is None else entry | {"principle": item.principle})
-    return body | {"items": entries}
+def pair_items(
+    pairs: Sequence[tuple[str | Prompt, str, str]], principle: str | None
+) -> list[tuple[ScoreItem, ScoreItem]]:
+    """The two items of each (prompt, a, b)."""
+    shared = [(as_prompt(prompt), a, b) for prompt, a, b in pairs]
+    return [(ScoreItem(prompt, a, principle), ScoreItem(prompt, b, principle)) for prompt, a, b in shared]
+
+
+def refused_pair(pair: tuple[ScoreItem, ScoreItem]) -> Preference | None:
+    """The failure of a pair that cannot be sent: of both sides, since neither can be compared."""
+    failure = unsendable(pair[0]) or unsendable(pair[1])
+    return Preference(failure, failure) if failure is not None else None
+
+
+def failed_pairs(error: AssayError, count: int, model: str | None) -> list[Preference]:
+    """As `failures_of`, of pairs."""
+    failure = ScoreFailure(error.code, str(error), model)
+    return [Preference(failure, failure)] * count
+
+
+def cut_pairs(pairs: Sequence[tuple[ScoreItem, ScoreItem]], most: int) -> list[Sequence[tuple[ScoreItem, ScoreItem]]]:
+    """As `cut`, of pairs: at most `most` items, but at least one pair, a run."""
+    return _cut(pairs, max(1, most // 2), lambda pair: pair[0].characters + pair[1].characters)
+
+
+def score_body(items: Sequence[ScoreItem], settings: ConnectionSettings) -> dict[str, Any]:
+    """The request's JSON. Items of one prompt that follow each other share it."""
+    groups = [list(group) for _, group in groupby(items, key=_shared)]
+    if len(groups) == len(items) > 1:
+        return _asked(settings) | {"items": [_shared_fields(i) | {"response": i.response} for i in items]}
+    bodies = [_shared_fields(group[0]) | {"responses": [i.response for i in group]} for group in groups]
+    return _asked(settings) | (bodies[0] if len(bodies) == 1 else {"groups": bodies})
+
+
+def compare_body(pairs: Sequence[tuple[ScoreItem, ScoreItem]], settings: ConnectionSettings) -> dict[str, Any]:
+    """The request's JSON. Raises BadInputError where the two sides of a pair differ in more than their response."""
+    if any(_shared(a) != _shared(b) for a, b in pairs):
+        raise BadInputError("a pair shares its prompt and its principle")
+    return _asked(settings) | {"pairs": [_shared_fields(a) | {"a": a.response, "b": b.response} for a, b in pairs]}
+
+
+def _asked(settings: ConnectionSettings) -> dict[str, Any]:
+    """What every scoring request says of itself."""
+    body = {"model": settings.model, "priority": settings.priority}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _shared(item: ScoreItem) -> tuple[Any, ...]:
+    return item.prompt, item.principle, item.label, item.references
+
+
+def _shared_fields(item: ScoreItem) -> dict[str, Any]:
+    """What items of one group have in common, as JSON."""
+    fields: dict[str, Any] = {"prompt": [m.to_dict() for m in item.prompt]}
+    if item.principle is not None:
+        fields["principle"] = item.principle
+    if item.label is not None:
+        fields["label"] = item.label
+    if item.references:
+        fields["references"] = list(item.references)
+    return fields
 
 
 def read_scores(response: httpx.Response, expected: int) -> list[ScoreResult]:
     """Results of a 200 reply. Raises BackendError for anything that is not exactly one result per item."""
+    return _results(response, "results", score_from_dict, expected)
+
+
+def read_preferences(response: httpx.Response, expected: int) -> list[Preference]:
+    """As `read_scores`, of `/v1/compare`."""
+    return _results(response, "results", Preference.from_dict, expected)
+
+
+def read_models(response: httpx.Response) -> list[ModelInfo]:
+    return _results(response, "data", ModelInfo.from_dict)
+
+
+def read_principles(response: httpx.Response) -> list[PrincipleUse]:
+    return _results(response, "data", PrincipleUse.from_dict)
+
+
+def _results(
+    response: httpx.Response, field: str, read: Callable[[dict[str, Any]], T], expected: int | None = None
+) -> list[T]:
     try:
-        results = [score_from_dict(entry) for entry in response.json()["results"]]
+        results = [read(entry) for entry in response.json()[field]]
     except (ValueError, KeyError, TypeError) as error:
         raise BackendError(f"{response.url} did not answer as a reward server: {type(error).__name__}") from error
-    if len(results) != expected:
+    if expected is not None and len(results) != expected:
         raise BackendError(f"{response.url} answered {len(results)} results for {expected} items")
     return results
 
 
-def read_models(response: httpx.Response) -> list[ModelInfo]:
-    try:
-        return [ModelInfo.from_dict(entry) for entry in response.json()["data"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BackendError(f"{response.url} did not answer as a reward server: {type(error).__name__}") from error
-
-
 def error_of(response: httpx.Response, tries: int) -> AssayError:
-    """The hierarchy's error for a reply that is not 200."""
+    """The hierarchy's error for a reply that is not 200. It names the request, as the server's log does."""
     try:
-        payload = response.json()
-        detail = str(payload["detail"])
+        detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
         detail = response.reason_phrase
     status = response.status_code
-    text = f"{response.url}: {status} {detail}" + (f" ({tries} tries)" if tries > 1 else "")
+    more = [f"{tries} tries"] if tries > 1 else []
+    if (request_id := response.headers.get("x-request-id")) is not None:
+        more.append(f"request {request_id}")
+    text = f"{response.url}: {status} {detail}" + (f" ({', '.join(more)})" if more else "")
     if status == 404:
         return NotFoundError(text)
-    if status in (429, 503):
+    if status == 429:
+        return RateLimitError(text, retry_after=retry_after_of(response))
+    if status == 503:
         return BusyError(text, retry_after=retry_after_of(response))
-    if 400 <= status < 500:
-        return BadInputError(text)
-    return BackendError(text)
+    if status in (408, 504):
+        return LateError(text)
+    return BadInputError(text) if 400 <= status < 500 else BackendError(text)
 
 
-def error_of_fault(error: httpx.TransportError, url: str, tries: int) -> BackendError:
-    """The hierarchy's error for a connection that failed."""
-    reason = "no answer in time" if isinstance(error, httpx.TimeoutException) else (str(error) or type(error).__name__)
-    return BackendError(f"{url}: {reason}" + (f" ({tries} tries)" if tries > 1 else ""))
+def error_of_fault(error: httpx.TransportError | None, url: str, tries: int) -> BackendError:
+    """The hierarchy's error for a connection that failed; None for a server that was left alone (`circuit`)."""
+    kind: type[BackendError] = BackendError
+    if error is None:
+        reason = "has not answered for some time, and is asked again only now and then"
+    elif isinstance(error, httpx.TimeoutException):
+        kind, reason = LateError, "no answer in time"
+    else:
+        reason = str(error) or type(error).__name__
+    return kind(f"{url}: {reason}" + (f" ({tries} tries)" if tries > 1 else ""))
 
 
 def failures_of(error: AssayError, count: int, model: str | None) -> list[ScoreResult]:

@@ -7,6 +7,7 @@ own Retry-After, a deadline over all tries. Leaves out: the tries themselves (`b
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from dataclasses import dataclass, field
 
@@ -71,6 +72,11 @@ class Attempts:
         pause = self.policy.pause(self.made - 1, retry_after)
         remaining = self.remaining
         return None if remaining is not None and pause >= remaining else pause
+
+
+def request_id() -> dict[str, str]:
+    """A header that names one request, with all its tries, in the server's log and in its errors."""
+    return {"X-Request-Id": secrets.token_hex(8)}
 
 
 def retry_after_of(response: httpx.Response) -> float | None:

@@ -233,7 +233,7 @@ class ModelsReply(Reply):
 
 
 class PrinciplesBody(Reply):
-    """How one served model takes principles: `required`, `optional` or `ignored`; `reason` says why there is nothing
+    """How one served model takes principles: `required`, `optional` or `refused`; `reason` says why there is nothing
     to list."""
 
     model_config = ConfigDict(
