@@ -6,7 +6,8 @@ Leaves out: the queue (`coalescing`), HTTP (`scoring`), a process of their own (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError, BusyError
@@ -14,15 +15,20 @@ from assay_serving.plan import ModelPlan
 from assay_serving.scorer import ModelInfo, Scorer
 from assay_serving.server.coalescing import Coalescer
 from assay_serving.server.host import ChatAnswer, ChatRequest, ScoreAnswer, ScoreRequest
+from assay_serving.server.lifecycle import Lifecycle
 from assay_serving.server.metrics import EngineMetrics
 from assay_serving.server.roster import Roster
 from assay_serving.server.score_cache import ScoreCache
-from assay_serving.server.served_model import ServedModel
 from assay_serving.server.settings import ServerSettings
 
 
 class LocalHost:
-    """See `ScoringHost`. `plans`: how the scorers of these names were loaded, where they were loaded from plans."""
+    """See `ScoringHost`. `plans`: how the scorers of these names were loaded, where they were loaded from plans; such a
+    host may have none, until one is loaded.
+
+    `workspace`: where names of models that are loaded later are looked up. `on_plans` gets the plans of all models
+    after every change: what another process needs to load the same ones.
+    """
 
     def __init__(
         self,
@@ -30,26 +36,30 @@ class LocalHost:
         settings: ServerSettings,
         *,
         plans: Mapping[str, ModelPlan] | None = None,
+        workspace: Path | None = None,
+        on_plans: Callable[[list[dict[str, Any]]], None] = lambda plans: None,
     ) -> None:
-        if not scorers:
+        if not scorers and plans is None:
             raise BadInputError("a server needs at least one model")
         self.settings = settings
         self.roster = Roster()
         self.draining = False
         self._metrics = EngineMetrics()
         self._cache = ScoreCache.of(settings)  # raises here, before anything is served
+        self._lifecycle = Lifecycle(
+            self.roster, settings, self._metrics, self._cache, workspace=workspace, on_plans=on_plans
+        )
         self._given = dict(scorers)
         self._plans = dict(plans or {})
 
     async def start(self) -> None:
         for name, scorer in self._given.items():
-            served = ServedModel(name, scorer, self.settings, self._metrics, self._plans.get(name), cache=self._cache)
-            served.start()
-            self.roster.put(name, served)
+            self._lifecycle.serve(name, scorer, self._plans.get(name))
         self._given.clear()  # a model that is unloaded later must not be held here
 
     async def stop(self) -> None:
         self.drain()
+        await self._lifecycle.stop()
         for served in self.roster.live:
             await served.stop()
         await asyncio.to_thread(self._cache.close)
@@ -80,7 +90,8 @@ class LocalHost:
         raise BadInputError(f"{served.name} is no generative model", field="model")
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
-        raise BadInputError("the models of this server are fixed")
+        """See `Lifecycle.carry_out`."""
+        return await self._lifecycle.carry_out(order)
 
     async def metrics(self) -> bytes:
         return self._metrics.text()
