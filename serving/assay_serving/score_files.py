@@ -1,7 +1,8 @@
 """Scoring JSON Lines: every line in gives one line out, and a broken line costs one line.
 
-Covers: reading rows with `prompt` and `response` or `responses`, scoring them in bounded memory, the lines written,
-the tally of what failed and why. Leaves out: who scores (`opening`), where lines and scores go (the command).
+Covers: reading rows with `prompt` and `response` or `responses` (and `label` and `references`, which composed rewards
+read), scoring them in bounded memory, the lines written, the tally of what failed and why. Leaves out: who scores
+(`opening`), where lines and scores go (the command).
 """
 
 from __future__ import annotations
@@ -123,7 +124,15 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
     if "prompt" not in fields:
         raise RowError("missing", field="prompt")
     prompt = prompt_of(prompt_turns(fields["prompt"]))
-    items = tuple(ScoreItem(prompt, response, principle) for response in responses)
+    label = fields.get("label")
+    if label is not None and not isinstance(label, str):
+        label = json.dumps(label, ensure_ascii=False)  # constraints, as the file has them
+    references = fields.get("references")
+    if not isinstance(references, list) or not all(isinstance(r, str) for r in references):
+        references = []  # something else of that name, of which models know nothing
+    items = tuple(
+        ScoreItem(prompt, response, principle, label=label, references=tuple(references)) for response in responses
+    )
     return Row(number, items, fields.get("id"), grouped)
 
 

@@ -212,8 +212,8 @@ def make(cls: type, *given: object, **named: object) -> object:
         (Gate, {"of": "a", "open": "b", "floor": 0.0}, "exactly one of above and at_least"),
         (GatedSum, {"levels": (Level("a"), Level("b"))}, "every level but the last"),
         (GatedSum, {"levels": (Level("a", 0.0), Level("b", 0.0))}, "gates nothing"),
-        (Constraint, {"of": "a", "on": "b", "at_least": 0.0}, "penalty and otherwise"),
-        (Constraint, {"of": "a", "on": "b", "at_least": 0.0, "penalty": -1.0}, "must not pay"),
+        (Constraint, {"of": "a", "where": "b", "at_least": 0.0}, "penalty and otherwise"),
+        (Constraint, {"of": "a", "where": "b", "at_least": 0.0, "penalty": -1.0}, "must not pay"),
         (Ensemble, {"of": ("a", "b"), "weight": -1.0}, "0 or more"),
     ],
 )

@@ -30,7 +30,7 @@ def score(
         typer.Argument(
             metavar="[FILE.jsonl]",
             help="Lines with `prompt` (text or messages), `response` or `responses` and, for models that take one, "
-            "`principle`; .gz and .zst too.",
+            "`principle`, for composed rewards `label` and `references`; .gz and .zst too.",
             show_default=False,
         ),
     ] = None,
@@ -192,4 +192,5 @@ def _readable(result: ScoreResult, response: str) -> str:
         return f"{result.code:>10}  {start}  ({result.message})"
     probability = f"  p={result.probability:.3f}" if result.probability is not None else ""
     spread = f"  ±{result.uncertainty:.3f}" if result.uncertainty is not None else ""
-    return f"{result.reward:>10.4f}{spread}{probability}  {start}"
+    parts = ", ".join(f"{part.name} {f'{part.value:.4g}' if part.value is not None else '-'}" for part in result.parts)
+    return f"{result.reward:>10.4f}{spread}{probability}  {start}{f'  ({parts})' if parts else ''}"

@@ -20,21 +20,20 @@ from assay_serving.scorer import ModelInfo, ScoreItem
 from assay_serving.verifiers import Constraint, constraint_from_dict, verify
 
 KIND = "verifier"
+NAME = "constraints"
 UNLIMITED = 1 << 30  #: tokens: nothing is cut
 
 
 class ConstraintScorer:
     """A verdict has no uncertainty: 0, and not None as where a model gives none."""
 
-    def __init__(
-        self, name: str, constraints: Sequence[Constraint] | None, measure: Literal["fraction", "passed"]
-    ) -> None:
+    def __init__(self, constraints: Sequence[Constraint] | None, measure: Literal["fraction", "passed"]) -> None:
         """`constraints`: None takes each item's own, from its label."""
         self.constraints, self.measure = constraints, measure
         fixed = [constraint.to_dict() for constraint in constraints] if constraints is not None else "label"
         identity = json.dumps([fixed, measure, _code_digest()], sort_keys=True)
         self._info = ModelInfo(
-            name=name,
+            name=NAME,
             version=hashlib.sha256(identity.encode()).hexdigest()[:16],
             kind=KIND,
             template_hash="",
@@ -61,16 +60,15 @@ class ConstraintScorer:
         return results
 
     def _result(self, item: ScoreItem) -> ScoreResult:
-        name = self._info.name
         if item.rendered is not None:
-            return ScoreFailure("bad_input", "a rendered conversation does not say which of it is the response", name)
+            return ScoreFailure("bad_input", "a rendered conversation does not say which of it is the response", NAME)
         try:
             constraints = self.constraints if self.constraints is not None else constraints_of(item.label)
             verification = verify(constraints, item.response)
         except BadInputError as error:
-            return ScoreFailure("bad_input", str(error), name)
+            return ScoreFailure("bad_input", str(error), NAME)
         reward = verification.fraction if self.measure == "fraction" else float(verification.passed)
-        return Score(reward, name, self._info.version, "", tokens=0, truncated=False, uncertainty=0.0)
+        return Score(reward, NAME, self._info.version, "", tokens=0, truncated=False, uncertainty=0.0)
 
 
 def constraints_of(label: str | None) -> tuple[Constraint, ...]:

@@ -203,11 +203,11 @@ class GatedSum(Combination):
 
 @dataclass(frozen=True)
 class Constraint(Combination):
-    """`of` under a demand on `on`: at least, or at most, a number. Where it is violated: less `penalty` times the
+    """`of` under a demand on `where`: at least, or at most, a number. Where it is violated: less `penalty` times the
     violation, or (a hard constraint) `otherwise` instead, and `of` is then not evaluated."""
 
     of: str
-    on: str
+    where: str
     at_least: float | None = None
     at_most: float | None = None
     penalty: float | None = None
@@ -222,7 +222,7 @@ class Constraint(Combination):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return self.on, self.of
+        return self.where, self.of
 
     def violation(self, reward: float) -> float:
         """How far it is on the wrong side, 0 where it is not."""
@@ -233,11 +233,11 @@ class Constraint(Combination):
     def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
         if self.penalty is not None:
             return self.operands
-        watched = known.get(self.on)
-        return self.operands if watched is not None and self.violation(watched.reward) == 0 else (self.on,)
+        watched = known.get(self.where)
+        return self.operands if watched is not None and self.violation(watched.reward) == 0 else (self.where,)
 
     def combine(self, known: Mapping[str, Value]) -> Value:
-        watched = known[self.on]
+        watched = known[self.where]
         violation = self.violation(watched.reward)
         if violation == 0:
             return known[self.of]
@@ -247,7 +247,7 @@ class Constraint(Combination):
         return Value(main.reward - penalty * violation, _spread([(1.0, main), (penalty, watched)]))
 
     def skipped(self, known: Mapping[str, Value]) -> str:
-        return f"{self.on} violates the constraint"
+        return f"{self.where} violates the constraint"
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,12 @@ from assay_serving.client.remote import RemoteScorer
 from assay_serving.composition.checking import KIND as VERIFIER
 from assay_serving.composition.checking import UNLIMITED
 from assay_serving.composition.combining import AnyCombination, Value
-from assay_serving.composition.description import KIND, ComposedSpec, PartSpec, digest
+from assay_serving.composition.description import KIND, REWARD, ComposedSpec, PartSpec, digest
 from assay_serving.composition.shaping import LengthPenalty, Near
 from assay_serving.length_corrected import response_length
 from assay_serving.scorer import ModelInfo, Repeatable, ScoreItem, Scorer
 
 ITEMS_AT_ONCE = 512  #: between two tellings of progress; what parts answered is kept for so many
-REWARD = "combine"  #: the name of the last combination among the values of an item
 
 
 class PartFailedError(Exception):
@@ -146,18 +145,15 @@ class ComposedScorer:
     def _questions(self, part: PartSpec, item: ScoreItem) -> list[ScoreItem]:
         """What the part's model is asked for an item: the response, then the references where its shaping has any."""
         kind = self.scorers[part.name].info.kind
-        if kind == VERIFIER:
-            own = replace(item, principle=None)
-        elif kind == KIND:  # its own parts read what they need
-            own = replace(item, principle=part.principle or item.principle)
-        else:
-            told = part.principle or (item.principle if kind != "scalar" else None)
-            own = replace(item, principle=told, label=None)
-        whole = kind == KIND
+        own = replace(
+            item,
+            principle=part.principle or (item.principle if kind not in ("scalar", VERIFIER) else None),
+            label=item.label if kind in (VERIFIER, KIND) else None,
+            references=item.references if kind == KIND else (),  # of which its own parts read what they need
+        )
         if not part.compares or item.rendered is not None:
-            return [own if whole else replace(own, references=())]
-        responses = (item.response, *item.references)
-        return [replace(own, response=text, references=item.references if whole else ()) for text in responses]
+            return [own]
+        return [own, *(replace(own, response=text) for text in item.references)]
 
     def _take(self, case: Case, part: PartSpec, answers: Mapping[tuple[int, ScoreItem], ScoreResult]) -> None:
         """Shape what the part answered on this case, or fail the case."""
@@ -201,11 +197,11 @@ class ComposedScorer:
             model=self._info.name,
             version=self._version(self._versions | seen),
             template_hash=self._info.template_hash,
-            tokens=max(score.tokens for score in scores),
+            tokens=max((score.tokens for score in scores), default=0),
             truncated=any(score.truncated for score in scores),
             probability=alone.probability if alone is not None else None,
             uncertainty=found.uncertainty,
-            principle=next((score.principle for score in scores if score.principle is not None), None),
+            principle=case.item.principle if self._takes_principle else None,
             calibration=alone.calibration if alone is not None else None,
             parts=tuple(part for spec in self.spec.parts for part in self._shown(spec, case)),
         )
@@ -227,6 +223,14 @@ class ComposedScorer:
             if name in combination.operands:
                 return combination.skipped(values) if place in values else self._why_skipped(place, values)
         return "not needed"
+
+    @property
+    def _takes_principle(self) -> bool:
+        """Whether an item's own principle matters to its reward."""
+        return any(
+            part.principle is None and self.scorers[part.name].info.kind not in ("scalar", VERIFIER)
+            for part in self.spec.parts
+        )
 
     @property
     def _means_one_part(self) -> bool:

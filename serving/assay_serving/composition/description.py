@@ -23,6 +23,7 @@ from assay_serving.verifiers import Constraint, constraint_from_dict
 
 FILE = "composed.yaml"
 KIND = "composed"
+REWARD = "combine"  #: the reward's name among those of parts and steps
 STRICT: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 OF_MODELS = ("served", "api_key_env", "correct", "model_kind", "question", "principle", "version")
 
@@ -105,6 +106,10 @@ class ComposedSpec:
             raise ValueError("parts: needs at least one")
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"parts: two are named {twice!r}")
+        if clash := [name for name in self.steps if name in names]:
+            raise ValueError(f"steps: {clash[0]!r} is a part's name")
+        if REWARD in [*names, *self.steps]:
+            raise ValueError(f"{REWARD!r} is the name of the reward itself")
         if self.combine is None and (len(names) > 1 or self.steps):
             raise ValueError("combine: missing; several parts need a combination")
         known, used = list(names), set()
@@ -116,14 +121,12 @@ class ComposedSpec:
             known.append(place.removeprefix("steps."))
         if self.combine is not None and (idle := [n for n in [*names, *self.steps] if n not in used]):
             raise ValueError(f"{idle[0]!r} is used nowhere; a part to be watched only may have weight 0")
-        if clash := [name for name in self.steps if name in names]:
-            raise ValueError(f"steps: {clash[0]!r} is a part's name")
 
     def places(self) -> Iterator[tuple[str, AnyCombination]]:
         """Where each combination stands in the file, and it; those that others use come first."""
         yield from ((f"steps.{name}", step) for name, step in self.steps.items())
         if self.combine is not None:
-            yield "combine", self.combine
+            yield REWARD, self.combine
 
     @property
     def weights(self) -> dict[str, float]:
@@ -151,14 +154,20 @@ class ComposedSpec:
             payload = yaml.load(path.read_text(encoding="utf-8"), Loader=_NoTwins)  # a SafeLoader
             if not isinstance(payload, dict) or payload.get("kind") != KIND:
                 raise BadInputError(f"not a composed reward: it must say `kind: {KIND}`", file=path)
-            text = json.dumps(payload)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
             raise BadInputError(f"not a composed reward: {' '.join(str(error).split())}", file=path) from error
+        return cls.from_dict(payload, file=path)
+
+    @classmethod
+    def from_dict(cls, payload: Mapping[str, Any], *, file: Path | None = None) -> ComposedSpec:
+        """What a file's YAML says, checked. Raises BadInputError naming the field, and the file where there is one."""
         try:
-            return _ADAPTER.validate_json(text)
+            return _ADAPTER.validate_json(json.dumps(payload))
         except ValidationError as error:
             first = error.errors()[0]
-            raise BadInputError(_said(first), file=path, field=_place(payload, first["loc"]) or None) from error
+            raise BadInputError(_said(first), file=file, field=_place(payload, first["loc"]) or None) from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadInputError(f"not a composed reward: {error}", file=file) from error
 
 
 def digest(content: object) -> str:
