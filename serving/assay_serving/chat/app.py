@@ -21,7 +21,8 @@ from assay import __version__
 from assay.domain import Message
 from assay.errors import AssayError, BadInputError
 from assay_serving.chat.bodies import ChatRequest
-from assay_serving.chat.generation import ChatModel, TooLongError
+from assay_serving.chat.completion import TooLongError
+from assay_serving.chat.generation import ChatModel
 from assay_serving.chat.replies import chat_reply
 
 MAX_WAITING = 64

@@ -8,35 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from assay.domain import Message
-from assay.errors import BackendError, BadInputError
+from assay.errors import BackendError
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.renderer import Renderer
 from assay.models.spec import weights_digest
+from assay_serving.chat.completion import Completion, TooLongError, cut_at
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _UNLIMITED = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """`finish`: stop (the model or a stop string ended it) or length."""
-
-    text: str
-    finish: Literal["stop", "length"]
-    tokens_in: int
-    tokens_out: int
-
-
-class TooLongError(BadInputError):
-    """The conversation and the tokens asked for do not fit the model's context."""
 
 
 class ChatModel:
@@ -110,7 +96,5 @@ class ChatModel:
         new = made[0, ids.shape[1] :].tolist()
         text = str(self._renderer.tokenizer.decode(new, skip_special_tokens=True))
         ended = bool(new) and new[-1] in self._ends
-        for word in stop:
-            if word in text:
-                text, ended = text[: text.index(word)], True
+        text, ended = cut_at(text, stop, ended)
         return Completion(text, "stop" if ended else "length", len(encoded), len(new))

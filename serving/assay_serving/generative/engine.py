@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assay.domain import Prompt
+from assay.domain import Message, Prompt
 from assay.errors import BadInputError
 from assay.models.rendered_text import PolicyTemplate, RenderedTexts
 from assay.models.spec import Judging, RewardModelSpec
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
+from assay_serving.chat.completion import Completes, Completion
 from assay_serving.generative.answers import Answer, Writer
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.voting import expected_rating, majority, mean_log_odds
@@ -93,6 +94,12 @@ class GenerativeScorer:
         """See `Repeatable`. A local model draws with random numbers of the question, the sample and this scorer's seed
         alone, so even sampled judgements repeat; an endpoint may not honour the seed, or change its model."""
         return f"seed {self.seed}" if getattr(self.writer, "repeatable", False) else None
+
+    def complete(self, messages: Sequence[Message], **options: Any) -> Completion:
+        """See `Completes`. Raises BadInputError where the model is an endpoint, which can be asked itself."""
+        if not isinstance(self.writer, Completes):
+            raise BadInputError(f"{self.info.name} does not go on with conversations", field="model")
+        return self.writer.complete(messages, **options)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: unparsable, and those of the writer."""

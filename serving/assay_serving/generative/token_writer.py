@@ -19,13 +19,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 from assay.conversation import check_unicode
-from assay.domain import Prompt
-from assay.errors import BadInputError
+from assay.domain import Message, Prompt
+from assay.errors import BadInputError, BusyError
 from assay.models.renderer import Renderer
 from assay.models.spec import Judging
 from assay.progress import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.batching import plan_batches
+from assay_serving.chat.completion import Completion, TooLongError, cut_at
 from assay_serving.generative.answers import Answer
 from assay_serving.generative.generation import Drawing, Sampled
 from assay_serving.generative.templates import JudgeFormat
@@ -104,6 +105,36 @@ class TokenWriter(ABC):
                 results[place] = answers
             on_progress(len(chosen))
         return [result for result in results if result is not None]
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int,
+        temperature: float,
+        top_p: float,
+        seed: int,
+        stop: Sequence[str] = (),
+    ) -> Completion:
+        """The assistant's next turn in a conversation of any content. A stop string cuts the answer, not its cost.
+
+        Raises TooLongError, and BadInputError where the template refuses the conversation.
+        """
+        for message in messages:
+            check_unicode(message.content, "messages")
+        ids = self._ids(tuple(messages))
+        if len(ids) + max_tokens > self.context:
+            raise TooLongError(
+                f"{len(ids)} tokens and max_tokens {max_tokens} exceed the model's context length of {self.context}"
+            )
+        drawing = Drawing(max_tokens, temperature, top_p)
+        with self._lock:
+            [made] = self.generate([ids], drawing, samples=1, seed=seed)
+        if isinstance(made, ScoreFailure):
+            raise BusyError(made.message)
+        [sampled] = made
+        text, ended = cut_at(self._text(sampled.ids), stop, sampled.ended)
+        return Completion(text, "stop" if ended else "length", len(ids), len(sampled.ids) + sampled.ended)
 
     def label_logps(
         self, prompts: Sequence[Prompt], texts: Sequence[str], form: JudgeFormat

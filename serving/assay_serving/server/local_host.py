@@ -45,6 +45,7 @@ class LocalHost:
         self.roster = Roster()
         self.draining = False
         self._metrics = EngineMetrics()
+        self._chatting = Chatting()
         self._cache = ScoreCache.of(settings)  # raises here, before anything is served
         self._lifecycle = Lifecycle(
             self.roster, settings, self._metrics, self._cache, workspace=workspace, on_plans=on_plans
@@ -60,6 +61,7 @@ class LocalHost:
     async def stop(self) -> None:
         self.drain()
         await self._lifecycle.stop()
+        self._chatting.stop()
         for served in self.roster.live:
             await served.stop()
         await asyncio.to_thread(self._cache.close)
@@ -87,7 +89,8 @@ class LocalHost:
     async def chat(self, request: ChatRequest) -> ChatAnswer:
         self._check_ready()
         served = self.roster.pick(request.model).live
-        raise BadInputError(f"{served.name} is no generative model", field="model")
+        with served.hold():
+            return await self._chatting.answer(served.name, served.queue.scorer, request)
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
         """See `Lifecycle.carry_out`."""
