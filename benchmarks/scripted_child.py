@@ -1,0 +1,25 @@
+"""The engine process of `scripted_server.py`: the product's own, but for the scorers, which hold no model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assay_serving.engine_process.engine import main
+from assay_serving.plan import ModelPlan
+from assay_serving.scorer import Scorer
+from scripted_engine import ScriptedScorer
+
+
+def scripted(
+    plans: tuple[ModelPlan, ...], workspace: Path | None = None
+) -> tuple[dict[str, Scorer], dict[str, ModelPlan]]:
+    """A plan's reference is "scripted" or "nothing"."""
+    scorers: dict[str, Scorer] = {}
+    named = {plan.served_as or plan.reference: plan for plan in plans}
+    for name, plan in named.items():
+        scorers[name] = ScriptedScorer(name, nothing=plan.reference == "nothing")
+    return scorers, named
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(scripted))
