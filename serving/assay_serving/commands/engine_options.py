@@ -5,7 +5,7 @@ Leaves out: what every command has (`assay.cli.options`), options of one command
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,7 +33,36 @@ QuestionOption = Annotated[
         show_default=False,
     ),
 ]
+EngineOption = Annotated[str, typer.Option(help="What runs the models: transformers, vllm, vllm-http or sglang-http.")]
+EngineSettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-option",
+        metavar="KEY=VALUE",
+        help="Said to that engine, e.g. url=http://gpu:8000; repeatable.",
+        show_default=False,
+    ),
+]
 OpeningKeysOption = Annotated[
     list[str] | None,
     typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Opens every route; repeatable.", show_default=False),
 ]
+
+
+def engine_settings(given: list[str] | None) -> dict[str, Any]:
+    """Of "KEY=VALUE" texts: numbers, true and false as such, everything else as text. Raises BadInputError."""
+    import json
+
+    from assay.errors import BadInputError
+
+    settings: dict[str, Any] = {}
+    for text in given or []:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise BadInputError(f"wants KEY=VALUE, not {text!r}", field="--engine-option")
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = value
+        settings[name] = read if isinstance(read, bool | int | float) else value
+    return settings

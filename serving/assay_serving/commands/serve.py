@@ -14,10 +14,13 @@ from assay_serving.commands.engine_options import (
     AllowFailedParityOption,
     CorrectOption,
     DtypeOption,
+    EngineOption,
+    EngineSettingsOption,
     KindOption,
     OpeningKeysOption,
     QuestionOption,
     TokenBudgetOption,
+    engine_settings,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ _OF_MODELS = (
     "question",
     "allow_failed_parity",
     "correct",
+    "engine",
+    "engine_options",
 )
 
 
@@ -92,6 +97,8 @@ def serve(
     question: QuestionOption = None,
     allow_failed_parity: AllowFailedParityOption = False,
     correct: CorrectOption = None,
+    engine: EngineOption = "transformers",
+    engine_options: EngineSettingsOption = None,
     max_queue: Annotated[int, typer.Option(min=1, help="Waiting items per model; past it 503.")] = 8192,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is answered 504.")] = 120.0,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="One line a request, without its text.")] = False,
@@ -175,6 +182,8 @@ def _plans(
     if not plans:
         raise BadInputError("name at least one model: assay serve RM, or --config FILE (--example prints one)")
     shared = {option: options[option] for option in _OF_MODELS if given(option)}
+    if "engine_options" in shared:
+        shared["engine_options"] = engine_settings(shared["engine_options"])
     named = [{"served_as": name} for name in names] or [{}] * len(plans)
     return tuple(replace(plan, **shared, **own) for plan, own in zip(plans, named, strict=True))
 
