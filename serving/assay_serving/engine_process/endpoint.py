@@ -11,8 +11,7 @@ import hmac
 import logging
 import socket
 import traceback
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable
 
 from assay.errors import AssayError, BackendError
 from assay_serving.engine_process import wire
@@ -24,11 +23,9 @@ logger = logging.getLogger("assay.serving")
 HELLO_S = 5.0  #: that a connection has to say its token
 _WATCH_S = 0.25
 
-Managed = Callable[[dict[str, Any]], None]
-
 
 class Endpoint:
-    """Answers fronts from one host. `on_managed` gets the outcome of every administrator's order, before the front."""
+    """Answers fronts from one host. `loading_s`: how long its models took to load, and the next engine may."""
 
     def __init__(
         self,
@@ -37,13 +34,11 @@ class Endpoint:
         *,
         frame_bytes: int,
         loading_s: float = 0.0,
-        on_managed: Managed = lambda outcome: None,
     ) -> None:
         self.host = host
         self.token = token
         self.frame_bytes = frame_bytes
         self.loading_s = loading_s
-        self.on_managed = on_managed
         self.fronts: set[_Front] = set()
         self._server: asyncio.AbstractServer | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -147,9 +142,7 @@ class _Front:
         if isinstance(message, wire.AskChat):
             return wire.Chatted(message.id, await host.chat(message.request))
         if isinstance(message, wire.AskManage):
-            outcome = await host.manage(message.order)
-            self.endpoint.on_managed(outcome)
-            return wire.Managed(message.id, outcome)
+            return wire.Managed(message.id, await host.manage(message.order))
         if isinstance(message, wire.AskModels):
             return wire.Models(message.id, await host.models())
         if isinstance(message, wire.AskMetrics):

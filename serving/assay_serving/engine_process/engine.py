@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from assay.errors import AssayError, BackendError, BadInputError
 from assay_serving.engine_process.endpoint import Endpoint
@@ -30,7 +30,6 @@ from assay_serving.scorer import Scorer
 from assay_serving.server.local_host import LocalHost
 
 DRAIN_S = 30.0
-_WATCH_S = 0.25
 
 
 def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> tuple[dict[str, Scorer], dict[str, ModelPlan]]:
@@ -54,39 +53,13 @@ async def answer_fronts(supervised: Supervised, launch: EngineLaunch, host: Loca
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     supervised.stop_with(lambda: loop.call_soon_threadsafe(stop.set))
-    told = _plans_of(host)
-
-    def tell_plans() -> None:
-        nonlocal told
-        if (now := _plans_of(host)) != told:
-            supervised.tell(Plans(now))
-            told = now
-
-    async def watch_plans() -> None:  # a swap is decided on its own, long after the order for it
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            tell_plans()
-
     await host.start()
-    told = _plans_of(host)
-    endpoint = Endpoint(
-        host,
-        launch.token,
-        frame_bytes=frame_bytes(launch.settings),
-        loading_s=loading_s,
-        on_managed=lambda _: tell_plans(),
-    )
+    endpoint = Endpoint(host, launch.token, frame_bytes=frame_bytes(launch.settings), loading_s=loading_s)
     await endpoint.start(socket.socket(fileno=launch.listening_fd))
-    watcher = asyncio.create_task(watch_plans(), name="plans")
     supervised.tell(Ready(tuple(await host.models())))
     await stop.wait()
-    watcher.cancel()
     await endpoint.stop(DRAIN_S)
     await host.stop()
-
-
-def _plans_of(host: LocalHost) -> tuple[ModelPlan, ...]:
-    return tuple(served.plan for served in host.roster.live if served.plan is not None)
 
 
 Load: TypeAlias = Callable[[tuple[ModelPlan, ...], Path | None], tuple[dict[str, Scorer], dict[str, ModelPlan]]]
@@ -98,9 +71,15 @@ def main(load: Load = load) -> int:
     launch = supervised.launched(EngineLaunch)
     ignore_signals()
     logging.basicConfig(level=launch.log_level, format="%(asctime)s %(message)s")
+    workspace = Path(launch.workspace) if launch.workspace else None
+
+    def on_plans(plans: list[dict[str, Any]]) -> None:
+        supervised.tell(Plans(tuple(map(ModelPlan.from_dict, plans))))
+
     started = time.monotonic()
     try:
-        scorers, plans = load(launch.plans, Path(launch.workspace) if launch.workspace else None)
+        scorers, plans = load(launch.plans, workspace)
+        host = LocalHost(scorers, launch.settings, plans=plans, workspace=workspace, on_plans=on_plans)
     except AssayError as error:
         supervised.fail(error)
         return error.exit_code
@@ -108,7 +87,6 @@ def main(load: Load = load) -> int:
         where = f"{error.filename}: " if error.filename else ""
         supervised.fail(BackendError(f"{where}{error.strerror or error}"))
         return BackendError.exit_code
-    host = LocalHost(scorers, launch.settings, plans=plans)
     scorers.clear()  # the host alone holds a model, so that one can be unloaded
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(answer_fronts(supervised, launch, host, time.monotonic() - started))

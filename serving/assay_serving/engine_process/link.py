@@ -53,14 +53,16 @@ class HostLink:
 
     @property
     def state(self) -> str:
-        """Why it is not ready, in a few words."""
+        """Ready, or why not, in a few words."""
         if self.draining:
             return "draining"
-        if self._engine_ready:
-            return "ready"
+        return "ready" if self._engine_ready else f"the engine is {self._engine_state}"
+
+    @property
+    def _engine_state(self) -> str:
         if self._welcomed:
-            return "engine not ready"
-        return "engine is restarting" if self._seen else "engine is starting"
+            return "not ready"
+        return "restarting" if self._seen else "starting"
 
     async def start(self) -> None:
         self._keeper = asyncio.create_task(self._keep_connected(), name="engine-link")
@@ -114,7 +116,7 @@ class HostLink:
         """The answer. Raises the error that the engine answered with, BusyError where it is away, LateError."""
         connection = self._connection
         if connection is None or not self._welcomed or not connection.open:
-            raise BusyError(f"the {self.state}", retry_after=self._retry_after())
+            raise BusyError(f"the engine is {self._engine_state}", retry_after=self._retry_after())
         done: asyncio.Future[wire.Answered] = asyncio.get_running_loop().create_future()
         frame = wire.encode(message)
         self._waiting[message.id] = done

@@ -45,7 +45,9 @@ class ServedModel:
         self.plan = plan
         self.statistics = ScoreStatistics()
         self.queue = Coalescer(name + CANDIDATE if candidate else name, scorer, settings, metrics)
-        self._scoring = CachedScoring(self.queue, cache or ScoreCache(entries=0, max_bytes=0), metrics)
+        self._scoring = CachedScoring(
+            self.queue, ScoreCache(entries=0, max_bytes=0) if cache is None else cache, metrics
+        )
         self._metrics = metrics
         self._in_flight = 0
         self._idle = asyncio.Event()

@@ -31,3 +31,10 @@ class Service:
     @property
     def ready(self) -> bool:
         return not self.draining and self.host.ready
+
+    @property
+    def state(self) -> str:
+        """Ready, or why not, in a few words. A host that can be away says so in a `state` of its own."""
+        if self.ready:
+            return "ready"
+        return "draining" if self.draining else str(getattr(self.host, "state", "not ready"))
