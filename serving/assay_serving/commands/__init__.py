@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from assay_serving.commands import chat, keys, score, serve
+from assay_serving.commands import chat, compose, keys, score, serve
 
 
 def register(app: typer.Typer) -> None:
@@ -12,4 +12,5 @@ def register(app: typer.Typer) -> None:
     app.command("serve")(serve.serve)
     app.command("serve-chat")(chat.serve_chat)
     app.command("score")(score.score)
+    app.command("compose")(compose.compose)
     keys.register(app)

@@ -38,6 +38,11 @@ class Combination(ABC):
     def operands(self) -> tuple[str, ...]:
         """All names it may ask for."""
 
+    @property
+    @abstractmethod
+    def formula(self) -> str:
+        """For people, in the operands' names."""
+
     def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
         """The operands without which it cannot be computed, as far as the known ones tell; all of them known, it can.
 
@@ -73,6 +78,10 @@ class WeightedSum(Combination):
         return tuple(self.weights)
 
     @property
+    def formula(self) -> str:
+        return " + ".join(f"{weight:g} {name}" for name, weight in self.effective.items()).replace("+ -", "- ")
+
+    @property
     def effective(self) -> dict[str, float]:
         """The weights as they count."""
         total = sum(self.weights.values()) if self.normalise else 1.0
@@ -97,6 +106,10 @@ class Minimum(Combination):
     def operands(self) -> tuple[str, ...]:
         return self.of
 
+    @property
+    def formula(self) -> str:
+        return f"min({', '.join(self.of)})"
+
     def combine(self, known: Mapping[str, Value]) -> Value:
         return min((known[name] for name in self.of), key=lambda value: value.reward)
 
@@ -114,6 +127,10 @@ class Product(Combination):
     @property
     def operands(self) -> tuple[str, ...]:
         return self.of
+
+    @property
+    def formula(self) -> str:
+        return " * ".join(self.of)
 
     def combine(self, known: Mapping[str, Value]) -> Value:
         values = [known[name] for name in self.of]
@@ -138,6 +155,11 @@ class Gate(Combination):
     @property
     def operands(self) -> tuple[str, ...]:
         return self.open, self.of
+
+    @property
+    def formula(self) -> str:
+        condition = f"> {self.above:g}" if self.above is not None else f">= {self.at_least:g}"
+        return f"{self.of} where {self.open} {condition}, else {self.floor:g}"
 
     def is_open(self, reward: float) -> bool:
         return reward > self.above if self.above is not None else reward >= (self.at_least or 0.0)
@@ -184,6 +206,11 @@ class GatedSum(Combination):
     def operands(self) -> tuple[str, ...]:
         return tuple(level.of for level in self.levels)
 
+    @property
+    def formula(self) -> str:
+        gates = [f", where {level.of} > {level.above:g}: + " for level in self.levels[:-1]]
+        return "".join(level.of + gate for level, gate in zip(self.levels, [*gates, ""], strict=True))
+
     def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
         found: list[str] = []
         for level in self.levels:
@@ -223,6 +250,13 @@ class Constraint(Combination):
     @property
     def operands(self) -> tuple[str, ...]:
         return self.where, self.of
+
+    @property
+    def formula(self) -> str:
+        demand = f">= {self.at_least:g}" if self.at_least is not None else f"<= {self.at_most:g}"
+        if self.otherwise is not None:
+            return f"{self.of} where {self.where} {demand}, else {self.otherwise:g}"
+        return f"{self.of} - {self.penalty:g} * violation of {self.where} {demand}"
 
     def violation(self, reward: float) -> float:
         """How far it is on the wrong side, 0 where it is not."""
@@ -270,6 +304,14 @@ class Ensemble(Combination):
     @property
     def operands(self) -> tuple[str, ...]:
         return self.of
+
+    @property
+    def formula(self) -> str:
+        names = ", ".join(self.of)
+        by = {"uwo": f"{self.weight:g} * variance", "lower_bound": f"{self.weight:g} * std"}.get(self.combine_by)
+        if by is not None:
+            return f"mean({names}) - {by}"
+        return f"{self.combine_by}({names})" + (f", beta {self.beta:g}" if self.combine_by == "kl_robust" else "")
 
     def combine(self, known: Mapping[str, Value]) -> Value:
         rewards = np.array([[known[name].reward for name in self.of]])
