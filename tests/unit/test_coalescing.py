@@ -68,8 +68,8 @@ def serving(engine: HeldEngine, settings: ServerSettings | None = None) -> Itera
             engine.open_door()
 
 
-def ask(running: RunningServer, *responses: str) -> httpx.Response:
-    return httpx.post(running.url + "/v1/score", json={"prompt": "Hi.", "responses": responses}, timeout=PATIENCE_S)
+def ask(running: RunningServer, *responses: str, prompt: str = "Hi.") -> httpx.Response:
+    return httpx.post(running.url + "/v1/score", json={"prompt": prompt, "responses": responses}, timeout=PATIENCE_S)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -96,6 +96,12 @@ def busy_engine(
     engine.open_door()
 
 
+def offline(engine: HeldEngine, *responses: str, prompt: str = "Hi.") -> list[float]:
+    """Rewards without a server."""
+    scores = engine.score([ScoreItem((Message("user", prompt),), response) for response in responses])
+    return [score.reward for score in scores if isinstance(score, Score)]
+
+
 def rewards(reply: httpx.Response) -> list[float]:
     assert reply.status_code == 200, reply.text
     return [entry["reward"] for entry in reply.json()["results"]]
@@ -104,7 +110,7 @@ def rewards(reply: httpx.Response) -> list[float]:
 def test_requests_that_wait_are_scored_together_and_answered_each_its_own(engine: HeldEngine) -> None:
     texts = [f"answer {n} " * (1 + n % 5) for n in range(20)]
     with serving(engine) as running, ThreadPoolExecutor(32) as pool:
-        expected = rewards(ask(running, *texts))
+        expected = offline(engine, *texts)
         engine.calls.clear()
         with busy_engine(running, engine, pool):
             rest = [pool.submit(ask, running, text) for text in texts]
@@ -116,8 +122,7 @@ def test_requests_that_wait_are_scored_together_and_answered_each_its_own(engine
 
 def test_a_large_request_is_scored_in_parts_and_answered_in_order(engine: HeldEngine) -> None:
     texts = [f"answer {n}" for n in range(30)]
-    with serving(engine) as running:
-        expected = rewards(ask(running, *texts))
+    expected = offline(engine.prepare(), *texts)
     with serving(engine, ServerSettings(batch_items=7)) as running:
         assert rewards(ask(running, *texts)) == pytest.approx(expected, abs=1e-5)
     assert engine.calls == [7, 7, 7, 7, 2]
@@ -180,18 +185,60 @@ def test_a_client_that_hangs_up_costs_no_scoring(engine: HeldEngine) -> None:
 def test_a_request_that_breaks_the_engine_costs_only_itself(engine: HeldEngine) -> None:
     with serving(engine) as running, ThreadPoolExecutor(8) as pool:
         texts = [f"good {n}" for n in range(3)]
-        expected = [engine.score([ScoreItem((Message("user", "Hi."),), text)])[0] for text in texts]
+        expected = offline(engine, *texts)
         with busy_engine(running, engine, pool):
             good = [pool.submit(ask, running, text) for text in texts]
             bad = pool.submit(ask, running, "other", POISON)
             until(lambda: waiting(running) == 5)
-        for reply, score in zip(good, expected, strict=True):
-            assert isinstance(score, Score)
-            assert rewards(reply.result()) == pytest.approx([score.reward], abs=1e-5)
+        assert [rewards(reply.result())[0] for reply in good] == pytest.approx(expected, abs=1e-5)
         results = bad.result().json()["results"]
         assert [entry["error"]["code"] for entry in results] == ["backend", "backend"]
         assert "broken" not in bad.result().text
         assert len(rewards(ask(running, "good as ever"))) == 1
+
+
+def test_scores_do_not_depend_on_the_company(engine: HeldEngine) -> None:
+    """Requests that share prompts, wholly and in part, with others of all sizes: each as when scored offline."""
+    prompts = ["Name a metal. " * 20, "Name a metal. " * 20 + "And a gas.", "Hi."]
+    groups = [(prompts[n % 3], [f"answer {n} {i} " * (1 + (n + i) % 4) for i in range(1 + n % 5)]) for n in range(24)]
+    expected = [offline(engine.prepare(), *responses, prompt=prompt) for prompt, responses in groups]
+    with serving(engine) as running, ThreadPoolExecutor(32) as pool:
+        with busy_engine(running, engine, pool):
+            rest = [pool.submit(ask, running, *responses, prompt=prompt) for prompt, responses in groups]
+            until(lambda: waiting(running) == sum(len(responses) for _, responses in groups))
+            engine.calls.clear()
+        for reply, own in zip(rest, expected, strict=True):
+            assert rewards(reply.result()) == pytest.approx(own, abs=1e-5)
+    assert len(engine.calls) < len(groups)
+
+
+def test_cached_scores_are_the_engines_and_cost_it_nothing(engine: HeldEngine) -> None:
+    with serving(engine) as running:
+        first = ask(running, "gold", "glass", "x" * 3000)
+        again = ask(running, "gold", "glass", "x" * 3000)
+    assert again.json()["results"] == first.json()["results"]
+    assert engine.calls == [3, 1]  # the response that is too long has no score to keep
+
+
+def test_an_engine_that_does_not_come_back_is_answered_for(engine: HeldEngine) -> None:
+    """504 to those it holds, 503 to the others until it is back; what is known is answered, and nothing piles up."""
+    settings = ServerSettings(engine_timeout_s=0.3)
+    with serving(engine, settings) as running, ThreadPoolExecutor(4) as pool:
+        known = rewards(ask(running, "known"))
+        with busy_engine(running, engine, pool) as first:
+            queued = pool.submit(ask, running, "queued")
+            assert (first.result().status_code, first.result().json()["code"]) == (504, "timeout")
+            for refused in (queued.result(), ask(running, "new"), httpx.get(running.url + "/readyz")):
+                assert refused.status_code == 503
+                assert int(refused.headers["retry-after"]) >= 1
+            assert httpx.get(running.url + "/healthz").status_code == 200
+            assert rewards(ask(running, "known")) == known
+            assert waiting(running) == 0
+        until(lambda: httpx.get(running.url + "/readyz").status_code == 200)
+        assert len(rewards(ask(running, "new"))) == 1
+        engine.close_door()
+        assert len(rewards(ask(running, "first"))) == 1  # its score came late, and was kept
+        engine.open_door()
 
 
 def test_draining_refuses_what_is_new_and_answers_what_is_queued(engine: HeldEngine) -> None:
