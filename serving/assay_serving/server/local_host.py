@@ -13,6 +13,7 @@ from typing import Any
 from assay.errors import BadInputError, BusyError
 from assay_serving.plan import ModelPlan
 from assay_serving.scorer import ModelInfo, Scorer
+from assay_serving.server.chatting import Chatting
 from assay_serving.server.coalescing import Coalescer
 from assay_serving.server.host import ChatAnswer, ChatRequest, ScoreAnswer, ScoreRequest
 from assay_serving.server.lifecycle import Lifecycle
