@@ -43,6 +43,7 @@ _FIELDS = {
     "api_key": "api_keys",
     "max_queue": "max_queue_items",
     "request_timeout": "request_timeout_s",
+    "cache": "cache_path",
 }
 #: Options that say how models are opened: each a field of `ModelPlan`.
 _OF_MODELS = (
@@ -101,6 +102,10 @@ def serve(
     engine_options: EngineSettingsOption = None,
     max_queue: Annotated[int, typer.Option(min=1, help="Waiting items per model; past it 503.")] = 8192,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is answered 504.")] = 120.0,
+    cache: Annotated[
+        Path | None,
+        typer.Option("--cache", help="Folder where scores are kept across restarts.", show_default=False),
+    ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="One line a request, without its text.")] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
