@@ -209,7 +209,6 @@ def _start(
     arguments: dict[str, Any] = {
         "dtype": dtype,
         "max_model_len": max_length,
-        "skip_tokenizer_init": True,  # rows come as token ids and leave as token ids
         "trust_remote_code": False,
         "enable_prefix_caching": True,  # responses of one prompt share its computation
         "disable_log_stats": True,

@@ -5,8 +5,8 @@ by chat completions (`assay_serving.generative.remote`).
 
 Written from SGLang's sources (`http_server.py`, `io_struct.py`, 0.5) and never run against a real server: it needs a
 GPU. `/v1/classify` is never used: it puts a soft-max on the one logit, so that every reward reads 1.0. Nothing tells
-which weights a server has loaded but its own word: the model's path and weight version are part of every score's
-version.
+which weights a server has loaded but its own word: a digest of the model's path and weight version is part of every
+score's version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from assay.errors import BackendError
 from assay.progress import Advance, silent
 from assay_serving.vllm.connection import Connection, RemoteSettings, number
 from assay_serving.vllm.rows import Fault, Row, Running
-from assay_serving.vllm.vllm_server import PROBES, model_card
+from assay_serving.vllm.vllm_server import PROBES, identity, model_card
 
 
 @dataclass
@@ -41,10 +41,9 @@ class SglangServer:
                 raise BackendError(f"{settings.url} is no SGLang server: it has no /get_model_info")
             card = model_card(connection)
             longest = card.get("max_model_len")
-            identity = f"sglang:{info['model_path']}"
-            if info.get("weight_version") not in (None, "default"):
-                identity += f":{info['weight_version']}"
-            running = Running("unknown", "remote", int(longest) if longest else None, identity)
+            source = f"{info['model_path']} {info.get('weight_version')}"
+            weights = identity("sglang", str(card["id"]), source)
+            running = Running("unknown", "remote", int(longest) if longest else None, weights)
         except BaseException:
             connection.close()
             raise

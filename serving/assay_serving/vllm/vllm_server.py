@@ -4,11 +4,12 @@ Covers: which of its models, how long its rows may be, that it answers with logi
 Leaves out: retries (`connection`), chat completions (`assay_serving.generative.remote`).
 
 Tried with the server of vLLM 0.32 on a CPU. Nothing tells which weights a server has loaded: the model's name and
-folder, as it says them, are part of every score's version.
+a digest of its folder, as it says them, are part of every score's version.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,7 @@ class VllmServer:
             card = model_card(connection)
             name, root = str(card["id"]), str(card.get("root") or card["id"])
             longest = card.get("max_model_len")
-            running = Running("unknown", "remote", int(longest) if longest else None, f"vllm:{root}")
+            running = Running("unknown", "remote", int(longest) if longest else None, identity("vllm", name, root))
         except BaseException:
             connection.close()
             raise
@@ -195,6 +196,12 @@ class VllmServer:
         if set(choices) != set(range(wanted)) or len(reply["choices"]) != wanted:
             return Fault("backend", f"{len(reply['choices'])} results for {wanted} rows")
         return [choices[place] for place in range(wanted)]
+
+
+def identity(server: str, name: str, source: str) -> str:
+    """For a score's version: the name it is served under and a digest of where it came from, whose path is nobody's
+    business."""
+    return f"{server}:{name}:{hashlib.sha256(source.encode()).hexdigest()[:8]}"
 
 
 def model_card(connection: Connection) -> dict[str, Any]:
