@@ -22,6 +22,7 @@ from assay.errors import BackendError
 from assay_serving.listening import Tls, claim_port, port_error, url_of
 from assay_serving.scorer import Scorer
 from assay_serving.server import ServerSettings, create_app
+from assay_serving.server.connections import BoundedProtocol, bounded
 
 __all__ = [
     "DRAIN_S",
@@ -125,8 +126,10 @@ class _DrainingServer(uvicorn.Server):
 def _server(app: FastAPI, on_ready: Callable[[], None] = lambda: None, *, tls: Tls | None = None) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
+        log_config=None,  # to where the process logs (`server.logs`)
         log_level="warning",
         access_log=False,  # the gate logs, without the caller's text
+        http=_protocol(app),
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=DRAIN_S,
         server_header=False,
@@ -134,3 +137,8 @@ def _server(app: FastAPI, on_ready: Callable[[], None] = lambda: None, *, tls: T
         ssl_keyfile=tls.key if tls else None,
     )
     return _DrainingServer(config, on_ready)
+
+
+def _protocol(app: FastAPI) -> type[BoundedProtocol]:
+    settings = getattr(getattr(app.state, "service", None), "settings", None)
+    return bounded(settings.header_timeout_s) if settings is not None else BoundedProtocol

@@ -1,40 +1,91 @@
-"""What every request passes before its route: identity, key, body limits; and after it: metrics and one log line.
+"""What every request passes before its route: identity, key, scope, limits of the body; after it: metrics, a log line.
 
-Covers: request ids, API keys on every path (documentation, metrics and unknown paths too), bodies bounded in bytes
-and time whatever Content-Length says, unforeseen errors as problems. Logs hold no text of the caller's: not the
-body, not the path as sent, not the key. Leaves out: what routes do.
+Covers: request ids, API keys on every path (documentation, metrics and unknown paths too), which scope a path needs,
+requests of web pages, bodies bounded in bytes, time and shape whatever Content-Length says, how much may be in progress
+at once, unforeseen errors as problems. Logs hold no text of the caller's: not the body, not the path as sent, not the
+key. Leaves out: what routes do, keys themselves (`key_ring`), rates (`rate_limits`), slow headers (`connections`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
+import ipaddress
 import logging
 import re
 import secrets
 import time
 import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
 
-from starlette.datastructures import Headers, MutableHeaders
+from fastapi import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from assay_serving.server.key_ring import OPEN, Access, KeyRing, key_in
+from assay_serving.server.keys import ADMIN, READ, SCORE
+from assay_serving.server.logs import FIELDS
+from assay_serving.server.metrics import HttpMetrics
 from assay_serving.server.problems import ProblemError
-from assay_serving.server.service import Service
+from assay_serving.server.settings import ServerSettings
+from assay_serving.server.strict_json import JsonError, NotJsonError, TooManyValuesError, parse
 
 logger = logging.getLogger("assay.serving")
 
-REQUEST_ID = "x-request-id"
+ADMIN_PATH = "/v1/admin"
+HEALTH = frozenset(("/healthz", "/readyz", "/health"))  #: what probes ask
+_READ = HEALTH | {"/metrics", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/v1/models"}
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_WANTED = frozenset(
+    (
+        b"authorization",
+        b"x-api-key",
+        b"api-key",
+        b"x-request-id",
+        b"host",
+        b"origin",
+        b"content-length",
+        b"content-encoding",
+    )
+)
+_OF_EVERY_REPLY = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_CLOSE = {"Connection": "close"}
+_BUSY_S = 1  #: after which a server with too much in progress should be asked again
+
+Headers = dict[bytes, bytes]
+
+
+class Gated(Protocol):
+    """What the gate needs of an application's service."""
+
+    settings: ServerSettings
+    metrics: HttpMetrics
+
+
+def scope_needed(method: str, path: str) -> str:
+    """Which scope a key needs here. Paths that nobody has thought of need the one to score."""
+    if path == ADMIN_PATH or path.startswith(ADMIN_PATH + "/"):
+        return ADMIN
+    if method in ("GET", "HEAD") and (path in _READ or path.startswith("/v1/models/")):
+        return READ
+    return SCORE
 
 
 class Gate:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around the whole application. `refuse`: the reply to an error of the gate's own."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Gated,
+        refuse: Callable[[ProblemError, str], Response] = lambda problem, request_id: problem.response(request_id),
+    ) -> None:
+        settings = service.settings
         self.app = app
         self.service = service
-        self._keys = tuple(_digest(key) for key in service.settings.api_keys)
+        self._refuse = refuse
+        self._keys = KeyRing(settings.api_keys, Path(settings.keys_file) if settings.keys_file else None)
+        self._in_progress = self._buffered = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -44,62 +95,99 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})
             return
         started = time.perf_counter()
-        headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID, "")
+        headers: Headers = {name: value for name, value in scope["headers"] if name in _WANTED}
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = given if _SAFE_ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
+        own_headers = [(b"x-request-id", request_id.encode()), *_OF_EVERY_REPLY]
         status = 0
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                message["headers"] = [*message.get("headers", ()), *own_headers]
             await send(message)
 
         try:
             try:
-                self._check_key(headers)
-                body = await self._read_body(headers, receive)
-                await self.app(scope, _replay(body, receive), answer)
+                await self._pass(scope, receive, answer, headers)
             except ProblemError as problem:
                 if status == 0:
-                    await problem.response(request_id)(scope, receive, answer)
+                    await self._refuse(problem, request_id)(scope, receive, answer)
         except Exception as error:
             # The message may quote the caller: only the type and the places are logged.
             trace = "".join(traceback.format_tb(error.__traceback__))
             logger.error("%s %s\n%s", request_id, type(error).__name__, trace)
             if status == 0:
-                await ProblemError(500, "the server failed", code="internal").response(request_id)(
-                    scope, receive, answer
-                )
+                failed = ProblemError(500, "the server failed", code="internal")
+                await self._refuse(failed, request_id)(scope, receive, answer)
         finally:
             self._record(scope, status, time.perf_counter() - started, request_id)
 
-    def _check_key(self, headers: Headers) -> None:
-        if not self._keys:
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        self._check_page(headers)
+        needed = scope_needed(scope["method"], scope["path"])
+        scope["state"]["client"] = self._admit(scope, headers, needed).client
+        if needed == READ:  # nothing that waits for a model: a busy server still says that it lives
+            await self.app(scope, receive, send)
             return
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        found = _digest(key)
-        # Every key is compared, each in constant time: neither length nor position of a near miss shows.
-        if not sum(hmac.compare_digest(found, known) for known in self._keys):
+        if self._in_progress >= self.service.settings.max_requests:
+            raise _too_busy("requests")
+        self._in_progress += 1
+        body = b""
+        try:
+            body = await self._read_body(headers, receive)
+            self._buffered += len(body)
+            if body:
+                _check_json(body)
+            await self.app(scope, _replay(body, receive), send)
+        finally:
+            self._in_progress -= 1
+            self._buffered -= len(body)
+
+    def _admit(self, scope: Scope, headers: Headers, needed: str) -> Access:
+        """Who asks. Raises ProblemError 401 for no or an unknown key, 403 for one that may not do this."""
+        if not self._keys.needed:
+            return OPEN
+        if self.service.settings.open_health and needed == READ and scope["path"] in HEALTH:
+            return OPEN
+        own = headers.get(b"x-api-key") or headers.get(b"api-key", b"")
+        key = key_in(headers.get(b"authorization", b"").decode("latin-1"), own.decode("latin-1"))
+        access = self._keys.find(key) if key else None
+        if access is None:
+            said = "the API key is not known here" if key else "an API key is needed: Authorization: Bearer KEY"
+            raise ProblemError(401, said, headers={"WWW-Authenticate": "Bearer"})
+        if needed != READ and needed not in access.scopes:
             raise ProblemError(
-                401,
-                "an API key is needed: Authorization: Bearer KEY" if not key else "the API key is not known here",
-                headers={"WWW-Authenticate": "Bearer"},
+                403,
+                f"this key may not: it has not the scope {needed}",
+                headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'},
             )
+        return access
+
+    def _check_page(self, headers: Headers) -> None:
+        """Refuse what a web page of somebody else's sends from the browser of a person who can reach this server."""
+        host = headers.get(b"host", b"")
+        allowed = self.service.settings.allowed_hosts
+        if allowed is not None and not _is_own(host.decode("latin-1"), allowed):
+            raise ProblemError(421, "the Host header names another server; see allowed_hosts", code="wrong_host")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition(b"://")[2] != host:
+            raise ProblemError(403, "requests of pages from elsewhere are refused")
 
     async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
-        limit = self.service.settings.max_body_bytes
-        too_large = ProblemError(413, f"the body is larger than {limit} bytes", headers={"Connection": "close"})
-        declared = headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > limit:
+        settings = self.service.settings
+        if headers.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
+            raise ProblemError(415, "compressed bodies are not read", headers={"Accept-Encoding": "identity", **_CLOSE})
+        too_large = ProblemError(413, f"the body is larger than {settings.max_body_bytes} bytes", headers=_CLOSE)
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > settings.max_body_bytes:
             raise too_large
         chunks: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(self.service.settings.body_timeout_s):
+            async with asyncio.timeout(settings.body_timeout_s):
                 more = True
                 while more:
                     message = await receive()
@@ -107,12 +195,17 @@ class Gate:
                         raise ProblemError(499, "the client is gone")
                     chunk = message.get("body", b"")
                     size += len(chunk)
-                    if size > limit:
+                    self._buffered += len(chunk)
+                    if size > settings.max_body_bytes:
                         raise too_large
+                    if self._buffered > settings.max_buffered_bytes:
+                        raise _too_busy("bytes of bodies", headers=_CLOSE)
                     chunks.append(chunk)
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise ProblemError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
+            raise ProblemError(408, "the body did not arrive in time", headers=_CLOSE) from None
+        finally:
+            self._buffered -= size
         return b"".join(chunks)
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
@@ -121,7 +214,60 @@ class Gate:
         metrics.requests.labels(route, str(status)).inc()
         metrics.seconds.labels(route).observe(seconds)
         level = logging.INFO if status < 500 else logging.WARNING
-        logger.log(level, "%s %s %s %d %.1f ms", request_id, scope["method"], route, status, seconds * 1000)
+        if not logger.isEnabledFor(level):
+            return
+        state = scope["state"]
+        client = state.get("client")
+        logger.log(
+            level,
+            "%s %s %s %d",
+            request_id,
+            scope["method"],
+            route,
+            status,
+            extra={
+                FIELDS: {
+                    "request_id": request_id,
+                    "client": client.name if client is not None else None,
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "ms": round(seconds * 1000, 1),
+                    "model": state.get("model"),
+                    "items": state.get("items"),
+                    "cached": state.get("cached"),
+                }
+            },
+        )
+
+
+def _check_json(body: bytes) -> None:
+    """Raise ProblemError for what routes might read differently, or not survive. What is no JSON is left to them."""
+    try:
+        parse(body)
+    except NotJsonError:
+        return
+    except TooManyValuesError as error:
+        raise ProblemError(413, str(error), code="too_many_values") from None
+    except JsonError as error:
+        raise ProblemError(422, str(error)) from None
+
+
+def _is_own(host: str, allowed: tuple[str, ...]) -> bool:
+    """An address, localhost, or an allowed name: a page cannot make a browser believe that it came from an address."""
+    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    name = name.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost") or name in allowed:
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _too_busy(what: str, headers: dict[str, str] | None = None) -> ProblemError:
+    return ProblemError(503, f"too many {what} in progress", headers={"Retry-After": str(_BUSY_S), **(headers or {})})
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -136,7 +282,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replayed
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

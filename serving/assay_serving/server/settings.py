@@ -11,7 +11,15 @@ from assay.errors import BadInputError
 class ServerSettings:
     """Limits are per request unless they say queue; characters stand for tokens, which are known only later."""
 
-    api_keys: tuple[str, ...] = ()  #: any of these opens every route; none = open to all who reach the port
+    api_keys: tuple[str, ...] = ()  #: any of these opens every route
+    keys_file: str | None = None  #: of `assay keys`; neither keys nor a file = open to all who reach the port
+    open_health: bool = False  #: /healthz, /readyz and /health answer without a key
+    allowed_hosts: tuple[str, ...] | None = None  #: names in the Host header besides localhost, addresses; None = all
+    model_folders: tuple[str, ...] = ()  #: what an administrator may load: folders, `hub:OWNER/NAME`; see model_access
+    max_requests: int = 1024  #: in progress at once, in each process that speaks HTTP; past it 503
+    max_buffered_bytes: int = 512 << 20  #: of their bodies
+    max_item_characters: int = 1 << 20
+    header_timeout_s: float = 15.0  #: to receive a request's headers
     max_items: int = 1024
     max_body_bytes: int = 16 << 20
     max_queue_items: int = 8192  #: waiting for the engine, per model; past it 503 with Retry-After
@@ -30,6 +38,11 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if any(not key.strip() for key in self.api_keys):
             raise BadInputError("an API key is empty", field="api_key")
+        for name in ("max_requests", "max_buffered_bytes", "max_item_characters", "header_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
+        if self.max_buffered_bytes < self.max_body_bytes:
+            raise BadInputError(f"must hold one body of {self.max_body_bytes} bytes", field="max_buffered_bytes")
         for name in ("max_items", "max_body_bytes", "max_queue_items", "max_queue_characters", "batch_items"):
             if getattr(self, name) < 1:
                 raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
