@@ -145,8 +145,8 @@ def native_routes(service: Service) -> APIRouter:
     async def readyz() -> Response:
         """200 when requests would be scored now, 503 before and while draining."""
         if not service.ready:
-            state = "draining" if service.draining else "not ready"
-            raise ProblemError(503, state, code=state.replace(" ", "_"), headers={"Retry-After": "1"})
+            code = "draining" if service.draining else "not_ready"
+            raise ProblemError(503, service.state, code=code, headers={"Retry-After": "1"})
         return json_reply({"status": "ready", "models": [info.name for info in await service.host.models()]})
 
     @router.get(
@@ -203,11 +203,13 @@ def _model(info: ModelInfo) -> dict[str, Any]:
 
 def _principles(info: ModelInfo) -> dict[str, Any]:
     """What one model does with principles."""
-    use: Literal["required", "optional", "ignored"] = "ignored"
-    reason: str | None = f"a {info.kind} model judges by what it was trained on; a principle changes nothing"
+    use: Literal["required", "optional", "refused"] = "refused"
+    reason: str | None = f"a {info.kind} model judges by what it was trained on, and takes no principle"
     if info.kind in ("principle", "generative"):
         use = "required" if info.kind == "principle" else "optional"
         reason = None if info.trained_principles else "which principles it was trained with is not recorded"
+    elif info.kind != "scalar":
+        use, reason = "optional", "its parts decide what they make of a principle"
     return {
         "model": info.name,
         "version": info.version,
