@@ -29,6 +29,7 @@ from assay_serving.server.memory_room import check_room
 from assay_serving.server.metrics import EngineMetrics
 from assay_serving.server.roster import Roster
 from assay_serving.server.score_cache import ScoreCache
+from assay_serving.server.score_gauges import ScoreGauges
 from assay_serving.server.served_model import ServedModel
 from assay_serving.server.settings import ServerSettings
 from assay_serving.server.swap import Swap
@@ -71,6 +72,7 @@ class Lifecycle:
         self._ended: dict[str, dict[str, Any]] = {}  # the last swap's report of each name
         self._retiring: dict[str, int] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        metrics.registry.register(ScoreGauges(lambda: roster.live, self.swaps))
 
     def serve(self, name: str, scorer: Scorer, plan: ModelPlan | None = None) -> ServedModel:
         """A model that is loaded, under a name that is free."""
