@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from assay.errors import BadInputError, RateLimitError
+from assay.errors import BadInputError, BusyError, RateLimitError
 from assay_serving.server.host import Client
 from assay_serving.server.rate_limits import RateLimits
 
@@ -88,6 +88,15 @@ def test_what_was_not_accepted_is_given_back_and_no_more() -> None:
     limits.give_back(client, 10)
     limits.give_back(client, 10)
     limits.take(client, 10)
+    refused(limits, client, 1)
+
+
+def test_a_request_that_meets_a_full_queue_costs_nothing() -> None:
+    limits, client = RateLimits(clock=Clock()), Client("a", 2, 10)
+    with pytest.raises(BusyError), limits.taken(client, 10):
+        raise BusyError("the queue is full")
+    with pytest.raises(ValueError, match="broken"), limits.taken(client, 10):
+        raise ValueError("broken")  # work was done for it
     refused(limits, client, 1)
 
 

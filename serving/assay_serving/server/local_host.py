@@ -18,6 +18,7 @@ from assay_serving.server.coalescing import Coalescer
 from assay_serving.server.host import ChatAnswer, ChatRequest, ScoreAnswer, ScoreRequest
 from assay_serving.server.lifecycle import Lifecycle
 from assay_serving.server.metrics import EngineMetrics
+from assay_serving.server.rate_limits import RateLimits
 from assay_serving.server.roster import Roster
 from assay_serving.server.score_cache import ScoreCache
 from assay_serving.server.settings import ServerSettings
@@ -46,6 +47,7 @@ class LocalHost:
         self.roster = Roster()
         self.draining = False
         self._metrics = EngineMetrics()
+        self._limits = RateLimits(self._metrics.registry)
         self._chatting = Chatting()
         self._cache = ScoreCache.of(settings)  # raises here, before anything is served
         self._lifecycle = Lifecycle(
@@ -85,12 +87,14 @@ class LocalHost:
 
     async def score(self, request: ScoreRequest) -> ScoreAnswer:
         self._check_ready()
-        return await self.roster.pick(request.model).answer(request)
+        served = self.roster.pick(request.model)
+        with self._limits.taken(request.client, len(request.items)):
+            return await served.answer(request)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
         self._check_ready()
         served = self.roster.pick(request.model).live
-        with served.hold():
+        with self._limits.taken(request.client, 1), served.hold():
             return await self._chatting.answer(served.name, served.queue.scorer, request)
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,12 @@ of t minutes a key gets at most (1 + t) times its rate.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter
 
-from assay.errors import BadInputError, RateLimitError
+from assay.errors import BadInputError, BusyError, RateLimitError
 from assay_serving.server.host import Client
 
 
@@ -63,6 +64,16 @@ class RateLimits:
             self._spend(client.name, wanted)
         self._requests.labels(client.name).inc()
         self._items.labels(client.name).inc(items)
+
+    @contextmanager
+    def taken(self, client: Client, items: int) -> Iterator[None]:
+        """`take`, and `give_back` where the block raises BusyError: nothing was done for what it took."""
+        self.take(client, items)
+        try:
+            yield
+        except BusyError:
+            self.give_back(client, items)
+            raise
 
     def give_back(self, client: Client, items: int) -> None:
         """Undo a `take` for a request that was then not accepted, e.g. because the queue was full."""

@@ -37,10 +37,18 @@ async def answer(
         raise ProblemError(
             413, f"{len(items)} items; one request may hold {service.settings.max_items}", code="too_many_items"
         )
+    longest = service.settings.max_item_characters
+    for place, item in enumerate(items):
+        if item.characters > longest:
+            raise ProblemError(
+                413, f"item {place} has {item.characters} characters; one may have {longest}", code="item_too_large"
+            )
     limit = service.settings.request_timeout_s
     timeout = limit if timeout_s is None else min(timeout_s, limit)
     asked = ScoreRequest(tuple(items), model, priority, timeout, client_of(request), request_id_of(request))
-    return await unless_hung_up(request, service.host.score(asked))
+    found = await unless_hung_up(request, service.host.score(asked))
+    request.scope["state"].update(model=found.model, items=len(found.results), cached=found.cached)  # for the log
+    return found
 
 
 def client_of(request: Request) -> Client:
