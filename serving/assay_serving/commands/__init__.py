@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from assay_serving.commands import chat, compose, keys, score, serve
+from assay_serving.commands import admin, chat, compose, keys, score, serve
 
 
 def register(app: typer.Typer) -> None:
@@ -14,3 +14,4 @@ def register(app: typer.Typer) -> None:
     app.command("score")(score.score)
     app.command("compose")(compose.compose)
     keys.register(app)
+    admin.register(app)
