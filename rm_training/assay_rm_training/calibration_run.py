@@ -26,7 +26,7 @@ from assay_rm_training.run_inputs import recorded_run
 from assay_rm_training.training_run import was_trained_on
 from assay_serving.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.ensemble import EnsembleSpec
-from assay_serving.opening import is_ensemble, kind_of, known_spec, load_engine
+from assay_serving.opening import is_composed, is_ensemble, kind_of, known_spec, load_engine
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
         raise BadInputError(
             f"{config.model} answers principles: `assay eval --model NAME --data JUDGED --calibrate` fits its P(Yes)"
         )
+    refuse_composed(source, config.model)
     if not Path(source).expanduser().exists():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
     with recorded_run(workspace, "calibrate", asdict(config), model=(source, artifact), data=[config.data]) as run:
@@ -128,6 +129,14 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
             refreshed,
             run.id if run else None,
             trained_on,
+        )
+
+
+def refuse_composed(source: str, name: str) -> None:
+    """Raises BadInputError for a composed reward, before minutes of scoring."""
+    if is_composed(source):
+        raise BadInputError(
+            f"cannot calibrate {name}: a composed reward has no calibration; calibrate the part's model"
         )
 
 

@@ -18,7 +18,7 @@ from assay.progress import progress_bar
 from assay.runs import locate_model
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibrate
-from assay_rm_training.calibration_run import calibration_of, keep_calibration
+from assay_rm_training.calibration_run import calibration_of, keep_calibration, refuse_composed
 from assay_rm_training.evaluate import Evaluation, evaluate
 from assay_rm_training.run_inputs import recorded_run
 from assay_rm_training.training_run import was_trained_on
@@ -73,6 +73,8 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
         pairs = pairs[: config.limit]
     source, artifact = locate_model(workspace, config.model)
     model_folder = Path(source).expanduser()
+    if config.calibrate:
+        refuse_composed(source, config.model)
     if config.calibrate and not model_folder.exists():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
     with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
