@@ -49,9 +49,8 @@ class Opening:
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
-            raise BadInputError(
-                f"there is no engine {self.engine!r}: transformers, {', '.join(ENGINES)}", field="engine"
-            )
+            known = ", ".join(("transformers", *ENGINES))
+            raise BadInputError(f"there is no engine {self.engine!r}; there are {known}", field="engine")
 
     def open(self, kind: str, *, judging: Judging | None = None) -> Scorer:
         """The scorer of a scalar, principle or generative model. `judging`: how to ask a plain language model.
