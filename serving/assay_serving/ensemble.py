@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,10 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_serving.scorer import ModelInfo, ReadInOtherWays, Repeatable, ScoreItem, Scorer
+from assay_serving.scorer import ModelInfo, ReadInOtherWays, ReadsRendered, Repeatable, ScoreItem, Scorer
+
+if TYPE_CHECKING:
+    from assay.models.rendered_text import PolicyTemplate
 
 FILE = "ensemble.yaml"
 KIND = "ensemble"
@@ -94,7 +97,7 @@ class EnsembleSpec:
         try:
             payload: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
             if not isinstance(payload, dict) or payload.pop("kind", None) != KIND:
-                raise BadInputError(f"not an ensemble: it must say `kind: {KIND}`", file=path)
+                raise BadInputError(f"not an ensemble: it must say `kind: {KIND}`, or `kind: composed`", file=path)
             calibration = payload.pop("calibration", None)
             listed = payload.pop("members", [])
             members = tuple(Member(m) if isinstance(m, str) else Member(**m) for m in listed)
@@ -205,6 +208,12 @@ class EnsembleScorer:
         """See `Repeatable`: the members' own; how they are combined is in the version."""
         found = [m.score_identity if isinstance(m, Repeatable) else None for m in self.members]
         return None if None in found else json.dumps(found)
+
+    def expect(self, policies: Sequence[PolicyTemplate]) -> None:
+        """Let all members that can read rendered texts by these policies' templates too."""
+        for member in self.members:
+            if isinstance(member, ReadsRendered):
+                member.expect(policies)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. `uncertainty`: deviation over the members on the common scale; `tokens`: of the member
