@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """`reference`: folder, hub id, or name of an artifact in the workspace. Others: see `opening.load_engine`."""
+    """`reference`: folder, hub id, or name of an artifact in the workspace. Others: see `opening.load_engine`.
+
+    `aliases`: other names that requests may use for it; the reference is one (a trainer names a model by its path).
+    `policy_templates`: tokenizers whose chat templates rendered texts may be written in.
+    """
 
     reference: str
     served_as: str | None = None
@@ -32,6 +36,8 @@ class ModelPlan:
     correct: str | None = None
     engine: str = "transformers"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    policy_templates: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -44,7 +50,8 @@ class ModelPlan:
             raise BadInputError(f"no such field; there are {', '.join(cls.__dataclass_fields__)}", field=unknown[0])
         if "reference" not in payload:
             raise BadInputError("is missing", field="reference")
-        return cls(**payload)
+        lists = {name: tuple(payload[name]) for name in ("aliases", "policy_templates") if name in payload}
+        return cls(**{**payload, **lists})
 
     def located(self, workspace: Path | None = None) -> tuple[str, str]:
         """Folder or hub id that the reference stands for, and the name to serve it under.
@@ -61,10 +68,11 @@ class ModelPlan:
     def open(self, workspace: Path | None = None) -> Scorer:
         """Load it. Raises what `opening.load_engine` raises, BadInputError for an unknown engine."""
         from assay_serving.opening import kind_of, load_engine
+        from assay_serving.scorer import ReadsRendered
 
         folder, name = self.located(workspace)
         kind = self.kind if kind_of(folder) == "scalar" else None  # what its own spec says counts first
-        return load_engine(
+        scorer = load_engine(
             folder,
             served_as=name,
             device=self.device,
@@ -79,3 +87,14 @@ class ModelPlan:
             engine=self.engine,
             engine_options=self.engine_options,
         )
+        if self.policy_templates:
+            from assay.models.rendered_text import PolicyTemplate
+
+            if not isinstance(scorer, ReadsRendered):
+                raise BadInputError(f"{name} reads no rendered texts of other templates", field="policy_templates")
+            scorer.expect([PolicyTemplate(policy) for policy in self.policy_templates])
+        return scorer
+
+    def answers_to(self, name: str) -> bool:
+        """Whether requests may call it so, besides the name that it is served under."""
+        return name == self.reference or name in self.aliases

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from assay.domain import Prompt
 from assay.progress import Advance, silent
 from assay.score import ScoreResult
+
+if TYPE_CHECKING:
+    from assay.models.rendered_text import PolicyTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,13 @@ class Repeatable(Protocol):
     def score_identity(self) -> str | None:
         """What its scores depend on besides the item and its `info`: settings, a seed; None: not repeatable."""
         ...
+
+
+@runtime_checkable
+class ReadsRendered(Protocol):
+    """An engine that reads rendered texts, and can be told by which templates else than its own they are written."""
+
+    def expect(self, policies: Sequence[PolicyTemplate]) -> None: ...
 
 
 @runtime_checkable

@@ -131,7 +131,7 @@ class TokenScorer(ABC):
     @property
     def score_identity(self) -> str | None:
         """See `Repeatable`. How outputs become a reward is in the spec, outside of the weights' version."""
-        return f"{type(self).__name__} {self.spec.stepwise} {self.spec.ratings}"
+        return f"{type(self).__name__} {self.spec.stepwise} {self.spec.ratings}{self.texts.identity}"
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: bad_input, too_long, non_finite, backend, and those of the engine."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import openai
 import pytest
 
 from assay_serving.generative.engine import GenerativeScorer
@@ -13,9 +15,8 @@ from assay_serving.process import RunningServer, running_server
 from assay_serving.server import ServerSettings
 from assay_serving.transformers_engine import TransformersScorer
 
-openai = pytest.importorskip("openai")
 KEY = "a-key"
-ASKED = [{"role": "user", "content": "Name a metal."}]
+ASKED: Any = [{"role": "user", "content": "Name a metal."}]
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,7 @@ def test_a_generative_model_answers_openais_client(client: openai.OpenAI, judge:
     assert choice.message.content == "Verdict: No"  # what the tiny judge was trained to say
     assert choice.finish_reason == "stop"
     assert (made.model, made.system_fingerprint) == ("judge", judge.info.version)
+    assert made.usage is not None
     assert made.usage.total_tokens == made.usage.prompt_tokens + made.usage.completion_tokens > 20
     cut = client.chat.completions.create(model="judge", messages=ASKED, max_tokens=3, temperature=0)
     assert cut.choices[0].finish_reason == "length"
@@ -63,6 +65,8 @@ def test_a_seed_gives_the_same_answer_again(client: openai.OpenAI) -> None:
 
 
 def test_errors_are_the_clients_own_exceptions(client: openai.OpenAI, server: RunningServer) -> None:
+    body: dict[str, Any] = {"model": "judge", "messages": ASKED, "max_tokens": 4}
+    changes: dict[str, Any]
     for changes, said in (
         ({"model": "rm"}, "writes nothing"),
         ({"max_tokens": 100_000}, "context length"),
@@ -73,13 +77,15 @@ def test_errors_are_the_clients_own_exceptions(client: openai.OpenAI, server: Ru
         ({"messages": []}, "messages"),
     ):
         with pytest.raises(openai.BadRequestError, match=said) as refused:
-            client.chat.completions.create(**({"model": "judge", "messages": ASKED, "max_tokens": 4} | changes))
+            client.chat.completions.create(**(body | changes))
         assert refused.value.type == "invalid_request_error"
     with pytest.raises(openai.NotFoundError, match="served: judge, rm"):
         client.chat.completions.create(model="other", messages=ASKED)
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="wrong", max_retries=0) as stranger:
-        with pytest.raises(openai.AuthenticationError):
-            stranger.chat.completions.create(model="judge", messages=ASKED)
+    with (
+        openai.OpenAI(base_url=server.url + "/v1", api_key="wrong", max_retries=0) as stranger,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        stranger.chat.completions.create(model="judge", messages=ASKED)
 
 
 def test_scoring_and_chat_of_one_model_do_not_disturb_each_other(client: openai.OpenAI, server: RunningServer) -> None:

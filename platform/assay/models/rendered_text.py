@@ -11,6 +11,7 @@ text with a marker of the own template, or with no known marker at all, stands a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import date
 from functools import cached_property
@@ -38,7 +39,12 @@ class PolicyTemplate:
         self._day = date.min
         self._form: ChatForm | None = None
 
+    @property
+    def identity(self) -> str:
+        return hashlib.sha256(str(self._tokenizer.chat_template).encode()).hexdigest()[:16]
+
     def read(self, text: str) -> Found | None:
+        """The conversation that the policy's template writes as this text."""
         if self._form is None or self._day != date.today():
             self._day = date.today()
             self._form = ChatForm(self.name, _writer(self._tokenizer, None), bos=str(self._tokenizer.bos_token or ""))
@@ -51,6 +57,11 @@ class RenderedTexts:
     def __init__(self, renderer: Renderer, policies: Sequence[PolicyTemplate] = ()) -> None:
         self.renderer = renderer
         self.policies = tuple(policies)
+
+    @property
+    def identity(self) -> str:
+        """What else than the renderer its readings depend on; empty where nothing else does."""
+        return "".join(f" {policy.identity}" for policy in self.policies)
 
     def encode(self, text: str, *, add_special_tokens: bool = False, complete: bool = False) -> Encoded:
         """Token ids of a text; `truncated` where an older turn of one that was written anew did not fit.

@@ -57,6 +57,7 @@ _OF_MODELS = (
     "correct",
     "engine",
     "engine_options",
+    "policy_templates",
 )
 
 
@@ -100,6 +101,15 @@ def serve(
     correct: CorrectOption = None,
     engine: EngineOption = "transformers",
     engine_options: EngineSettingsOption = None,
+    policy_templates: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy-template",
+            metavar="MODEL",
+            help="Policy whose rendered texts are to be scored: its tokenizer's chat template; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     max_queue: Annotated[int, typer.Option(min=1, help="Waiting items per model; past it 503.")] = 8192,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is answered 504.")] = 120.0,
     cache: Annotated[
@@ -189,6 +199,8 @@ def _plans(
     shared = {option: options[option] for option in _OF_MODELS if given(option)}
     if "engine_options" in shared:
         shared["engine_options"] = engine_settings(shared["engine_options"])
+    if "policy_templates" in shared:
+        shared["policy_templates"] = tuple(shared["policy_templates"])
     named = [{"served_as": name} for name in names] or [{}] * len(plans)
     return tuple(replace(plan, **shared, **own) for plan, own in zip(plans, named, strict=True))
 

@@ -61,13 +61,16 @@ class Roster:
         return self._entries[name]
 
     def pick(self, model: str | None) -> Answering:
-        """What answers for the model that a request names. Raises NotFoundError for an unknown one, BadInputError if
-        none is named and several are served (a score by the wrong model looks like a score), BusyError if there is
-        none at all."""
+        """What answers for the model that a request names, by its name or by an alias that no other has.
+
+        Raises NotFoundError for an unknown one, BadInputError if none is named and several are served (a score by the
+        wrong model looks like a score), BusyError if there is none at all.
+        """
         if not self._entries:
             raise BusyError("no model is loaded", retry_after=5)
         if model is not None:
-            return self.find(model)
+            called = [entry for entry in self._entries.values() if entry.live.answers_to(model)]
+            return called[0] if model not in self._entries and len(called) == 1 else self.find(model)
         if len(self._entries) > 1:
             raise BadInputError(f"several models are served; name one of {', '.join(self._entries)}", field="model")
         return next(iter(self._entries.values()))

@@ -66,6 +66,10 @@ class ServedModel:
         self._metrics.watch_queue(self.name, lambda: self.queue.waiting)
         self._metrics.forget(apart)
 
+    def answers_to(self, alias: str) -> bool:
+        """Whether a request that names this alias means this model."""
+        return self.plan is not None and self.plan.answers_to(alias)
+
     @property
     def alive(self) -> bool:
         return self.queue.alive
