@@ -22,12 +22,14 @@ from assay_serving.commands.engine_options import (
     TokenBudgetOption,
     engine_settings,
 )
+from assay_serving.commands.keys import KeysFileOption
 
 if TYPE_CHECKING:
     import socket
 
     from assay_serving.scorer import ModelInfo
     from assay_serving.server.config_file import ServeConfig
+    from assay_serving.server.settings import ServerSettings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -40,7 +42,12 @@ _FIELDS = {
     "tls_key": "tls_key",
     "log_requests": "log_requests",
     "workspace": "workspace",
+    "log_format": "log_format",
     "api_key": "api_keys",
+    "keys_file": "keys_file",
+    "open_health": "open_health",
+    "allowed_host": "allowed_hosts",
+    "model_folder": "model_folders",
     "max_queue": "max_queue_items",
     "request_timeout": "request_timeout_s",
     "cache": "cache_path",
@@ -89,6 +96,18 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).", show_default=False)] = None,
     api_key: OpeningKeysOption = None,
+    keys_file: KeysFileOption = None,
+    open_health: Annotated[bool, typer.Option("--open-health", help="/healthz and /readyz need no key.")] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name that clients call this server by; repeatable. Others are refused.", show_default=False),
+    ] = None,
+    model_folder: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Folder that administrators may load models from, or hub:OWNER/NAME; repeatable.", show_default=False
+        ),
+    ] = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
     token_budget: TokenBudgetOption = None,
@@ -117,6 +136,7 @@ def serve(
         typer.Option("--cache", help="Folder where scores are kept across restarts.", show_default=False),
     ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="One line a request, without its text.")] = False,
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -127,11 +147,12 @@ def serve(
 
     Example: `assay serve models/my-rm --port 8000`
     """
-    import logging
+    from dataclasses import replace
 
     from assay_serving.listening import claim_port, url_of
     from assay_serving.server.config_file import config_of, read_config
     from assay_serving.server.config_file import example as example_file
+    from assay_serving.server.logs import configure_logs
 
     if example:
         typer.echo(example_file(), nl=False)
@@ -148,16 +169,14 @@ def serve(
         values["workers"] = 0
     values["models"] = _plans(models or [], name or [], values.get("models", ()), options, given)
     settled = config_of(values)
+    settled = replace(settled, settings=_guarded(settled))
+    configure_logs(settled.log_format, requests=settled.log_requests)
     tls = settled.tls
     if tls is not None:
         tls.check()
     listening = claim_port(settled.host, settled.port)  # before the models, which take minutes
-    if settled.host not in LOOPBACK and not settled.settings.api_keys:
-        typer.echo(f"assay: {settled.host} is open to the network and no --api-key is set: anyone may score", err=True)
-    logging.basicConfig(
-        level=logging.INFO if settled.log_requests else logging.WARNING, format="%(asctime)s %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    if settled.host not in LOOPBACK and not settled.settings.needs_key:
+        typer.echo(f"assay: {settled.host} is open to the network and no key is set: anyone may score", err=True)
     url = url_of(listening, tls=tls)
 
     def announce(infos: list[ModelInfo]) -> None:
@@ -165,7 +184,7 @@ def serve(
             typer.echo(json.dumps({"url": url, "models": [info.to_dict() for info in infos]}))
             return
         typer.echo(f"serving {', '.join(info.name for info in infos)} at {url}  (Ctrl-C stops)")
-        with_key = bool(settled.settings.api_keys)
+        with_key = settled.settings.needs_key
         typer.echo(_example(url, infos[0], named=len(infos) > 1, with_key=with_key))
 
     if settled.workers == 0:
@@ -203,6 +222,28 @@ def _plans(
         shared["policy_templates"] = tuple(shared["policy_templates"])
     named = [{"served_as": name} for name in names] or [{}] * len(plans)
     return tuple(replace(plan, **shared, **own) for plan, own in zip(plans, named, strict=True))
+
+
+def _guarded(config: ServeConfig) -> ServerSettings:
+    """The settings with what keeps strangers out where nobody said how: a workspace's keys; the names of this machine
+    only, where whoever reaches the port may score. Raises NotFoundError or BadInputError for keys that cannot be used.
+    """
+    from dataclasses import replace
+
+    from assay_serving.opening import find_workspace
+    from assay_serving.server.keys import FILE, read_keys
+
+    settings = config.settings
+    if settings.keys_file is None:
+        found = find_workspace(Path(config.workspace) if config.workspace else None)
+        if found is not None and (found.root / FILE).is_file():
+            settings = replace(settings, keys_file=str(found.root / FILE))
+    if settings.keys_file is not None:
+        number = len(read_keys(Path(settings.keys_file)).entries)
+        typer.echo(f"keys: {number} in {settings.keys_file}", err=True)
+    if settings.allowed_hosts is None and config.host in LOOPBACK and not settings.needs_key:
+        settings = replace(settings, allowed_hosts=())
+    return settings
 
 
 def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callable[[list[ModelInfo]], None]) -> None:

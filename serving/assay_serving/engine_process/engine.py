@@ -7,7 +7,6 @@ standard input; it is no command for people.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import sys
 import time
@@ -28,6 +27,7 @@ from assay_serving.engine_process.launch import (
 from assay_serving.plan import ModelPlan
 from assay_serving.scorer import Scorer
 from assay_serving.server.local_host import LocalHost
+from assay_serving.server.logs import configure_logs
 
 DRAIN_S = 30.0
 
@@ -70,7 +70,7 @@ def main(load: Load = load) -> int:
     supervised = Supervised()
     launch = supervised.launched(EngineLaunch)
     ignore_signals()
-    logging.basicConfig(level=launch.log_level, format="%(asctime)s %(message)s")
+    configure_logs(launch.log_format, requests=launch.log_requests)
     workspace = Path(launch.workspace) if launch.workspace else None
 
     def on_plans(plans: list[dict[str, Any]]) -> None:

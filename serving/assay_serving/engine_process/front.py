@@ -6,7 +6,6 @@ JSON on its standard input; it is no command for people. It must import no torch
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -18,12 +17,13 @@ from assay_serving.engine_process.link import HostLink
 from assay_serving.listening import Tls
 from assay_serving.process import serve_until_stopped
 from assay_serving.server.app import app_of
+from assay_serving.server.logs import configure_logs
 
 
 def main() -> int:
     supervised = Supervised()
     launch = supervised.launched(FrontLaunch)
-    logging.basicConfig(level=launch.log_level, format="%(asctime)s %(message)s")
+    configure_logs(launch.log_format, requests=launch.log_requests)
     host = HostLink(launch.engine_path, launch.token, frame_bytes=frame_bytes(launch.settings))
     app = app_of(host, settings=launch.settings)
     app.state.service.metrics = SharedHttpMetrics(launch.metrics_folder)

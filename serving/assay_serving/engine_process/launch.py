@@ -7,7 +7,6 @@ the end of that pipe as the end of the child, events as lines on its standard ou
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -22,6 +21,7 @@ from assay_serving.engine_process import wire
 from assay_serving.plan import ModelPlan
 from assay_serving.scorer import ModelInfo
 from assay_serving.server.config_file import path_of
+from assay_serving.server.logs import Format
 from assay_serving.server.settings import ServerSettings
 
 _LEAST_FRAME_BYTES = 64 << 20
@@ -39,7 +39,8 @@ class EngineLaunch:
     plans: tuple[ModelPlan, ...]
     settings: ServerSettings
     workspace: str | None = None
-    log_level: int = logging.WARNING
+    log_requests: bool = False
+    log_format: Format = "text"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class FrontLaunch:
     metrics_folder: str
     tls_cert: str | None = None
     tls_key: str | None = None
-    log_level: int = logging.WARNING
+    log_requests: bool = False
+    log_format: Format = "text"
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

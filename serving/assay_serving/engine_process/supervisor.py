@@ -96,7 +96,6 @@ class Supervisor:
         self._children: dict[str, _Child] = {}
         self._ready: dict[str, asyncio.Event] = {}
         self._models: list[ModelInfo] = []
-        self._log_level = logging.INFO if config.log_requests else logging.WARNING
 
     async def run(self) -> None:
         """Until SIGTERM or Ctrl-C. Raises what the engine raised if it cannot load its models at the start,
@@ -151,7 +150,15 @@ class Supervisor:
 
         def engine() -> Any:
             workspace = str(config.workspace) if config.workspace else None
-            launch = EngineLaunch(engine_fd, self._token, self._plans, config.settings, workspace, self._log_level)
+            launch = EngineLaunch(
+                engine_fd,
+                self._token,
+                self._plans,
+                config.settings,
+                workspace,
+                config.log_requests,
+                config.log_format,
+            )
             return self._spawn("engine", self._engine_program, launch, engine_fd)
 
         def front(name: str) -> Callable[[], Any]:
@@ -163,7 +170,8 @@ class Supervisor:
                 str(metrics),
                 config.tls_cert,
                 config.tls_key,
-                self._log_level,
+                config.log_requests,
+                config.log_format,
             )
             return lambda: self._spawn(name, FRONT_PROGRAM, launch, fd)
 

@@ -19,6 +19,8 @@ import yaml
 from assay.errors import AssayError, BadInputError
 from assay_serving.listening import Tls
 from assay_serving.plan import ModelPlan
+from assay_serving.server.logs import FORMATS, Format
+from assay_serving.server.model_access import is_address
 from assay_serving.server.settings import ServerSettings
 
 MOST_WORKERS = 64
@@ -36,6 +38,7 @@ class ServeConfig:
     tls_cert: str | None = None
     tls_key: str | None = None
     log_requests: bool = False
+    log_format: Format = "text"
     workspace: str | None = None  #: folder in which names of models are looked up
     settings: ServerSettings = field(default_factory=ServerSettings)
 
@@ -46,6 +49,8 @@ class ServeConfig:
             raise BadInputError(f"goes from 0 to 65535, not {self.port}", field="port")
         if not 0 <= self.workers <= MOST_WORKERS:
             raise BadInputError(f"goes from 0 to {MOST_WORKERS}, not {self.workers}", field="workers")
+        if self.log_format not in FORMATS:
+            raise BadInputError(f"{self.log_format!r} is not one of {', '.join(FORMATS)}", field="log_format")
         if (self.tls_cert is None) != (self.tls_key is None):
             missing = "tls_cert" if self.tls_cert is None else "tls_key"
             raise BadInputError("is missing: TLS needs the certificate and its key", field=missing)
@@ -110,6 +115,10 @@ def _read_fields(payload: Mapping[Any, Any], folder: Path) -> dict[str, Any]:
     for name in _FILES:
         if isinstance(value := read.get(name), str):
             read[name] = str(folder / Path(value).expanduser())
+    if "model_folders" in read:
+        read["model_folders"] = tuple(
+            entry if is_address(entry) else str(folder / Path(entry).expanduser()) for entry in read["model_folders"]
+        )
     if entries:
         read["models"] = tuple(_read_plan(entry, number, folder) for number, entry in enumerate(entries))
     return read

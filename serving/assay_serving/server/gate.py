@@ -158,10 +158,11 @@ class Gate:
         if access is None:
             said = "the API key is not known here" if key else "an API key is needed: Authorization: Bearer KEY"
             raise ProblemError(401, said, headers={"WWW-Authenticate": "Bearer"})
+        scope["state"]["client"] = access.client  # for the log, also of what is refused now
         if needed != READ and needed not in access.scopes:
             raise ProblemError(
                 403,
-                f"this key may not: it has not the scope {needed}",
+                f"this key may not do this: it lacks the scope {needed}",
                 headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'},
             )
         return access

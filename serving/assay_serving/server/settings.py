@@ -35,6 +35,11 @@ class ServerSettings:
     cache_path: str | None = None  #: folder where all scores are kept as well, across restarts
     cache_rows: int = 1_000_000  #: scores kept there; the oldest go first
 
+    @property
+    def needs_key(self) -> bool:
+        """Whether a caller needs a key; else everybody who reaches the port may do everything."""
+        return bool(self.api_keys) or self.keys_file is not None
+
     def __post_init__(self) -> None:
         if any(not key.strip() for key in self.api_keys):
             raise BadInputError("an API key is empty", field="api_key")
