@@ -135,12 +135,13 @@ def test_responses_that_are_asked_for_twice_make_no_pair() -> None:
     assert order_agreement([b"a"] * 2, np.array([1.0, 1.0]), np.array([2.0, 2.0])) is None
 
 
-def test_only_the_latest_pairs_are_kept() -> None:
+def test_only_the_latest_pairs_are_kept_and_an_item_counts_once() -> None:
     pairs = PairedScores(kept=3)
     for n in range(5):
-        pairs.add(b"p", n, -n)
+        pairs.add(bytes([n]), b"p", n, -n)
+    pairs.add(bytes([4]), b"p", 4, -9)
     groups, old, new = pairs.columns()
-    assert (groups, old.tolist(), new.tolist()) == ([b"p"] * 3, [2, 3, 4], [-2, -3, -4])
+    assert (groups, old.tolist(), new.tolist()) == ([b"p"] * 3, [2, 3, 4], [-2, -3, -9])
     assert pairs.total == 5
 
 

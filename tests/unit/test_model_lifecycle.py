@@ -206,7 +206,7 @@ def test_a_shadow_is_unseen_and_its_figures_are_those_of_the_two_engines(
     with serving(tiny_reward_model) as (_, client):
         begun = admin(client, "POST", "/rm/swap", plan=plan(second), mode="shadow", share=0.5)["swap"]
         assert (begun["state"], begun["compared"]) == ("going on", 0)
-        for prompt in PROMPTS:
+        for prompt in [*PROMPTS, *PROMPTS]:  # an item counts once, however often it is asked for
             reply = ask(client, prompt)
             assert reply["version"] == old
             assert rewards_of(reply) == pytest.approx(offline(engines[old], prompt), abs=1e-5)
@@ -228,7 +228,7 @@ def test_a_shadow_is_unseen_and_its_figures_are_those_of_the_two_engines(
         assert found["new"]["engine_seconds_per_item"] > 0
         assert f'assay_swap_compared_items{{model="rm"}} {float(len(groups))}' in metrics
         # What callers got, and nothing of the shadow, is counted under the name.
-        assert f'assay_items_total{{model="rm"}} {float(len(PROMPTS) * len(ANSWERS))}' in metrics
+        assert f'assay_items_total{{model="rm"}} {float(2 * len(PROMPTS) * len(ANSWERS))}' in metrics
         ended = admin(client, "POST", "/rm/abort")["swap"]
         assert (ended["state"], ended["why"]) == ("aborted", "by hand")
         assert live_version(client) == old
@@ -260,7 +260,7 @@ def test_a_canary_gives_its_share_the_new_scores_whole_prompts_at_a_time(
             [reward] = offline(engines[version], item["prompt"], [item["response"]])
             assert entry["reward"] == pytest.approx(reward, abs=1e-5)
         canaries = sum(version == new for version in expected.values())
-        until(lambda: admin(client, "GET", "/rm/swap")["swap"]["compared"] == 2 * canaries * len(ANSWERS))
+        until(lambda: admin(client, "GET", "/rm/swap")["swap"]["compared"] == canaries * len(ANSWERS))
         found = admin(client, "GET", "/rm/swap")["swap"]["agreement"]
         scores = [np.concatenate([offline(engines[v], p) for p in expected if expected[p] == new]) for v in (old, new)]
         assert (found["old_mean"], found["new_mean"]) == pytest.approx([s.mean() for s in scores], abs=1e-5)

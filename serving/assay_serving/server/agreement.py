@@ -9,7 +9,7 @@ items also count how hard the prompts are, on which two models agree easily.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -61,19 +61,25 @@ class Agreement:
 
 
 class PairedScores:
-    """The latest scores that both models gave. `group`: an identity of the prompt."""
+    """The latest scores that both models gave, of each item once however often it is asked for.
+
+    `item`: an identity of the item; `group`: of what makes rewards comparable, its prompt.
+    """
 
     def __init__(self, kept: int = PAIRS_KEPT) -> None:
-        self._pairs: deque[tuple[bytes, float, float]] = deque(maxlen=kept)
-        self.total = 0
+        self._kept = kept
+        self._pairs: OrderedDict[bytes, tuple[bytes, float, float]] = OrderedDict()
+        self.total = 0  #: items, those no longer kept too
 
-    def add(self, group: bytes, old: float, new: float) -> None:
-        self._pairs.append((group, old, new))
-        self.total += 1
+    def add(self, item: bytes, group: bytes, old: float, new: float) -> None:
+        self.total += item not in self._pairs
+        self._pairs[item] = (group, old, new)
+        if len(self._pairs) > self._kept:
+            self._pairs.popitem(last=False)
 
     def columns(self) -> tuple[list[bytes], Floats, Floats]:
         """Groups, old scores, new scores: a copy, to be compared off the event loop."""
-        pairs = list(self._pairs)
+        pairs = list(self._pairs.values())
         old, new = (np.array([pair[side] for pair in pairs], dtype=float) for side in (1, 2))
         return [group for group, _, _ in pairs], old, new
 

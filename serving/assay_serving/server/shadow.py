@@ -47,6 +47,11 @@ def group_key(item: ScoreItem) -> bytes:
     return digest.digest()
 
 
+def item_key(item: ScoreItem) -> bytes:
+    """Equal for items that are the same to a model."""
+    return hashlib.blake2b(group_key(item) + item.response.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 def _prompt_bytes(item: ScoreItem) -> bytes:
     """A conversation that its caller has rendered does not show its prompt: all of it stands for that."""
     if item.rendered is not None:

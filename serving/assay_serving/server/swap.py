@@ -24,7 +24,7 @@ from assay_serving.server.agreement import Agreement, PairedScores, agreement
 from assay_serving.server.host import ScoreAnswer, ScoreRequest
 from assay_serving.server.metrics import EngineMetrics
 from assay_serving.server.served_model import ServedModel
-from assay_serving.server.shadow import ShadowLane, group_key, in_share
+from assay_serving.server.shadow import ShadowLane, group_key, in_share, item_key
 from assay_serving.server.swap_terms import Condition, SwapTerms, conditions
 
 ABORT_AFTER = 20  #: items of the new model, before its failures count
@@ -162,7 +162,7 @@ class Swap:
     def _compared(self, item: ScoreItem, given: ScoreResult, other: ScoreResult) -> None:
         old, new = (other, given) if self.terms.mode == "canary" else (given, other)
         if isinstance(old, Score) and isinstance(new, Score):
-            self.pairs.add(group_key(item), old.reward, new.reward)
+            self.pairs.add(item_key(item), group_key(item), old.reward, new.reward)
         self.changed.set()
 
 
