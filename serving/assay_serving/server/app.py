@@ -13,6 +13,7 @@ from assay_serving.server.admin_routes import admin_routes
 from assay_serving.server.dialects import dialect_routes
 from assay_serving.server.gate import Gate
 from assay_serving.server.host import ScoringHost
+from assay_serving.server.json_route import mount
 from assay_serving.server.local_host import LocalHost
 from assay_serving.server.openapi import describe
 from assay_serving.server.problems import install_handlers
@@ -46,9 +47,9 @@ def app_of(host: ScoringHost, *, settings: ServerSettings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    app.include_router(native_routes(service))
-    app.include_router(admin_routes(service))
-    app.include_router(dialect_routes(service))
+    mount(app, native_routes(service))
+    mount(app, admin_routes(service))
+    mount(app, dialect_routes(service))
     describe(app)
     install_handlers(app)
     app.add_middleware(Gate, service=service)

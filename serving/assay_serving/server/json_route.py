@@ -1,8 +1,8 @@
 """Routes that take a JSON body: described to OpenAPI by FastAPI as usual, read in one step when they are called.
 
-FastAPI parses a body, checks it, solves dependencies and calls the route; a route here has one body and no
-dependencies, so its bytes go through pydantic's own JSON parser straight into the body (docs/serving/api.md has what
-that gains). Routes without a body are FastAPI's.
+FastAPI parses a body, checks it, opens two exit stacks, solves dependencies and calls the route; a route here has one
+body and no dependencies, so its bytes go through pydantic's own JSON parser straight into the body (docs/serving/api.md
+has what that gains). Routes without a body are FastAPI's.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, get_type_hints
 
-from fastapi import Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay_serving.server.problems import ProblemError
 
 
 class JsonRoute(APIRoute):
-    """A route whose endpoint has the parameters `body` and `request`."""
+    """A route whose endpoint has the parameters `body` and `request`, or none that is called `body`."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        if "body" in get_type_hints(endpoint):
+            self.app = _answering(self.get_route_handler())
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[..., Coroutine[Any, Any, Response]] = self.endpoint
@@ -42,6 +48,21 @@ class JsonRoute(APIRoute):
             return await endpoint(body=body, request=request)
 
         return handle
+
+
+def mount(app: FastAPI, router: APIRouter) -> None:
+    """Make the router's routes the application's own. An included router looks for its route twice a request."""
+    app.router.routes.extend(router.routes)
+
+
+def _answering(handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> ASGIApp:
+    """The handler as an application. Its errors are those of the application's own handlers, as with any route."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await handle(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return app
 
 
 def check_content_type(request: Request) -> None:
