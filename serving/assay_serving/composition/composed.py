@@ -42,9 +42,10 @@ class PartFailedError(Exception):
 
 @dataclass
 class Case:
-    """One item on its way: what its parts said, and what is known of its parts and combinations by name."""
+    """One item on its way: what its parts were asked and said, and what is known of parts and combinations by name."""
 
     item: ScoreItem
+    questions: dict[str, list[ScoreItem]] = field(default_factory=dict)
     scores: dict[str, Score] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
     failure: ScoreFailure | None = None
@@ -129,7 +130,8 @@ class ComposedScorer:
             scorer = self.scorers[name]
             _, _, questions = by_scorer.setdefault(id(scorer), (scorer, name, {}))
             for case in cases:
-                questions |= dict.fromkeys(self._questions(self._parts[name], case.item))
+                case.questions[name] = self._questions(self._parts[name], case.item)
+                questions |= dict.fromkeys(case.questions[name])
         calls = {
             key: (scorer, name, [q for q in questions if (key, q) not in answers])
             for key, (scorer, name, questions) in by_scorer.items()
@@ -145,11 +147,13 @@ class ComposedScorer:
     def _questions(self, part: PartSpec, item: ScoreItem) -> list[ScoreItem]:
         """What the part's model is asked for an item: the response, then the references where its shaping has any."""
         kind = self.scorers[part.name].info.kind
-        own = replace(
-            item,
-            principle=part.principle or (item.principle if kind not in ("scalar", VERIFIER) else None),
-            label=item.label if kind in (VERIFIER, KIND) else None,
-            references=item.references if kind == KIND else (),  # of which its own parts read what they need
+        own = ScoreItem(
+            item.prompt,
+            item.response,
+            part.principle or (item.principle if kind not in ("scalar", VERIFIER) else None),
+            item.rendered,
+            item.label if kind in (VERIFIER, KIND) else None,
+            item.references if kind == KIND else (),  # of which its own parts read what they need
         )
         if not part.compares or item.rendered is not None:
             return [own]
@@ -160,7 +164,7 @@ class ComposedScorer:
         if case.failure is not None:
             return
         scorer = self.scorers[part.name]
-        questions = self._questions(part, case.item)
+        questions = case.questions[part.name]
         try:
             scores = [
                 self._accepted(part, answers[id(scorer), question], f"reference {place}" if place else "")
@@ -168,7 +172,7 @@ class ComposedScorer:
             ]
             if len({score.version for score in scores}) > 1:
                 raise PartFailedError("backend", f"part {part.name}: its model changed while it was asked; ask again")
-            if part.compares and len(scores) < 2:
+            if len(scores) < 2 and part.compares:
                 raise PartFailedError("bad_input", f"part {part.name} compares with references, and the item has none")
             case.values[part.name] = _finite(_shaped, part, scores, questions, _renderer_of(scorer), what=part.name)
         except PartFailedError as error:
