@@ -31,6 +31,7 @@ from assay_serving.transformers_engine import TransformersScorer
 
 PATIENCE_S = 60.0
 PROMPTS = [f"Question {n}: which metal is number {n}?" for n in range(24)]
+ANYWHERE = ServerSettings(model_folders=("/",))  # which models may be loaded is a matter of other tests
 ANSWERS = ["Gold.", "It is tin, I think.", "None of them is.", "Iron, or an alloy of it with carbon."]
 
 
@@ -74,7 +75,7 @@ def engines(tiny_reward_model: Path, second: Path) -> dict[str, TransformersScor
 
 
 @contextmanager
-def serving(folder: Path, settings: ServerSettings | None = None) -> Iterator[tuple[RunningServer, httpx.Client]]:
+def serving(folder: Path, settings: ServerSettings = ANYWHERE) -> Iterator[tuple[RunningServer, httpx.Client]]:
     with (
         running_server({"rm": load(folder)}, settings=settings) as running,
         httpx.Client(base_url=running.url, timeout=PATIENCE_S) as client,
@@ -171,7 +172,7 @@ def test_a_swap_under_load_drops_nothing_and_every_reply_is_one_versions(
 ) -> None:
     expected = {version: {prompt: offline(engine, prompt) for prompt in PROMPTS} for version, engine in engines.items()}
     old, new = engines
-    settings = ServerSettings(cache_entries=0)  # every reply from an engine
+    settings = replace(ANYWHERE, cache_entries=0)  # every reply from an engine
     with serving(tiny_reward_model, settings) as (running, client):
         # The one that was given is held by who gave it: watch one that the server has loaded itself.
         admin(client, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="now")
@@ -367,6 +368,25 @@ def test_loading_and_unloading_beside_others(
         assert ask(client, PROMPTS[0])["version"] == old
 
 
+def test_only_what_the_server_allows_is_loaded_and_a_swap_keeps_the_names_that_callers_use(
+    tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer]
+) -> None:
+    old, new = engines
+    settings = ServerSettings(model_folders=(str(tiny_reward_model.parent),))
+    with serving(tiny_reward_model, settings) as (_, client):
+        for reference in (str(second), "/etc", "../../etc/passwd", "owner/name", "http://elsewhere/rm"):
+            said = refused(client, 422, "POST", "", name="other", plan={"reference": reference})
+            assert "model_folders" in said
+        admin(client, "POST", "", name="other", plan={"reference": "tiny-rm", "aliases": ["judge"]})
+    with serving(tiny_reward_model) as (_, client):
+        admin(client, "POST", "/rm/swap", plan=plan(tiny_reward_model, aliases=["judge"]), mode="now")
+        admin(client, "POST", "/rm/swap", plan=plan(second), mode="now")
+        for name in ("rm", "judge", str(tiny_reward_model), str(second)):
+            body = {"model": name, "prompt": PROMPTS[0], "responses": ANSWERS}
+            reply = client.post("/v1/score", json=body).json()
+            assert (reply["model"], reply["version"]) == ("rm", new)
+
+
 def test_only_one_change_of_a_name_at_a_time(tiny_reward_model: Path, second: Path) -> None:
     with serving(tiny_reward_model) as (_, client):
         assert "no swap" in refused(client, 409, "POST", "/rm/promote")
@@ -413,7 +433,7 @@ def held(tiny_reward_model: Path) -> Iterator[HeldEngine]:
 def with_queued(held: HeldEngine) -> Iterator[tuple[httpx.Client, Any, list[Any], Any]]:
     """A server, its roster, requests that wait for the engine, and a pool."""
     with (
-        running_server({"rm": held}) as running,
+        running_server({"rm": held}, settings=ANYWHERE) as running,
         httpx.Client(base_url=running.url, timeout=PATIENCE_S) as client,
         ThreadPoolExecutor(8) as pool,
     ):

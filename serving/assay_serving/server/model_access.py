@@ -38,7 +38,7 @@ def check_plan(plan: ModelPlan, allowed: Sequence[str], workspace: Path | None =
 
 
 def check_reference(reference: str, allowed: Sequence[str], workspace: Path | None = None) -> str:
-    """What to load: an absolute folder, a hub id, a name of the workspace.
+    """What to load: an absolute path, a hub id, a name of the workspace.
 
     Raises BadInputError for what is not allowed, whether or not it exists: nobody learns from it what files there are.
     NotFoundError for a name that is not there in the folders that are allowed.
@@ -74,7 +74,7 @@ def check_reference(reference: str, allowed: Sequence[str], workspace: Path | No
 
 
 def _in_workspace(reference: str, workspace: Path | None) -> str | None:
-    """The folder of a model that the workspace lists under this name or id, if it lies in the workspace."""
+    """The name or id of a model that the workspace lists, if it lies in the workspace."""
     from assay.runs import locate_model
     from assay_serving.opening import find_workspace
 
@@ -84,7 +84,7 @@ def _in_workspace(reference: str, workspace: Path | None) -> str | None:
     folder, artifact = locate_model(found, reference)
     if artifact is None or found.root not in Path(folder).resolve().parents:
         return None
-    return folder
+    return reference
 
 
 def _check_addresses(options: Mapping[str, Any], allowed: Sequence[str]) -> None:
