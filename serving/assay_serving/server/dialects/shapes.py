@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from assay.errors import AssayError
 from assay_serving.server.json_route import JsonRoute
-from assay_serving.server.problems import ProblemError, problem_of, problem_of_invalid, responses
+from assay_serving.server.problems import MEDIA_TYPE, ProblemError, problem_of, problem_of_invalid, responses
 
 #: Wrong input is 400 to these clients. verl's router gives up on any 4xx, so a rate limit must not be one.
 _STATUS = {422: 400, 429: 503}
@@ -108,5 +108,11 @@ def shaped_errors(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     described = responses(*_GATE)
     for status in (413, 415, 429, 503, 504):
         described[status]["model"] = model
-    described["4XX"] = {"model": model, "description": "wrong input (400), no such model (404)"}
+    # A body that is no JSON is refused before a dialect is known.
+    problem = described[413]["content"][MEDIA_TYPE]["schema"]
+    described["4XX"] = {
+        "model": model,
+        "description": "wrong input (400), no such model (404)",
+        "content": {MEDIA_TYPE: {"schema": problem}},
+    }
     return described

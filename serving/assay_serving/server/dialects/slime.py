@@ -20,7 +20,7 @@ from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, na
 from assay_serving.server.dialects.scored import scored
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody
 from assay_serving.server.json_route import JsonRoute
-from assay_serving.server.problems import responses
+from assay_serving.server.problems import ProblemError, responses
 from assay_serving.server.routes import SCORING
 from assay_serving.server.service import Service
 
@@ -80,9 +80,12 @@ def slime_routes(service: Service) -> APIRouter:
     )
     async def slime(body: SlimeBody, request: Request) -> Response:
         """slime's remote reward model: the reward of one sample as a number, or with `?detail=true` as an object."""
+        detail = request.query_params.get("detail", "false")
+        if detail not in ("true", "false"):
+            raise ProblemError(422, "detail: true or false", more={"errors": [{"field": "detail"}]})
         found = await scored(service, request, [body.item()], model=named(request))
         [score] = found.scores
-        if request.query_params.get("detail", "").lower() not in ("true", "1"):
+        if detail == "false":
             return found.reply(score.reward)
         return found.reply({name: getattr(score, name) for name in SlimeDetail.model_fields} | {"model": found.model})
 

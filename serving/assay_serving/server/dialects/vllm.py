@@ -13,7 +13,7 @@ import time
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, StrictInt, Tag
 
 from assay.domain import Message
 from assay.errors import BadInputError
@@ -131,8 +131,8 @@ class ScorePairs(OpenBody):
     use_activation: bool | None = Field(None, description=_ACTIVATION)
     instruction: None = None
     truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
-    max_tokens_per_query: Literal[0] = 0
-    max_tokens_per_doc: Literal[0] = 0
+    max_tokens_per_query: StrictInt = Field(0, ge=0, le=0)
+    max_tokens_per_doc: StrictInt = Field(0, ge=0, le=0)
 
     def pairs(self) -> list[ScoreItem]:
         """Raises BadInputError where the two sides are missing or of different lengths."""
@@ -168,8 +168,8 @@ class RerankBody(OpenBody):
     use_activation: bool | None = Field(None, description=_ACTIVATION)
     instruction: None = None
     truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
-    max_tokens_per_query: Literal[0] = 0
-    max_tokens_per_doc: Literal[0] = 0
+    max_tokens_per_query: StrictInt = Field(0, ge=0, le=0)
+    max_tokens_per_doc: StrictInt = Field(0, ge=0, le=0)
 
 
 class Usage(BaseModel):
