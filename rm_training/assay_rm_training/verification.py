@@ -180,7 +180,8 @@ def _stock_rewards(
     from assay.models.loading import resolve_model
     from assay.models.quiet import quiet_transformers
 
-    options: dict[str, Any] = {"num_labels": 1, "dtype": torch.float32, "trust_remote_code": False}
+    options: dict[str, Any] = {"num_labels": 1, "dtype": torch.float32}
+    options |= {"trust_remote_code": False, "use_safetensors": True}
     with quiet_transformers():
         model = AutoModelForSequenceClassification.from_pretrained(resolve_model(source), **options).eval()
     for item, score in zip(sample, scores, strict=True):

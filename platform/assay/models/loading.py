@@ -13,6 +13,7 @@ from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models import embedded, tiny
 from assay.models.hub import cached_alone
 from assay.models.quiet import quiet_transformers
+from assay.models.safe_files import check_weights, own_code_error
 from assay.models.spec import FILE, RewardModelSpec, weights_digest
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def load_causal_lm(
     config = load_config(name)
     if any("SequenceClassification" in kind for kind in (config.architectures or [])):
         raise BadInputError(f"{name} is a reward model, not a language model that can be a policy")
-    model = _load(AutoModelForCausalLM.from_pretrained, source, name, dtype=dtype)
+    model = _load(AutoModelForCausalLM.from_pretrained, source, name, dtype=dtype, use_safetensors=True)
     return _fit(model, tokenizer, device)
 
 
@@ -120,6 +121,7 @@ def load_scalar_model(
             source,
             name,
             dtype=dtype,
+            use_safetensors=True,
             num_labels=labels,
             output_loading_info=True,
         )
@@ -174,10 +176,14 @@ def _load(loader: Any, source: str, name: str, **options: Any) -> Any:
 
     if not Path(source).is_dir():
         source = cached_alone(source) or source
+    if options.get("use_safetensors") and Path(source).is_dir():
+        check_weights(Path(source))
     try:
         with quiet_transformers():
             return loader(source, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise own_code_error(name) from error
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if Path(source).is_dir():
             raise BackendError(f"cannot load {name}: {line}") from error
