@@ -7,6 +7,7 @@ out: shaping by length or by group, sources that see whole groups.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ class ModelReward:
     """S3: a reward model behind any `Scorer`, as a rule the client of a server. One part, named after the model.
 
     A model that judges by a principle is asked by the prompt's own (`principle` in its row of the prompts' file), which
-    the policy does not see; a scalar model is not told of it.
+    the policy does not see; a scalar model is not told of it. A composed reward also gets the prompt's constraints, as
+    the label, and its `references`.
     """
 
     def __init__(self, scorer: Scorer, *, name: str | None = None) -> None:
@@ -37,11 +39,8 @@ class ModelReward:
         self.name = name or scorer.info.name
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        asks = self.scorer.info.kind != "scalar"
-        asked = [
-            ScoreItem(item.prompt, response, principle_of(item) if asks else None)
-            for item, response in zip(items, responses, strict=True)
-        ]
+        kind = self.scorer.info.kind
+        asked = [asked_of(kind, item, response) for item, response in zip(items, responses, strict=True)]
         answers = self.scorer.score(asked)
         if len(answers) != len(asked):
             raise ValueError(f"{self.name} answered {len(answers)} of {len(asked)} items")
@@ -51,6 +50,17 @@ class ModelReward:
             failures=[(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers],
             scores=[{self.name: answer} if isinstance(answer, Score) else {} for answer in answers],
         )
+
+
+def asked_of(kind: str, item: PromptItem, response: str) -> ScoreItem:
+    """What a scorer of this kind is asked about a response to the prompt."""
+    principle = principle_of(item) if kind != "scalar" else None
+    if kind != "composed":
+        return ScoreItem(item.prompt, response, principle)
+    label = json.dumps([constraint.to_dict() for constraint in item.constraints]) if item.constraints else None
+    listed = item.meta.get("references")
+    texts = listed if isinstance(listed, list) and all(isinstance(text, str) for text in listed) else ()
+    return ScoreItem(item.prompt, response, principle, label=label, references=tuple(texts))
 
 
 def principle_of(item: PromptItem) -> str | None:

@@ -18,7 +18,10 @@ from assay_policy_training.evaluation import Share
 from assay_policy_training.prompts.source import ShuffledPrompts, load_prompts
 from assay_policy_training.rewards import Composition, EnoughValid, ModelReward, VerifierReward, gather
 from assay_policy_training.slots import PromptItem
-from assay_serving.scorer import ModelInfo, ScoreItem
+from assay_serving.composition.checking import ConstraintScorer
+from assay_serving.composition.composed import ComposedScorer
+from assay_serving.composition.description import ComposedSpec
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 from assay_serving.verifiers import AllLowercase, MaxWords
 
 NAN = float("nan")
@@ -70,6 +73,23 @@ def test_failed_score_is_missing_with_its_reason_and_never_zero() -> None:
     assert found.failures[1][0].message == "empty response"
     assert [dict(s) == {} for s in found.scores] == [False, True, False]
     assert found.scores[0]["picky"].version == "v1"
+
+
+def test_a_composed_reward_gets_the_prompts_constraints_and_references() -> None:
+    parts = [
+        {"name": "asked", "constraints": "label"},
+        {"name": "long", "model": "picky", "shaping": [{"kind": "centre"}]},
+    ]
+    combine = {"kind": "weighted_sum", "weights": {"asked": 10, "long": 1}}
+    spec = ComposedSpec.from_dict({"kind": "composed", "parts": parts, "combine": combine})
+    scorers: dict[str, Scorer] = {"asked": ConstraintScorer(None, "fraction"), "long": PickyScorer()}
+    source = ModelReward(ComposedScorer(spec, scorers, name="safe"))
+    known = PromptItem(CHECKED.prompt, CHECKED.constraints, {"references": ["four"]})
+    found = gather([source], [known, CHECKED, PLAIN], ["Hi all", "hi", "hi"])
+    assert found.parts["safe"].tolist() == pytest.approx([5.0 + 2.0, NAN, NAN], nan_ok=True)
+    assert "references" in found.failures[1][0].message
+    assert "label" in found.failures[2][0].message
+    assert [part.name for part in found.scores[0]["safe"].parts] == ["asked", "long"]
 
 
 def test_composition_is_the_weighted_sum_and_keeps_missing() -> None:
