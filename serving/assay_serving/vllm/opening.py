@@ -65,7 +65,7 @@ class Opening:
         if kind == "generative":
             from assay_serving.generative.engine import GenerativeScorer
 
-            writer, spec = self._writer(judging)
+            writer, spec = self.writer(judging)
             return GenerativeScorer(writer, spec)
         raise BadInputError(f"{kind!r} is not one of scalar, principle, generative", field="kind")
 
@@ -133,7 +133,8 @@ class Opening:
         renderer = Renderer(tokenizer, max_length=_within(length, engine.running, answer=1))
         return RowPrincipleScorer(engine, renderer, own, name=self._served_as)
 
-    def _writer(self, judging: Judging | None) -> tuple[Writer, RewardModelSpec]:
+    def writer(self, judging: Judging | None) -> tuple[Writer, RewardModelSpec]:
+        """Of a generative model, pointwise or pairwise, and its spec. Raises as `open`."""
         renderer = Renderer(load_tokenizer(self.name), max_length=UNLIMITED)
         spec = judge_spec(
             self.name,
