@@ -5,6 +5,7 @@ Covers: starting, waiting until they answer, stopping them with all their childr
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -66,13 +67,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def assay_server(model: str | Path, *options: str) -> Iterator[str]:
-    """`assay serve MODEL OPTIONS`; yields its URL."""
+def assay_server(model: str | Path, *, workers: int, threads: int) -> Iterator[str]:
+    """`assay serve MODEL`, without its score cache; yields its URL."""
     port = free_port()
-    command = [sys.executable, "-m", "assay.cli.main", "serve", str(model), "--port", str(port), *options]
     url = f"http://127.0.0.1:{port}"
-    with server(command, url, "/readyz"):
-        yield url
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "serve.yaml"
+        settings = {"models": [{"reference": str(model)}], "port": port, "workers": workers, "cache_entries": 0}
+        config.write_text(json.dumps(settings))  # which is YAML, too
+        command = [sys.executable, "-m", "assay", "serve", "--config", config]
+        with server(command, url, "/readyz", {"OMP_NUM_THREADS": str(threads)}):
+            yield url
 
 
 @contextmanager
@@ -90,7 +95,8 @@ def scripted_server(*options: str, key: str | None = None) -> Iterator[tuple[str
 def plain_server(model: str | Path, threads: int) -> Iterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    with server([sys.executable, HERE / "plain_server.py", model, str(port), str(threads)], url, "/health"):
+    command = [sys.executable, HERE / "plain_server.py", model, str(port), str(threads)]
+    with server(command, url, "/health", {"OMP_NUM_THREADS": str(threads)}):
         yield url
 
 

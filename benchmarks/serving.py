@@ -64,9 +64,8 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     report.figures = {"dtype": "float32", "threads": options.threads, "workers": options.workers}
     report.figures["versions"] = versions("torch", "transformers", "fastapi", "uvicorn")
     scorer = TransformersScorer.load(str(folder), max_length=LENGTH)
-    ours = ("--workers", str(options.workers), "--cache-entries", "0")
     with ExitStack() as running:
-        urls = {"assay": running.enter_context(assay_server(folder, *ours))}
+        urls = {"assay": running.enter_context(assay_server(folder, workers=options.workers, threads=options.threads))}
         urls["plain FastAPI"] = running.enter_context(plain_server(folder, options.threads))
         if options.vllm_python:
             urls["vLLM's server"] = running.enter_context(
@@ -77,7 +76,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         for kind in reversed(SIZES):
             beside_peers(report, scorer, urls, kind, options.rounds or (1 if options.quick else 3))
     report.figures["real model"] = {}
-    with assay_server(folder, *ours) as url:
+    with assay_server(folder, workers=options.workers, threads=options.threads) as url:
         for clients in CLIENTS:
             for kind in SIZES:
                 rounds = 1 if clients > 1 else 4
