@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from assay_serving.server.replies import ProblemBody
 
@@ -42,6 +43,9 @@ def _completed(app: FastAPI) -> dict[str, Any]:
     components = found.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     schemas["ProblemBody"] = ProblemBody.model_json_schema()
+    for name, examples in _examples_of(BaseModel).items():
+        if name in schemas:  # FastAPI has left out what is null in them
+            schemas[name]["examples"] = examples
     components["securitySchemes"] = _KEYS
     # The empty choice: a server without keys is open.
     found["security"] = [{name: []} for name in _KEYS] + [{}]
@@ -53,6 +57,18 @@ def _completed(app: FastAPI) -> dict[str, Any]:
             examples = schemas.get(reference, {}).get("examples")
             if examples and not {"example", "examples"} & media.keys():
                 media["examples"] = {str(number): {"value": each} for number, each in enumerate(examples, start=1)}
+    return found
+
+
+def _examples_of(base: type[BaseModel]) -> dict[str, list[Any]]:
+    """Of the server's own bodies, by name."""
+    found: dict[str, list[Any]] = {}
+    for each in base.__subclasses__():
+        found |= _examples_of(each)
+        extra = each.model_config.get("json_schema_extra")
+        if each.__module__.startswith(__package__ or "") and isinstance(extra, dict) and "examples" in extra:
+            examples: Any = extra["examples"]
+            found[each.__name__] = list(examples)
     return found
 
 

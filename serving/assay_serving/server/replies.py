@@ -34,6 +34,29 @@ _FAILED: _Json = {
 }
 _USAGE: _Json = {"items": 2, "failed": 1, "tokens": 31, "cached": 0}
 _HEAD: _Json = {"model": "helpful", "version": "4c1f0a9be2d47a55"}
+_MODEL: _Json = {
+    "id": "helpful",
+    "object": "model",
+    "name": "helpful",
+    "version": "4c1f0a9be2d47a55",
+    "kind": "scalar",
+    "template_hash": "9f2c4e1d77a0b3c8",
+    "max_length": 2048,
+    "calibrated": True,
+    "parity": "passed",
+    "dtype": "float32",
+    "device": "cpu",
+    "bradley_terry": True,
+}
+_PRINCIPLES: _Json = {
+    "model": "principled",
+    "version": "4c1f0a9be2d47a55",
+    "kind": "principle",
+    "use": "required",
+    "question": "Does the response fulfil this principle: {principle} Answer Yes or No.",
+    "examples": ["The response answers the question that was asked."],
+    "reason": None,
+}
 _ID: _Json = {"request_id": "b1946ac92492d234"}
 
 
@@ -200,26 +223,7 @@ class RankReply(Answer):
 class ModelBody(Reply):
     """One served model: its name as `id`, and what `assay_serving.scorer.ModelInfo` holds."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "id": "helpful",
-                    "object": "model",
-                    "name": "helpful",
-                    "version": "4c1f0a9be2d47a55",
-                    "kind": "scalar",
-                    "template_hash": "9f2c4e1d77a0b3c8",
-                    "max_length": 2048,
-                    "calibrated": True,
-                    "parity": "passed",
-                    "dtype": "float32",
-                    "device": "cpu",
-                    "bradley_terry": True,
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [_MODEL]})
 
     id: str
     object: str = "model"
@@ -228,6 +232,8 @@ class ModelBody(Reply):
 
 
 class ModelsReply(Reply):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"object": "list", "data": [_MODEL]}]})
+
     object: str = "list"
     data: list[ModelBody]
 
@@ -236,21 +242,7 @@ class PrinciplesBody(Reply):
     """How one served model takes principles: `required`, `optional` or `refused`; `reason` says why there is nothing
     to list."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "model": "principled",
-                    "version": "4c1f0a9be2d47a55",
-                    "kind": "principle",
-                    "use": "required",
-                    "question": "Does the response fulfil this principle: {principle} Answer Yes or No.",
-                    "examples": ["The response answers the question that was asked."],
-                    "reason": None,
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [_PRINCIPLES]})
 
     model: str
     version: str
@@ -262,6 +254,8 @@ class PrinciplesBody(Reply):
 
 
 class PrinciplesReply(Reply):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"object": "list", "data": [_PRINCIPLES]}]})
+
     object: str = "list"
     data: list[PrinciplesBody]
 
