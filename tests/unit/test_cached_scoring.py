@@ -514,8 +514,9 @@ def test_every_request_gets_exactly_its_own_results(
                 await turns(pause)
                 tasks.append(asyncio.create_task(one(host, responses, priority, client, prompt, gone)))
             await asyncio.gather(*tasks)
-            while host.queues["rm"].waiting:
+            while host.roster.live[0]._scoring._flights:  # the engine may be at work for somebody who is gone
                 await asyncio.sleep(0.002)
+            assert host.queues["rm"].waiting == 0
             assert host.ready
 
     run(work())

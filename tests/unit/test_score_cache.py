@@ -375,6 +375,29 @@ def test_a_broken_file_is_refused_with_one_clear_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+ENDING = """
+import sys
+from pathlib import Path
+from assay.score import Score
+from assay_serving.server.stored_scores import StoredScores
+
+stored = StoredScores.open(Path(sys.argv[1]), max_rows=10_000)
+for n in range(5000):
+    stored.keep(n.to_bytes(32, "big"), Score(float(n), "rm", "v1", "t1", 7, truncated=False))
+sys.exit("an error somewhere else")
+"""
+
+
+def test_a_process_that_ends_by_an_error_writes_what_waited(tmp_path: Path) -> None:
+    process = spawn(ENDING, str(tmp_path))
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors.splitlines()) == (1, ["an error somewhere else"])
+    stored = StoredScores.open(tmp_path, max_rows=10_000)
+    assert len(find(stored, *(n.to_bytes(32, "big") for n in range(5000)))) == 5000
+    stored.close()
+    stored.close()
+
+
 FILLING = """
 import asyncio, json, logging, resource, sys
 from pathlib import Path

@@ -32,6 +32,7 @@ logger = logging.getLogger("assay.serving")
 _FIRST_GUESS = 20_000.0
 _FIRST_GUESS_GENERATIVE = 200.0
 _WEIGHT_OF_NEW = 0.3  # of the latest call in the running speed
+_MOMENT_S = 0.02
 _GIVE_UP = 16  # requests of a broken call that fail alone, none between them scored: the engine itself is broken
 
 
@@ -131,7 +132,8 @@ class Coalescer:
         """Forget a request whose caller is gone; items already with the engine are scored unheard."""
         pending.done.cancel()
         if pending.taken < len(pending.items):
-            why = "late" if pending.deadline <= asyncio.get_running_loop().time() else "gone"
+            # The caller's own timer may be a moment before the deadline.
+            why = "late" if pending.deadline - asyncio.get_running_loop().time() < _MOMENT_S else "gone"
             self._metrics.dropped.labels(self.name, why).inc(len(pending.items) - pending.taken)
             self._backlog.remove(pending)
 

@@ -10,6 +10,7 @@ file. A disk that fails later is logged once and costs only this tier: nothing i
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import logging
 import threading
@@ -64,6 +65,7 @@ class StoredScores:
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="score-cache-read")
         self._writer = threading.Thread(target=self._write, name="score-cache-write", daemon=True)
         self._writer.start()
+        atexit.register(self.close)  # whatever ends the process, the thread must not be killed inside of DuckDB
 
     @classmethod
     def open(cls, folder: Path, *, max_rows: int) -> StoredScores:
@@ -119,7 +121,10 @@ class StoredScores:
             self._told.set()
 
     def close(self) -> None:
-        """Write what waits and close the file."""
+        """Write what waits and close the file. Closing it again does nothing."""
+        atexit.unregister(self.close)
+        if self._ending.is_set():
+            return
         self._ending.set()
         self._told.set()
         self._writer.join()
