@@ -212,6 +212,20 @@ def test_scores_do_not_depend_on_the_company(engine: HeldEngine) -> None:
     assert len(engine.calls) < len(groups)
 
 
+def test_a_prompt_that_requests_share_is_computed_once(engine: HeldEngine) -> None:
+    prompt = "Name a metal and say what it is good for. " * 5
+    with serving(engine) as running, ThreadPoolExecutor(16) as pool:
+        ask(running, "the speed is known", prompt="x " * 300)  # a call that takes all of what follows
+        with busy_engine(running, engine, pool):
+            rest = [pool.submit(ask, running, f"answer {n}", prompt=prompt) for n in range(8)]
+            until(lambda: waiting(running) == 8)
+            engine.calls.clear()
+        tokens = [reply.result().json()["usage"]["tokens"] for reply in rest]
+    assert engine.calls == [8]
+    assert engine.last_tokens == sum(tokens)
+    assert engine.last_computed < 2.5 * max(tokens)
+
+
 def test_cached_scores_are_the_engines_and_cost_it_nothing(engine: HeldEngine) -> None:
     with serving(engine) as running:
         first = ask(running, "gold", "glass", "x" * 3000)
