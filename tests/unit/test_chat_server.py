@@ -19,7 +19,8 @@ from assay_pipelines.judging.local import LocalJudge
 from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_serving.chat.app import create_chat_app
-from assay_serving.chat.generation import ChatModel, TooLongError
+from assay_serving.chat.completion import TooLongError
+from assay_serving.chat.generation import ChatModel
 from assay_serving.chat.running import running_app
 
 KEY = "the-key"
@@ -101,7 +102,9 @@ def test_what_it_cannot_do_is_refused_in_openais_shape(
 
 def test_keys_paths_and_models(client: httpx.Client) -> None:
     assert client.get("/v1/models").json()["data"][0]["id"] == "tiny"
-    assert client.get("/health", headers={"Authorization": ""}).status_code == 200
+    assert client.get("/health", headers={"Authorization": ""}).status_code == 401
+    assert client.get("/health").status_code == 200
+    assert client.get("/docs", headers={"Authorization": ""}).json()["error"]["code"] == "invalid_api_key"
     for wrong in ("", "Bearer nope", f"Basic {KEY}"):
         assert client.post("/v1/chat/completions", json=ASKED, headers={"Authorization": wrong}).status_code == 401
     assert client.get("/v1/nothing").status_code == 404

@@ -1,15 +1,14 @@
 """The chat application: `/v1/chat/completions`, `/v1/models`, `/health`, with OpenAI's bodies and errors.
 
-Covers: keys, a bounded queue (429 with Retry-After), refusing to start new work while draining. Leaves out: streaming,
-the model (`generation`).
+Covers: a bounded queue (429 with Retry-After), refusing to start new work while draining. Leaves out: streaming, the
+model (`generation`), keys and limits of bodies, which are the reward server's own gate.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -24,6 +23,10 @@ from assay_serving.chat.bodies import ChatRequest
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.generation import ChatModel
 from assay_serving.chat.replies import chat_reply
+from assay_serving.server.gate import Gate
+from assay_serving.server.metrics import HttpMetrics
+from assay_serving.server.problems import ProblemError
+from assay_serving.server.settings import ServerSettings
 
 MAX_WAITING = 64
 REQUEST_S = 300.0
@@ -32,8 +35,9 @@ REQUEST_S = 300.0
 class ChatService:
     """What the routes share; `drain` is what the process calls when it is told to stop."""
 
-    def __init__(self, model: ChatModel, api_keys: Sequence[str], max_waiting: int) -> None:
-        self.model, self.api_keys, self.max_waiting = model, tuple(api_keys), max_waiting
+    def __init__(self, model: ChatModel, settings: ServerSettings, max_waiting: int) -> None:
+        self.model, self.settings, self.max_waiting = model, settings, max_waiting
+        self.metrics = HttpMetrics()
         self.waiting = 0
         self.draining = False
 
@@ -45,21 +49,22 @@ class ChatService:
         self.draining = True
 
 
-def create_chat_app(model: ChatModel, *, api_keys: Sequence[str] = (), max_waiting: int = MAX_WAITING) -> FastAPI:
-    """`api_keys`: any of them opens every route but /health; none = open to all who reach the port."""
-    service = ChatService(model, api_keys, max_waiting)
+def create_chat_app(
+    model: ChatModel,
+    *,
+    api_keys: Sequence[str] = (),
+    keys_file: str | None = None,
+    open_health: bool = False,
+    allowed_hosts: tuple[str, ...] | None = None,
+    max_waiting: int = MAX_WAITING,
+) -> FastAPI:
+    """Who may ask: see `ServerSettings`."""
+    settings = ServerSettings(
+        api_keys=tuple(api_keys), keys_file=keys_file, open_health=open_health, allowed_hosts=allowed_hosts
+    )
+    service = ChatService(model, settings, max_waiting)
     app = FastAPI(title="Assay chat server", version=__version__)
     app.state.service = service
-
-    @app.middleware("http")
-    async def check_key(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
-        if service.api_keys and request.url.path != "/health":
-            scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            # Every key is compared, each in constant time.
-            known = sum(hmac.compare_digest(given.strip().encode(), key.encode()) for key in service.api_keys)
-            if scheme.lower() != "bearer" or not known:
-                return _error(401, "an API key is needed: Authorization: Bearer KEY", "invalid_api_key")
-        return await forward(request)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -122,7 +127,14 @@ def create_chat_app(model: ChatModel, *, api_keys: Sequence[str] = (), max_waiti
 
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http_error)
+    app.add_middleware(Gate, service=service, refuse=_refusal)
     return app
+
+
+def _refusal(problem: ProblemError, request_id: str) -> Response:
+    """An error of the gate as OpenAI's clients read it."""
+    code = "invalid_api_key" if problem.status == 401 else problem.code
+    return _error(problem.status, problem.detail, code, headers=problem.headers)
 
 
 def _error(

@@ -9,6 +9,7 @@ import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption
 from assay_serving.commands.engine_options import DtypeOption, OpeningKeysOption
+from assay_serving.commands.keys import KeysFileOption
 from assay_serving.commands.serve import LOOPBACK
 
 
@@ -20,6 +21,8 @@ def serve_chat(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8001,
     api_key: OpeningKeysOption = None,
+    keys_file: KeysFileOption = None,
+    open_health: Annotated[bool, typer.Option("--open-health", help="/health needs no key.")] = False,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     max_waiting: Annotated[int, typer.Option(min=1, help="Waiting requests; past it 429.")] = 64,
@@ -33,10 +36,14 @@ def serve_chat(
     from assay.runs import locate_model
     from assay_serving.opening import find_workspace
     from assay_serving.process import claim_port, serve_until_stopped, url_of
+    from assay_serving.server.keys import read_keys
 
     listening = claim_port(host, port)  # before the model, which takes a while
-    if host not in LOOPBACK and not api_key:
-        typer.echo(f"assay: {host} is open to the network and no --api-key is set: anyone may ask", err=True)
+    closed = bool(api_key) or keys_file is not None
+    if keys_file is not None:
+        read_keys(keys_file)  # raises for one that cannot be used
+    if host not in LOOPBACK and not closed:
+        typer.echo(f"assay: {host} is open to the network and no key is set: anyone may ask", err=True)
 
     from assay_serving.chat.app import create_chat_app
     from assay_serving.chat.generation import ChatModel
@@ -53,5 +60,12 @@ def serve_chat(
         typer.echo(f"serving {loaded.name} at {url}/v1  (Ctrl-C stops)")
         typer.echo(f"try: assay judge run --judge openai --base-url {url}/v1 --model {loaded.name} --limit 10")
 
-    app = create_chat_app(loaded, api_keys=tuple(api_key or ()), max_waiting=max_waiting)
+    app = create_chat_app(
+        loaded,
+        api_keys=tuple(api_key or ()),
+        keys_file=str(keys_file) if keys_file is not None else None,
+        open_health=open_health,
+        allowed_hosts=() if host in LOOPBACK and not closed else None,
+        max_waiting=max_waiting,
+    )
     serve_until_stopped(app, listening, announce)
