@@ -75,7 +75,7 @@ def assay_server(model: str | Path, *, workers: int, threads: int) -> Iterator[s
         config = Path(folder) / "serve.yaml"
         settings = {"models": [{"reference": str(model)}], "port": port, "workers": workers, "cache_entries": 0}
         config.write_text(json.dumps(settings))  # which is YAML, too
-        command = [sys.executable, "-m", "assay", "serve", "--config", config]
+        command: list[str | Path] = [sys.executable, "-m", "assay", "serve", "--config", config]
         with server(command, url, "/readyz", {"OMP_NUM_THREADS": str(threads)}):
             yield url
 
@@ -95,7 +95,7 @@ def scripted_server(*options: str, key: str | None = None) -> Iterator[tuple[str
 def plain_server(model: str | Path, threads: int) -> Iterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, HERE / "plain_server.py", model, str(port), str(threads)]
+    command: list[str | Path] = [sys.executable, HERE / "plain_server.py", model, str(port), str(threads)]
     with server(command, url, "/health", {"OMP_NUM_THREADS": str(threads)}):
         yield url
 
