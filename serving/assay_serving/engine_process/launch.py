@@ -109,7 +109,10 @@ class Supervised:
 
     def launched(self, kind: type[T]) -> T:
         """What to be. From now on the process ends with the supervisor, whatever its own threads do."""
-        launch = msgspec.json.decode(self._orders.readline(), type=kind, dec_hook=path_of)
+        line = self._orders.readline()
+        if not line:  # the supervisor ended before it had said a word
+            raise SystemExit(1)
+        launch = msgspec.json.decode(line, type=kind, dec_hook=path_of)
         threading.Thread(target=self._obey, name="lifeline", daemon=True).start()
         return launch
 
