@@ -139,6 +139,7 @@ def test_vllm_classify(client: httpx.Client, scorer: TransformersScorer, rewards
             "total_tokens": tokens,
             "completion_tokens": 0,
             "prompt_tokens_details": None,
+            "completion_tokens_details": None,
         },
     }
     ids = list(scorer.renderer.encode(PROMPT, "Gold.").ids)

@@ -18,7 +18,14 @@ from pydantic import BaseModel
 
 from assay.errors import AssayError
 from assay_serving.server.json_route import JsonRoute
-from assay_serving.server.problems import MEDIA_TYPE, ProblemError, problem_of, problem_of_invalid, responses
+from assay_serving.server.problems import (
+    CLIENT_GONE,
+    MEDIA_TYPE,
+    ProblemError,
+    problem_of,
+    problem_of_invalid,
+    responses,
+)
 
 #: Wrong input is 400 to these clients. verl's router gives up on any 4xx, so a rate limit must not be one.
 _STATUS = {422: 400, 429: 503}
@@ -79,9 +86,11 @@ def _without_forms(error: RequestValidationError) -> RequestValidationError:
 
 
 def _info(status: int, problem: ProblemError) -> dict[str, Any]:
-    phrase = _TYPES.get(status) or HTTPStatus(status).phrase.replace(" ", "") if status != 499 else "ClientClosed"
-    wrong = problem.more.get("errors") or [{"field": None}]
-    return {"message": problem.detail, "type": phrase, "param": wrong[0]["field"] or None, "code": status}
+    fields = problem.more.get("errors") or []  # of a body of the wrong shape; vLLM names those by the bare phrase
+    kind = None if fields else _TYPES.get(status)
+    phrase = HTTPStatus(status).phrase if status != CLIENT_GONE else "Client Closed Request"
+    param = fields[0]["field"] or None if fields else None
+    return {"message": problem.detail, "type": kind or phrase, "param": param, "code": status}
 
 
 class VllmRoute(ShapedRoute):

@@ -177,6 +177,7 @@ class Usage(BaseModel):
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: None
+    completion_tokens_details: None
 
 
 class ListReply(BaseModel):
@@ -318,7 +319,13 @@ def listed(found: Scored, request: Request, kind: str, data: list[dict[str, Any]
 
 
 def usage_of(tokens: int) -> dict[str, Any]:
-    return {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0, "prompt_tokens_details": None}
+    return {
+        "prompt_tokens": tokens,
+        "total_tokens": tokens,
+        "completion_tokens": 0,
+        "prompt_tokens_details": None,
+        "completion_tokens_details": None,
+    }
 
 
 def encoded(numbers: list[float], encoding: Literal["float", "base64"]) -> list[float] | str:
