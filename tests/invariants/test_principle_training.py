@@ -186,9 +186,11 @@ def test_trained_by_command_evaluated_by_cell_saved_and_scored(
     spec = RewardModelSpec.read(folder)
     assert spec is not None
     assert (spec.kind, spec.principles, spec.question) == ("principle", True, Principle().question)
+    assert set(spec.trained_principles) == set(rates)
     model: Any = AutoModelForCausalLM.from_pretrained(folder)  # a stock checkpoint: no adapter, nothing missing
     scorer = open_scorer("judge", device="cpu", workspace=workspace.root)
     assert isinstance(scorer, PrincipleScorer)
+    assert scorer.info.trained_principles == spec.trained_principles
     item = ScoreItem((Message("user", "Question 3?"),), "Yes.", "Be brief")
     [score] = scorer.score([item])
     assert isinstance(score, Score)
