@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import shutil
 import threading
@@ -24,8 +25,9 @@ from assay.progress import Advance, silent
 from assay.score import Score, ScoreResult
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
-from assay_serving.server import ServerSettings
+from assay_serving.server import ServerSettings, memory_room
 from assay_serving.server.agreement import agreement
+from assay_serving.server.local_host import LocalHost
 from assay_serving.server.shadow import in_share
 from assay_serving.transformers_engine import TransformersScorer
 
@@ -491,6 +493,56 @@ def test_a_shadow_waits_until_nothing_live_is_unanswered_and_drops_what_it_has_n
             held.door.set()
             stuck.result()
         until(lambda: admin(client, "GET", "/rm/swap")["swap"]["compared"] == 2 * len(ANSWERS))
+
+
+def test_an_order_goes_on_when_whoever_gave_it_is_gone(
+    tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer]
+) -> None:
+    _, new = engines
+
+    async def give_up() -> None:
+        told: list[list[dict[str, Any]]] = []
+        host = LocalHost({"rm": load(tiny_reward_model)}, ANYWHERE, on_plans=told.append)
+        await host.start()
+        order = asyncio.create_task(
+            host.manage({"action": "swap", "name": "rm", "plan": plan(second), "terms": {"mode": "now"}})
+        )
+        while "rm" not in (await host.manage({"action": "status"}))["changing"]:
+            await asyncio.sleep(0.001)
+        order.cancel()
+        await asyncio.gather(order, return_exceptions=True)
+        assert order.cancelled()
+        async with asyncio.timeout(PATIENCE_S):
+            while not told:
+                await asyncio.sleep(0.01)
+        [info] = await host.models()
+        assert info.version == new
+        assert [(each["served_as"], each["reference"]) for each in told[-1]] == [("rm", str(second.resolve()))]
+        await host.stop()
+
+    asyncio.run(give_up())
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
+    tiny_reward_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import load_file
+
+    tensors = load_file(tiny_reward_model / "model.safetensors").values()
+    elements = sum(tensor.numel() for tensor in tensors)
+    for dtype, size in (("float32", 4), ("bfloat16", 2)):
+        assert memory_room.weight_bytes(tiny_reward_model, dtype) == elements * size
+    stored = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    assert memory_room.weight_bytes(tiny_reward_model, "auto") == stored
+    assert memory_room.weight_bytes(tiny_reward_model / "none", "auto") == 0
+    free = memory_room.free_bytes("cpu")
+    assert free is None or free > stored
+    monkeypatch.setattr(memory_room, "_machine_free", lambda: 1000)
+    with serving(tiny_reward_model) as (_, client):
+        said = refused(client, 500, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="now")
+        assert "no room for rm" in said
+        assert "unload another model first" in said
+        ask(client, PROMPTS[0])
 
 
 def test_the_reference_of_drift_can_be_set_anew(tiny_reward_model: Path) -> None:
