@@ -393,6 +393,11 @@ def test_an_engine_that_is_busy_elsewhere_is_the_servers_busy() -> None:
                 await host.score(asked("a"))
             engine.error = None
             assert rewards(await host.score(asked("a"))) == expected("a")
+            engine.error = BusyError("full again")
+            several = [asyncio.create_task(host.score(asked("c"))) for _ in range(3)]
+            for task in several:  # those that waited for the first one's score are told as it is
+                with pytest.raises(BusyError, match="full again"):
+                    await task
 
     run(work())
 

@@ -23,6 +23,8 @@ from assay_serving.server.metrics import EngineMetrics
 from assay_serving.server.score_cache import ScoreCache
 from assay_serving.server.score_keys import ScoreKeys
 
+#: Failures that lie in the item: another request would get them too.
+_ITS_OWN = ("bad_input", "too_long", "non_finite", "unparsable")
 #: Resolves to the result of an item that another request computes, None if that came to nothing.
 _Followed: TypeAlias = asyncio.Future[ScoreResult | None]
 
@@ -79,7 +81,7 @@ class CachedScoring:
     ) -> set[bytes]:
         """Results of the missing items into `found`; returns the keys of those that were scored for this request."""
         computed: set[bytes] = set()
-        alone: set[bytes] = set()  # not followed again: another request broke the engine with them, or beside them
+        alone: set[bytes] = set()  # not followed again: the engine broke, or refused, with another request of them
         while missing:
             led: list[bytes] = []
             followed: list[tuple[bytes, _Followed]] = []
@@ -96,7 +98,7 @@ class CachedScoring:
                     found.update(zip(led, await pending.done, strict=True))
                 for key, other in followed:
                     result = await other
-                    if isinstance(result, ScoreFailure) and result.code == "backend":
+                    if isinstance(result, ScoreFailure) and result.code not in _ITS_OWN:
                         alone.add(key)
                     elif result is not None:
                         found[key] = result
