@@ -112,7 +112,7 @@ class TokenScorer(ABC):
             encoded = Encoded(ids if keep > 0 else (), 0, truncated=True)
         if not encoded.ids:
             return self.failure("bad_input", "the conversation has no tokens")
-        if len(encoded) > limit or (encoded.truncated and keep is None):
+        if len(encoded) > limit:
             return self.failure("too_long", f"the text does not fit in {limit} tokens")
         return encoded
 

@@ -165,6 +165,14 @@ def test_templates_that_turn_the_order_of_turns_learn_nothing_wrong() -> None:
     assert form.read(write(TURNS)) is not None
 
 
+def test_very_many_turns_are_read_in_one_pass(texts: RenderedTexts) -> None:
+    """Searched anew for every turn, this text would take hours."""
+    turns = tuple(Message("user" if n % 2 == 0 else "assistant", "x") for n in range(60_000))
+    gemma = next(family for family in FAMILIES if family.name == "Gemma")
+    prompt, response = texts.conversation(gemma.write(turns))
+    assert (len(prompt), response) == (59_999, "x")
+
+
 def test_ids_are_checked_against_the_vocabulary(texts: RenderedTexts) -> None:
     assert texts.encode_ids([1, 2, 258]).ids == (1, 2, 258)
     for wrong in (259, -1, 1 << 40):

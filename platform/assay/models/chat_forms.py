@@ -86,11 +86,13 @@ class ChatForm:
 
     def _read_from(self, text: str, place: int, role: Role, before: str) -> Found | None:
         messages: list[Message] = []
+        spots: dict[str, int] = {}  # of each joint from `place` on: a text is searched once, however many its turns
         while True:
             joints = self._joints.get(role, {})
-            at, width = min(
-                ((spot, -len(joint)) for joint in joints if (spot := text.find(joint, place)) >= 0), default=(-1, 0)
-            )
+            for joint in joints:
+                if 0 <= spots.get(joint, 0) < place or joint not in spots:
+                    spots[joint] = text.find(joint, place)
+            at, width = min(((spots[joint], -len(joint)) for joint in joints if spots[joint] >= 0), default=(-1, 0))
             if at < 0:
                 break
             messages.append(Message(role, text[place:at]))

@@ -56,6 +56,7 @@ class RenderedTexts:
 
     def __init__(self, renderer: Renderer, policies: Sequence[PolicyTemplate] = ()) -> None:
         self.renderer = renderer
+        self._uncut = Renderer(renderer.tokenizer, max_length=1 << 30)
         self.policies = tuple(policies)
 
     @property
@@ -64,7 +65,7 @@ class RenderedTexts:
         return "".join(f" {policy.identity}" for policy in self.policies)
 
     def encode(self, text: str, *, add_special_tokens: bool = False, complete: bool = False) -> Encoded:
-        """Token ids of a text; `truncated` where an older turn of one that was written anew did not fit.
+        """Token ids of a text, all of them.
 
         `add_special_tokens`: put BOS before a text that lacks it, if the tokenizer does so. `complete`: write the white
         space that the template puts after a finished last turn. Raises BadInputError for a text of a foreign template
@@ -73,7 +74,7 @@ class RenderedTexts:
         check_unicode(text, "text")
         own, foreign = self._read(text)
         if foreign is not None:
-            return self.renderer.encode(foreign.messages[:-1], foreign.messages[-1].content)
+            return self._uncut.encode(foreign.messages[:-1], foreign.messages[-1].content)
         if own is not None:
             text = own.before + text
             if complete and not own.lacking.strip():
