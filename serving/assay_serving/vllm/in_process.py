@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from assay.errors import AssayError, BackendError, BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.progress import Advance, silent
 from assay_serving.generative.generation import Drawing, Sampled, stream_seed
 from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled
@@ -50,10 +50,13 @@ _alone: list[str] = []  # the model that runs without a child process
 
 
 class InProcessVllm:
-    """A started vLLM. Safe to call from several threads: they take turns."""
+    """A started vLLM. Safe to call from several threads: they take turns. Where its child process has ended it is
+    started again, once a call."""
 
-    def __init__(self, llm: Any, flags: VllmFlags, running: Running) -> None:
+    def __init__(self, llm: Any, flags: VllmFlags, running: Running, start: Callable[[], Any]) -> None:
+        """`start` makes another `llm`."""
         self._llm = llm
+        self._start = start
         self._flags = flags
         self._lock = threading.Lock()
         self.running = running
@@ -145,12 +148,16 @@ class InProcessVllm:
         prompts = [{"prompt_token_ids": list(row)} for row in rows]
         arguments = [prompts] if params is None else [prompts, params]
         with self._lock:
-            try:
-                return list(getattr(self._llm, verb)(*arguments, use_tqdm=False, **options))
-            except AssayError:
-                raise
-            except Exception as error:  # its errors have no common base in all versions
-                raise BackendError(f"vLLM failed: {_first_line(error)}") from error
+            for again in (True, False):
+                try:
+                    return list(getattr(self._llm, verb)(*arguments, use_tqdm=False, **options))
+                except Exception as error:  # its errors have no common base in all versions
+                    if not (again and type(error).__name__ == "EngineDeadError"):
+                        raise BackendError(f"vLLM failed: {_first_line(error)}") from error
+                log.warning("vLLM's process has ended and is started again")
+                self._llm = None  # gives back what it holds
+                self._llm = self._start()
+        raise AssertionError("unreachable")
 
 
 def start_classifier(
@@ -163,8 +170,12 @@ def start_classifier(
     """
     engine = _start(source, lambda flags: flags.classifying, dtype, device, max_length, options)
     probes = [[1, 2, 3, 4], [4, 3, 2, 1], [5, 6, 7]]
-    raw, activated = engine.logits(probes), engine.activated(probes)
-    require_raw(_numbers(raw), _numbers(activated), regression=regression, where=f"vLLM with {source}")
+    try:
+        raw, activated = engine.logits(probes), engine.activated(probes)
+        require_raw(_numbers(raw), _numbers(activated), regression=regression, where=f"vLLM with {source}")
+    except BaseException:
+        engine.close()
+        raise
     return engine
 
 
@@ -229,11 +240,15 @@ def _start(
         else:
             os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_BYTES >> 30))
     arguments |= chosen
-    try:
-        llm = vllm.LLM(model=source, **arguments)
-    except Exception as error:  # what goes wrong inside a start has no common base
-        raise BackendError(f"vLLM {vllm.__version__} cannot run {source}: {_first_line(error)}") from error
-    return InProcessVllm(llm, flags, Running(_dtype_of(llm, dtype), found, max_length))
+
+    def start() -> Any:
+        try:
+            return vllm.LLM(model=source, **arguments)
+        except Exception as error:  # what goes wrong inside a start has no common base
+            raise BackendError(f"vLLM {vllm.__version__} cannot run {source}: {_first_line(error)}") from error
+
+    llm = start()
+    return InProcessVllm(llm, flags, Running(_dtype_of(llm, dtype), found, max_length), start)
 
 
 def _dtype_of(llm: Any, asked: str) -> str:
