@@ -117,6 +117,8 @@ def test_groups_and_conversations_mean_the_same_items(http_client: httpx.Client,
         ("/v1/compare", {"pairs": [{"prompt": [], "a": "b", "b": "c"}]}, "at least one message"),
         ("/v1/rank", {"prompt": "a", "responses": ["b"], "tie_margin": -1}, "tie_margin: "),
         ("/v1/rank", {"prompt": "a"}, "responses: "),
+        ("/v1/rank", {"prompt": "a", "responses": [], "repsonses": []}, "repsonses: there is no such field"),
+        ("/v1/rank", {"prompt": 3, "responses": []}, "prompt: Input should be a valid string; or: Input should be a"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(

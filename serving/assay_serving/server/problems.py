@@ -48,6 +48,7 @@ _MEANINGS = {
     415: "the body is not sent as JSON",
     422: "wrong input; `errors` names the fields",
     429: "the key's rate limit is used up; see Retry-After",
+    500: "the model cannot be loaded: why is in `detail`",
     503: "queue full, not ready or draining; see Retry-After",
     504: "not done in time",
 }
@@ -125,7 +126,7 @@ def problem_of_invalid(error: RequestValidationError) -> ProblemError:
     """The reply to a body or parameters of the wrong shape, naming the fields."""
     # Of a union's branches the one that got furthest is what the caller meant.
     found = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
-    fields = [_told(error) for error in found]
+    fields = _merged([_told(error) for error in found])
     first = fields[0]
     where = f"{first['field']}: " if first["field"] else ""
     return ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
@@ -166,7 +167,19 @@ def _told(error: Mapping[str, Any]) -> dict[str, str]:
         return {"field": "", "message": "not a JSON object; send one, with Content-Type: application/json"}
     if tuple(error["loc"]) == ("body",) and error["type"] == "missing":
         return {"field": "", "message": "the body is empty"}
+    if error["type"] == "extra_forbidden":
+        return {"field": _field_name(error["loc"]), "message": "there is no such field"}
     return {"field": _field_name(error["loc"]), "message": str(error["msg"]).removeprefix("Value error, ")}
+
+
+def _merged(fields: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """One entry a field: what each branch of a union wanted of it."""
+    wanted: dict[str, list[str]] = {}
+    for each in fields:
+        messages = wanted.setdefault(each["field"], [])
+        if each["message"] not in messages:
+            messages.append(each["message"])
+    return [{"field": field, "message": "; or: ".join(messages)} for field, messages in wanted.items()]
 
 
 def _json_place(error: Mapping[str, Any]) -> str:
