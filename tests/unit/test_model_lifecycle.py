@@ -495,6 +495,22 @@ def test_a_shadow_waits_until_nothing_live_is_unanswered_and_drops_what_it_has_n
         until(lambda: admin(client, "GET", "/rm/swap")["swap"]["compared"] == 2 * len(ANSWERS))
 
 
+def test_a_canary_whose_engine_hangs_is_aborted_and_its_share_goes_back_to_the_old_model(
+    tiny_reward_model: Path, held: HeldEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The same model behind a closed door; as it is, no plan can name it.
+    monkeypatch.setattr("assay_serving.server.lifecycle.open_checked", lambda *_: held)
+    settings = replace(ANYWHERE, engine_timeout_s=0.3, cache_entries=0)
+    with serving(tiny_reward_model, settings) as (_, client):
+        admin(client, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="canary", share=1.0)
+        reply = client.post("/v1/score", json={"prompt": PROMPTS[0], "responses": ANSWERS})
+        assert (reply.status_code, reply.json()["code"]) == (504, "timeout")
+        assert len(ask(client, PROMPTS[0])["results"]) == len(ANSWERS)
+        until(lambda: admin(client, "GET", "/rm/swap")["swap"]["state"] == "aborted")
+        assert admin(client, "GET", "/rm/swap")["swap"]["why"] == "its engine does not come back"
+        assert len(ask(client, PROMPTS[1])["results"]) == len(ANSWERS)
+
+
 def test_an_order_goes_on_when_whoever_gave_it_is_gone(
     tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer]
 ) -> None:

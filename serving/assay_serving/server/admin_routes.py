@@ -17,7 +17,7 @@ from assay_serving.server.problems import ProblemError, responses
 from assay_serving.server.replies import json_reply
 from assay_serving.server.service import Service
 
-_STATUSES = (401, 403, 404, 408, 409, 413, 415, 422, 429, 503)
+_STATUSES = (401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 _SEEING = (401, 403, 404, 422, 429, 503)
 
 

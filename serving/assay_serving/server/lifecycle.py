@@ -44,6 +44,7 @@ Plans = list[dict[str, Any]]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 _TAKEN = ("swap", "promote", "abort", "reference")  # ends of administrators' routes
+_UNABLE = "its engine does not come back"
 _PAUSE_S = 0.1  # between two looks at a swap
 _BETWEEN_COMPARISONS_S = 1.0
 _OTHER_WORK = 10  # times as long as a comparison took, before the next one
@@ -225,10 +226,8 @@ class Lifecycle:
                 await swap.changed.wait()
             swap.changed.clear()
             excess = swap.failure_excess()
-            if not swap.new.alive or excess > swap.terms.max_failure_rate:
-                why = (
-                    f"it fails on {excess:.1%} of items more than the old one" if swap.new.alive else "its engine died"
-                )
+            if not swap.new.able or excess > swap.terms.max_failure_rate:
+                why = f"it fails on {excess:.1%} of items more than the old one" if swap.new.able else _UNABLE
                 self._keep(asyncio.create_task(self._decide(name, "aborted", why)))
                 return
             if swap.pairs.total > compared and loop.time() >= due:

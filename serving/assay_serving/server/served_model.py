@@ -75,6 +75,11 @@ class ServedModel:
         return self.queue.alive
 
     @property
+    def able(self) -> bool:
+        """Whether a request would be scored now: it has a worker, and its engine comes back from its calls."""
+        return self.queue.alive and not self.queue.stuck
+
+    @property
     def info(self) -> ModelInfo:
         """`name` is the name it is served under."""
         return replace(self.queue.scorer.info, name=self.name)

@@ -60,15 +60,18 @@ class Swap:
     async def answer(self, request: ScoreRequest) -> ScoreAnswer:
         """See `ScoringHost.score`."""
         chosen = self._chosen(request.items)
-        if self.terms.mode != "canary" or not any(chosen) or not self.new.alive:
-            answer = await self.old.answer(request)
-            self._offer(self.new, request.items, answer.results, chosen)
-            return answer
-        if all(chosen):
-            answer = await self.new.answer(request)
-            self._offer(self.old, request.items, answer.results, chosen)
-            return answer
-        return await self._by_both(request, chosen)
+        try:
+            if self.terms.mode != "canary" or not any(chosen) or not self.new.able:
+                answer = await self.old.answer(request)
+                self._offer(self.new, request.items, answer.results, chosen)
+            elif all(chosen):
+                answer = await self.new.answer(request)
+                self._offer(self.old, request.items, answer.results, chosen)
+            else:
+                answer = await self._by_both(request, chosen)
+        finally:
+            self.changed.set()  # also where the new model did not answer
+        return answer
 
     def failure_excess(self) -> float:
         """How much more often the new model fails than the old one since the swap began; 0 while too few items show."""
@@ -155,9 +158,8 @@ class Swap:
         self, model: ServedModel, items: Sequence[ScoreItem], results: Sequence[ScoreResult], chosen: list[bool]
     ) -> None:
         taken = [n for n, is_chosen in enumerate(chosen) if is_chosen]
-        if taken and model.alive:
+        if taken and model.able:
             self._lane.offer(model, [items[n] for n in taken], [results[n] for n in taken])
-        self.changed.set()
 
     def _compared(self, item: ScoreItem, given: ScoreResult, other: ScoreResult) -> None:
         old, new = (other, given) if self.terms.mode == "canary" else (given, other)
