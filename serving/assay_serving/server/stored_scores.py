@@ -58,6 +58,7 @@ class StoredScores:
             self._known.add_all(batch.column(0).to_pylist())
             self._rows += len(batch)
         [(self._place,)] = db.execute("SELECT coalesce(max(place), 0) FROM scores").fetchall()
+        self._insert([])  # the first time loads what it needs, for most of a second: not while scores wait
         self._usable = True
         self._waiting: deque[tuple[bytes, Score]] = deque()
         self._told = threading.Event()  # something to write, or the end
@@ -171,7 +172,7 @@ class StoredScores:
         columns = {
             "key": pa.array([key for key, _ in batch], pa.binary()),
             "place": pa.array(range(self._place + 1, self._place + 1 + len(batch)), pa.int64()),
-            "score": [json.dumps(score.to_dict()) for _, score in batch],
+            "score": pa.array([json.dumps(score.to_dict()) for _, score in batch], pa.string()),
         }
         self._place += len(batch)
         self._db.register("batch", pa.table(columns))
