@@ -45,7 +45,11 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScoreAnswer:
-    """One result per item, in order, all by one version of the model that is served as `model`."""
+    """One result per item, in order, all by one version of the model that is served as `model`.
+
+    Of a canary a request of several prompts can have results of two; `version` is then both, joined by "+", and each
+    score says its own.
+    """
 
     model: str
     version: str
