@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 MAX_DEPTH = 64
 #: A wrong value costs a validator some 1 to 2 kB and 8 microseconds to report: a quarter of a million, two seconds.
 MAX_VALUES = 1 << 18
+MAX_HOLDERS = 1 << 16  #: objects and lists at one depth; a wrong object costs the most to report
 _INTEGER_DIGITS = 20  #: with a sign; 64 bits have at most 19
 _HOLDERS = frozenset((dict, list))
 
@@ -76,6 +77,8 @@ def _check_depth(value: Any) -> None:
         for holder in level:
             members = holder.values() if type(holder) is dict else holder
             inner += [member for member in members if type(member) in _HOLDERS]
+        if len(inner) > MAX_HOLDERS:
+            raise TooManyValuesError(f"the body holds more than {MAX_HOLDERS} objects and lists")
         level = inner
 
 
