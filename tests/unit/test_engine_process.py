@@ -140,8 +140,8 @@ def test_what_no_encoding_can_hold_is_the_callers_fault() -> None:
 def test_what_a_child_is_told_arrives_whole() -> None:
     settings = ServerSettings(api_keys=("ä key",), max_items=3)
     plans = (ModelPlan("rm", "served", engine_options={"a": [1, None]}), ModelPlan("other"))
-    engine = EngineLaunch(3, TOKEN, plans, settings, "/workspace", 20)
-    front = FrontLaunch(4, "/socket", TOKEN, settings, "/metrics", "cert", "key", 30)
+    engine = EngineLaunch(3, TOKEN, plans, settings, "/workspace", True, "json")
+    front = FrontLaunch(4, "/socket", TOKEN, settings, "/metrics", "cert", "key", True, "json")
     for launch in (engine, front):
         line = line_of(launch)
         assert line.index(b"\n") == len(line) - 1
