@@ -239,6 +239,31 @@ def test_a_shadow_is_unseen_and_its_figures_are_those_of_the_two_engines(
         until(lambda: "candidate" not in client.get("/metrics").text)
 
 
+def test_a_swap_that_is_decided_by_hand_leaves_neither_model_in_memory_that_no_longer_answers(
+    tiny_reward_model: Path, second: Path
+) -> None:
+    with serving(tiny_reward_model) as (running, client):
+        host = running.app.state.service.host
+        admin(client, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="now")  # one that nobody else holds
+        old = weakref.ref(host.roster.live[0].queue.scorer.model)
+        news = []
+        for decided in ("abort", "promote"):
+            admin(client, "POST", "/rm/swap", plan=plan(second), mode="shadow", share=1.0)
+            news.append(weakref.ref(host.roster.find("rm").new.queue.scorer.model))
+            ask(client, PROMPTS[0])
+            until(lambda: admin(client, "GET", "/rm/swap")["swap"]["compared"] == len(ANSWERS))
+            time.sleep(0.3)  # the swap's watcher has seen all that there is, and waits for more
+            admin(client, "POST", f"/rm/{decided}")
+        aborted, promoted = news
+
+        def freed() -> bool:
+            gc.collect()
+            return old() is None and aborted() is None
+
+        until(freed)
+        assert promoted() is not None
+
+
 def test_a_canary_gives_its_share_the_new_scores_whole_prompts_at_a_time(
     tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer]
 ) -> None:

@@ -190,10 +190,11 @@ class Lifecycle:
         logger.warning("%s of %s began: version %s beside %s", terms.mode, name, after.version, before.version)
         return {"swap": await self._swap_status(name)}
 
-    async def _decide(self, name: str, state: str, why: str) -> dict[str, Any]:
+    async def _decide(self, name: str, state: str, why: str, of: Swap | None = None) -> dict[str, Any]:
+        """`of`: the only swap that this is meant for; another one of the name may have begun since."""
         if name not in self._roster:
             raise NotFoundError(f"no such model; served: {', '.join(self._roster) or 'none'}")
-        if name not in self._swaps:
+        if name not in self._swaps or (of is not None and self._swaps[name] is not of):
             raise ConflictError(f"no swap of {name} is going on")
         swap = self._swaps.pop(name)  # at once: nobody decides it a second time
         await swap.stop()
@@ -224,11 +225,13 @@ class Lifecycle:
         while self._swaps.get(name) is swap:
             if swap.pairs.total == compared:
                 await swap.changed.wait()
+                if self._swaps.get(name) is not swap:
+                    return
             swap.changed.clear()
             excess = swap.failure_excess()
             if not swap.new.able or excess > swap.terms.max_failure_rate:
                 why = f"it fails on {excess:.1%} of items more than the old one" if swap.new.able else _UNABLE
-                self._keep(asyncio.create_task(self._decide(name, "aborted", why)))
+                self._keep(asyncio.create_task(self._decide(name, "aborted", why, swap)))
                 return
             if swap.pairs.total > compared and loop.time() >= due:
                 compared, began = swap.pairs.total, loop.time()
@@ -236,7 +239,7 @@ class Lifecycle:
                 due = loop.time() + max(_BETWEEN_COMPARISONS_S, _OTHER_WORK * (loop.time() - began))
                 wanted = swap.conditions()
                 if wanted and compared >= swap.terms.min_items and all(condition.met for condition in wanted):
-                    self._keep(asyncio.create_task(self._decide(name, "promoted", "every condition holds")))
+                    self._keep(asyncio.create_task(self._decide(name, "promoted", "every condition holds", swap)))
                     return
             await asyncio.sleep(_PAUSE_S)
 

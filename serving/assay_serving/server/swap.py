@@ -56,6 +56,7 @@ class Swap:
     async def stop(self) -> None:
         """Nothing is compared any more; both models go on with what they have in flight."""
         await self._lane.stop()
+        self.changed.set()  # who waits for news must not hold both models for good
 
     async def answer(self, request: ScoreRequest) -> ScoreAnswer:
         """See `ScoringHost.score`."""
