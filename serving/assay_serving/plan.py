@@ -15,6 +15,9 @@ from assay.errors import BadInputError
 if TYPE_CHECKING:
     from assay_serving.scorer import Scorer
 
+SECRETS = ("api_key",)  #: engine options that nobody is shown
+HIDDEN = "(hidden)"
+
 
 @dataclass(frozen=True)
 class ModelPlan:
@@ -41,6 +44,11 @@ class ModelPlan:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def shown(self) -> dict[str, Any]:
+        """As `to_dict`, for people and replies: no key of the server that an engine asks is in it."""
+        hidden = {name: HIDDEN for name in SECRETS if self.engine_options.get(name) is not None}
+        return self.to_dict() | {"engine_options": {**self.engine_options, **hidden}}
 
     @classmethod
     def from_dict(cls, payload: Mapping[str, Any]) -> Self:

@@ -81,3 +81,10 @@ def test_names_of_the_workspace(tmp_path: Path) -> None:
     root = Workspace.create(tmp_path / "space").root
     with pytest.raises(BadInputError):
         check_reference("no-such-model", [], root)
+
+
+def test_the_key_of_an_engines_server_is_in_no_reply() -> None:
+    plan = ModelPlan("rm", engine="vllm-http", engine_options={"url": "http://gpu:8000", "api_key": "sesame"})
+    assert plan.shown() == plan.to_dict() | {"engine_options": {"url": "http://gpu:8000", "api_key": "(hidden)"}}
+    assert ModelPlan.from_dict(plan.to_dict()) == plan  # what an engine process is started with keeps it
+    assert ModelPlan("rm").shown() == ModelPlan("rm").to_dict()

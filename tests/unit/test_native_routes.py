@@ -197,6 +197,13 @@ def test_principles_and_models_are_told(http_client: httpx.Client, judge: Princi
         assert (reply.status_code, reply.json()["code"]) == (404, "not_found"), path
 
 
+def test_a_model_of_the_hub_has_a_slash_in_its_name(scorer: TransformersScorer) -> None:
+    with running_server({"owner/name": scorer}) as running:
+        reply = httpx.get(f"{running.url}/v1/models/owner/name")
+        assert (reply.status_code, reply.json()["id"]) == (200, "owner/name")
+        assert httpx.get(f"{running.url}/v1/models/owner").status_code == 404
+
+
 @pytest.fixture(scope="module")
 def described(server: RunningServer) -> dict[str, Any]:
     found: dict[str, Any] = httpx.get(server.url + "/openapi.json", timeout=60).json()

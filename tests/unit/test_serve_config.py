@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,31 @@ def test_the_command_prints_the_example_and_names_what_is_wrong(
     assert code == 2
     assert "are no certificate and its key" in err
     assert err.count("\n") == 1
+
+
+def test_one_process_looks_models_up_in_the_workspace_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from assay_serving import process
+    from assay_serving.commands import serve
+    from assay_serving.engine_process import engine
+    from assay_serving.server import local_host
+
+    asked: list[Path | None] = []
+
+    def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        asked.append(workspace)
+        return {}, {}
+
+    class Host(local_host.LocalHost):
+        def __init__(self, *arguments: Any, workspace: Path | None = None, **options: Any) -> None:
+            asked.append(workspace)
+            super().__init__(*arguments, workspace=workspace, **options)
+
+    monkeypatch.setattr(engine, "load", load)
+    monkeypatch.setattr(local_host, "LocalHost", Host)
+    monkeypatch.setattr(process, "serve_until_stopped", lambda *_, **__: None)
+    config = ServeConfig((ModelPlan("rm"),), workers=0, workspace=str(tmp_path))
+    with socket.socket() as listening:
+        serve._serve_here(config, listening, lambda infos: None)
+    assert asked == [tmp_path, tmp_path]

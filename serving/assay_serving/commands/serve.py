@@ -253,9 +253,10 @@ def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callabl
     from assay_serving.server.app import app_of
     from assay_serving.server.local_host import LocalHost
 
-    scorers, plans = load(config.models, Path(config.workspace) if config.workspace else None)
+    workspace = Path(config.workspace) if config.workspace else None
+    scorers, plans = load(config.models, workspace)
     infos = [scorer.info for scorer in scorers.values()]
-    host = LocalHost(scorers, config.settings, plans=plans)
+    host = LocalHost(scorers, config.settings, plans=plans, workspace=workspace)
     scorers.clear()  # the host alone holds a model, so that one can be unloaded
     serve_until_stopped(app_of(host, settings=config.settings), listening, lambda: announce(infos), tls=config.tls)
 

@@ -258,7 +258,7 @@ class Lifecycle:
         return {
             "name": name,
             "info": served.info.to_dict(),
-            "plan": served.plan.to_dict() if served.plan is not None else None,
+            "plan": served.plan.shown() if served.plan is not None else None,
             "in_flight": served.in_flight,
             "waiting_items": served.queue.waiting,
             "retiring": self._retiring.get(name, 0),

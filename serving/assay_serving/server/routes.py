@@ -114,7 +114,7 @@ def native_routes(service: Service) -> APIRouter:
         return json_reply({"object": "list", "data": [_model(info) for info in await service.host.models()]})
 
     @router.get(
-        "/v1/models/{name}",
+        "/v1/models/{name:path}",  # names of the hub have a slash
         operation_id="get_model",
         tags=["models"],
         response_model=None,
