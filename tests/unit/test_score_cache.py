@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from assay.domain import Message
 from assay.errors import BadInputError, BusyError
+from assay.models.rendered_text import PolicyTemplate
 from assay.models.spec import Judging
 from assay.progress import Advance, silent
 from assay.score import Part, Score, ScoreResult
@@ -184,6 +185,9 @@ def test_engines_that_do_not_repeat_themselves_have_no_keys() -> None:
         assert ScoreKeys.of_engine(GenerativeScorer(writer, spec)) is None
     local, own = LocalWriter.load("tiny", judging=judging, device="cpu")
     assert key_of(engine=GenerativeScorer(local, own, seed=1)) != key_of(engine=GenerativeScorer(local, own, seed=2))
+    told = GenerativeScorer(local, own, seed=1)
+    told.expect([PolicyTemplate("tiny")])  # reads rendered texts otherwise
+    assert key_of(engine=told) != key_of(engine=GenerativeScorer(local, own, seed=1))
 
 
 def test_a_loaded_model_has_keys_and_reads_its_spec(tiny_reward_model: Path) -> None:

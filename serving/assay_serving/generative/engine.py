@@ -93,7 +93,9 @@ class GenerativeScorer:
     def score_identity(self) -> str | None:
         """See `Repeatable`. A local model draws with random numbers of the question, the sample and this scorer's seed
         alone, so even sampled judgements repeat; an endpoint may not honour the seed, or change its model."""
-        return f"seed {self.seed}" if getattr(self.writer, "repeatable", False) else None
+        if not getattr(self.writer, "repeatable", False):
+            return None
+        return f"seed {self.seed}{self._texts.identity if self._texts is not None else ''}"
 
     def complete(self, messages: Sequence[Message], **options: Any) -> Completion:
         """See `Completes`. Raises BadInputError where the model is an endpoint, which can be asked itself."""
