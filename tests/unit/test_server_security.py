@@ -223,6 +223,8 @@ def test_limits_of_a_key_are_429_with_when_to_come_back(scorer: TransformersScor
         b'{"prompt": "a", "responses": ["b"], "timeout_s": 1e400}',
         b'{"prompt": "a", "responses": ["b"], "timeout_s": ' + b"9" * 300 + b"}",
         b'{"prompt": "a", "responses": ["b"], "timeout_s": ' + b"9" * 5000 + b"}",
+        b'{"prompt": "a", "responses": ["b"], "input": [9223372036854775808]}',
+        b'{"prompt": "a", "responses": ["b"], "input": [-9223372036854775809]}',
         b'{"prompt": "a", "prompt": "c", "responses": ["b"]}',
         b'{"prompt": "a", "responses": ["\\ud800"]}',
         b'{"prompt": "a", "responses": ["\\udc00\\ud800"]}',

@@ -18,6 +18,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 1 << 18
 MAX_HOLDERS = 1 << 16  #: objects and lists at one depth; a wrong object costs the most to report
 _INTEGER_DIGITS = 20  #: with a sign; 64 bits have at most 19
+_LARGEST = (1 << 63) - 1
 _HOLDERS = frozenset((dict, list))
 
 
@@ -110,9 +111,10 @@ def _float(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    if len(text) > _INTEGER_DIGITS:
+    # By its length first: the time to read a number grows with the square of its digits.
+    if len(text) > _INTEGER_DIGITS or not -_LARGEST - 1 <= (value := int(text)) <= _LARGEST:
         raise JsonError("an integer of the body is too large")
-    return int(text)
+    return value
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_integer)
