@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from assay_serving.scorer import Scorer
 
 
+#: Seconds for one request to a server that is part of a composed reward: it must fail before the server that waits for
+#: all parts gives its own engine up (`ServerSettings.engine_timeout_s`).
+PART_DEADLINE_S = 90.0
+
+
 def is_url(reference: str) -> bool:
     return reference.startswith(("http://", "https://"))
 
@@ -38,11 +43,12 @@ def open_scorer(
     correct: str | None = None,
     workspace: Path | None = None,
     wait: float = 10.0,
+    deadline: float = 600.0,
 ) -> Scorer:
     """A scorer for a URL of a reward server (`model` and `api_key` are its), or for a model to load here.
 
     `kind`, `question`, `allow_failed_parity`, `correct`: see `load_engine`. `wait`: seconds to give a server that is
-    still loading; then BackendError.
+    still loading; then BackendError. `deadline`: seconds for one request to a server, with all its tries.
     """
     if is_url(reference):
         from assay_serving.client import RemoteScorer, RewardClient
@@ -51,7 +57,7 @@ def open_scorer(
             raise BadInputError(
                 f"{reference} corrects its own scores: start it with assay serve --correct", field="correct"
             )
-        client = RewardClient(reference, model=model, api_key=api_key)
+        client = RewardClient(reference, model=model, api_key=api_key, deadline=deadline)
         client.wait_until_ready(wait)
         return RemoteScorer(client)
     from assay.runs import locate_model
@@ -148,7 +154,10 @@ def load_engine(
                 question=asked,
                 allow_failed_parity=allow_failed_parity,
             ),
-            open_server=lambda url, model, key: open_scorer(url, model=model, api_key=key),
+            # No key unless the file names one: $ASSAY_API_KEY is the one that opens this process's own server.
+            open_server=lambda url, model, key: open_scorer(
+                url, model=model, api_key=key or "", deadline=PART_DEADLINE_S
+            ),
             locate=lambda model: locate_model(find_workspace(workspace), model)[0],
         )
         return opener.load(Path(name).expanduser(), name=served_as)

@@ -16,13 +16,16 @@ from assay.domain import Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.progress import Advance, silent
 from assay.score import Part, Score, ScoreFailure, ScoreResult, score_from_dict
+from assay_serving.client import RemoteScorer
 from assay_serving.composition.checking import ConstraintScorer, constraints_of
 from assay_serving.composition.composed import ComposedScorer
 from assay_serving.composition.description import ComposedSpec
 from assay_serving.composition.loading import Opener
 from assay_serving.composition.shaping import sigmoid
 from assay_serving.opening import open_scorer
+from assay_serving.process import running_server
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem, Scorer
+from assay_serving.server import ServerSettings
 from assay_serving.verifiers import NoCommas
 
 PROMPT = (Message("user", "q"),)
@@ -384,3 +387,20 @@ def test_a_file_opens_like_any_model(tiny_reward_model: Path, tmp_path: Path) ->
     assert score.reward == pytest.approx(plain.reward + 2 * sigmoid(plain.reward - 0.01 * max(0, tokens - 3)))
     assert (score.template_hash, score.tokens) == (plain.template_hash, plain.tokens)
     assert scorer.score_identity is not None
+
+
+def test_a_server_as_a_part_is_sent_no_key_of_ours_and_gives_up_before_we_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_API_KEY", "opens-this-server")
+    monkeypatch.setenv("RM_KEY", "opens-that-one")
+    with running_server({"a": Letters("a")}) as running:
+        path = tmp_path / "reward.yaml"
+        urls = f"{{name: a, model: '{running.url}'}}", f"{{name: b, model: '{running.url}', api_key_env: RM_KEY}}"
+        path.write_text(parts(*urls) + SUM)
+        scorer = open_scorer(str(path))
+        assert isinstance(scorer, ComposedScorer)
+        clients = [part.client.settings for part in scorer.scorers.values() if isinstance(part, RemoteScorer)]
+        assert [settings.key for settings in clients] == ["", "opens-that-one"]
+        assert all((settings.deadline or 1e9) < ServerSettings().engine_timeout_s for settings in clients)
+        assert only(scorer.score(items("aab"))).reward == 2 + 2 * 2
