@@ -25,6 +25,7 @@ from assay_serving.transformers_engine import TransformersScorer
 
 PATIENCE_S = 30.0
 POISON = "poison"
+LOST = "lost"
 
 
 class HeldEngine(TransformersScorer):
@@ -48,7 +49,8 @@ class HeldEngine(TransformersScorer):
         assert self.door.wait(PATIENCE_S)
         if any(item.response == POISON for item in items):
             raise RuntimeError("broken by a poisoned item")
-        return super().score(items, on_progress)
+        found = super().score(items, on_progress)
+        return [result for item, result in zip(items, found, strict=True) if item.response != LOST]
 
 
 @pytest.fixture(scope="module")
@@ -266,3 +268,17 @@ def test_draining_refuses_what_is_new_and_answers_what_is_queued(engine: HeldEng
                 assert "retry-after" in refused.headers
             assert httpx.get(running.url + "/healthz").status_code == 200
         assert len(rewards(first.result())) == len(rewards(queued.result())) == 1
+
+
+def test_an_engine_that_loses_a_result_gives_nobody_anothers_score(engine: HeldEngine) -> None:
+    texts = [f"answer {n} " * (1 + n % 5) for n in range(7)]
+    with serving(engine) as running, ThreadPoolExecutor(32) as pool:
+        expected = offline(engine, *texts)
+        with busy_engine(running, engine, pool):
+            rest = [pool.submit(ask, running, text) for text in (*texts[:3], LOST, *texts[3:])]
+            until(lambda: waiting(running) == len(rest))
+        lost = rest.pop(3).result()
+        assert [reply.result().status_code for reply in rest] == [200] * len(texts)
+        assert [rewards(reply.result())[0] for reply in rest] == pytest.approx(expected, abs=1e-5)
+        [entry] = lost.json()["results"]
+        assert entry["error"]["code"] == "backend"

@@ -237,6 +237,26 @@ def test_scores_are_those_of_the_host_itself(scorer: TransformersScorer) -> None
     run(work())
 
 
+def test_an_answer_with_a_result_too_few_is_no_answer(
+    scorer: TransformersScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        host = local(scorer)
+        whole = host.score
+
+        async def short(request: ScoreRequest) -> ScoreAnswer:
+            answer = await whole(request)
+            return replace(answer, results=answer.results[1:])
+
+        monkeypatch.setattr(host, "score", short)
+        async with pair(host) as both:
+            await both.until_ready()
+            with pytest.raises(BackendError, match="2 results for 3 items"):
+                await both.link.score(ScoreRequest(some_items(3)))
+
+    run(work())
+
+
 def test_refusals_come_through(scorer: TransformersScorer) -> None:
     async def work() -> None:
         async with pair(local(scorer, max_items=2, max_queue_items=2)) as both:
