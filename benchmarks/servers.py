@@ -73,7 +73,8 @@ def assay_server(model: str | Path, *, workers: int, threads: int) -> Iterator[s
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "serve.yaml"
-        settings = {"models": [{"reference": str(model)}], "port": port, "workers": workers, "cache_entries": 0}
+        settings = {"models": [{"reference": str(model)}], "port": port, "workers": workers}
+        settings |= {"cache_entries": 0, "request_timeout_s": 900}  # 256 clients of a slow model wait longer
         config.write_text(json.dumps(settings))  # which is YAML, too
         command: list[str | Path] = [sys.executable, "-m", "assay", "serve", "--config", config]
         with server(command, url, "/readyz", {"OMP_NUM_THREADS": str(threads)}):

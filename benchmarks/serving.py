@@ -169,6 +169,9 @@ def without_engine(report: Report, options: argparse.Namespace, number: int) -> 
                         bodies = [native(request) for request in requests] * max(1, number // 512)
                         if cached:
                             post(url, bodies[:512], 8)
+                            again = drive(url + "/v1/score", bodies[:8], clients=1, keep=True)
+                            if not all(reply["usage"]["cached"] == size for reply in again.replies):
+                                sys.exit("what was asked for twice does not come from the cache")
                         load = post(url, bodies, clients)
                         what = "cache hit" if cached else "no engine"
                         told(report, f"{what}, {way}", f"{clients} clients, {kind}", size, load)

@@ -44,6 +44,7 @@ class Tally:
 
     statuses: Counter[str] = field(default_factory=Counter)
     scores: int = 0
+    cached: int = 0
     failures: int = 0
     wrong: list[str] = field(default_factory=list)
     wrongs: int = 0
@@ -101,6 +102,7 @@ async def client(number: int, session: Any, url: str, until: float, tally: Tally
     things: list[tuple[int, Callable[[], Awaitable[None]]]] = [
         (30, asker.one_item),
         (10, asker.group),
+        (15, asker.known),
         (15, asker.trainer),
         (5, asker.faulty),
         (4, asker.wrong_body),
@@ -157,6 +159,10 @@ class Asker:
     async def one_item(self) -> None:
         await self._native([self.text(SLOW if self.drawn.random() < 0.01 else "")])
 
+    async def known(self) -> None:
+        """Texts that all clients ask for again and again: from the cache, or computed once for several."""
+        await self._native([f"known {self.drawn.randrange(200)}" for _ in range(self.drawn.choice((1, 1, 8)))])
+
     async def group(self) -> None:
         await self._native([self.text() + f" {n}" for n in range(self.drawn.choice((2, 8, 16, 64)))])
 
@@ -171,6 +177,7 @@ class Asker:
             if status != 503:
                 self.tally.blame(f"{path}: {status} for a right request")
             return
+        self.tally.cached += reply["usage"]["cached"]
         if len(reply["results"]) != len(texts):
             self.tally.blame(f"{path}: {len(reply['results'])} results for {len(texts)}")
         for text, result in zip(texts, reply["results"], strict=False):
@@ -344,14 +351,15 @@ def finish(tally: Tally, options: argparse.Namespace) -> None:
         memory[pid] = [round(early, 1), round(late, 1)]
         if late > early * (1 + GROWTH_SHARE) + GROWTH_MB:
             tally.blame(f"process {pid} grew from {early:.0f} to {late:.0f} MB")
-    if not tally.scores or not tally.kills:
-        tally.blame(f"{tally.scores} scores, {tally.kills} engines killed: this run shows nothing")
+    if not (tally.scores and tally.kills and tally.cached):
+        tally.blame(f"{tally.scores} scores, {tally.cached} cached, {tally.kills} engines killed: this shows nothing")
     report = Report("soak")
     report.figures = {
         "clients": options.clients,
         "seconds": options.seconds,
         "replies": dict(sorted(tally.statuses.items())),
         "scores checked": tally.scores,
+        "of them from the cache": tally.cached,
         "typed failures": tally.failures,
         "what must not happen": tally.wrongs,
         "engine kills": tally.kills,

@@ -246,3 +246,12 @@ def test_the_reader_gives_the_log_odds_of_a_given_answer(tiny_judges: dict[str, 
     (again,) = reader.score([ScoreItem(question, answer.text)])
     assert isinstance(again, Score)
     assert answer.log_odds("A", "B") == pytest.approx(again.reward, abs=1e-4)
+
+
+def test_an_answer_is_cut_off_where_its_time_is_over(tiny_judges: dict[str, Path]) -> None:
+    writer, _ = LocalWriter.load(str(tiny_judges["pairwise"]), device="cpu")
+    ids = writer.renderer.encode(PROMPT).ids
+    cut = generate(writer.model, [ids], Drawing(40, 0.0, 1.0, max_seconds=0.0), samples=1, ends=[], seed=0)[0][0]
+    whole = generate(writer.model, [ids], Drawing(40, 0.0, 1.0), samples=1, ends=[], seed=0)[0][0]
+    assert (len(cut.ids), cut.ended) == (1, False)
+    assert whole.ids[:1] == cut.ids

@@ -40,6 +40,7 @@ class Completes(Protocol):
         top_p: float,
         seed: int,
         stop: Sequence[str] = (),
+        max_seconds: float,
     ) -> Completion: ...
 
 

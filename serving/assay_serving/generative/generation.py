@@ -8,6 +8,8 @@ read (`local`), constrained decoding.
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,11 +30,12 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How tokens are drawn. `temperature` 0: the most likely one."""
+    """How tokens are drawn. `temperature` 0: the most likely one. `max_seconds`: the answer is cut off after them."""
 
     max_new_tokens: int
     temperature: float
     top_p: float
+    max_seconds: float = math.inf
 
 
 def stream_seed(ids: Sequence[int], sample: int, seed: int) -> int:
@@ -49,6 +52,7 @@ def generate(
     from transformers import DynamicCache
 
     device, width = model.device, drawing.max_new_tokens
+    deadline = time.monotonic() + drawing.max_seconds
     ids, mask = pad_left(prompts, int(model.config.pad_token_id or 0))
     ids, mask = ids.to(device), mask.to(device)
     rows = len(prompts) * samples
@@ -70,7 +74,9 @@ def generate(
             going = ~torch.isin(choice, stops)
             for row in active[~going].tolist():
                 lengths[row], ended[row] = step, True
-            if step == width - 1 or not going.any():
+            if step == width - 1 or not going.any() or time.monotonic() > deadline:
+                for row in active[going].tolist():
+                    lengths[row] = step + 1
                 break
             if not going.all():
                 stay = going.nonzero().squeeze(1)

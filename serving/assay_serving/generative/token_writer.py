@@ -115,8 +115,10 @@ class TokenWriter(ABC):
         top_p: float,
         seed: int,
         stop: Sequence[str] = (),
+        max_seconds: float = math.inf,
     ) -> Completion:
         """The assistant's next turn in a conversation of any content. A stop string cuts the answer, not its cost.
+        `max_seconds`: of writing; the engine's own generation only, vLLM's is not cut.
 
         Raises TooLongError, and BadInputError where the template refuses the conversation.
         """
@@ -127,7 +129,7 @@ class TokenWriter(ABC):
             raise TooLongError(
                 f"{len(ids)} tokens and max_tokens {max_tokens} exceed the model's context length of {self.context}"
             )
-        drawing = Drawing(max_tokens, temperature, top_p)
+        drawing = Drawing(max_tokens, temperature, top_p, max_seconds)
         with self._lock:
             [made] = self.generate([ids], drawing, samples=1, seed=seed)
         if isinstance(made, ScoreFailure):

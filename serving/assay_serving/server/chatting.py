@@ -16,6 +16,8 @@ from assay_serving.chat.completion import Completes, Completion
 from assay_serving.scorer import Scorer
 from assay_serving.server.host import ChatAnswer, ChatRequest
 
+#: A conversation is cut off there (finish: length): scores of the same model wait meanwhile.
+WRITING_S = 60.0
 MOST_WAITING = 64
 
 
@@ -42,6 +44,7 @@ class Chatting:
                     top_p=request.top_p,
                     seed=secrets.randbits(31) if request.seed is None else request.seed,
                     stop=request.stop,
+                    max_seconds=min(WRITING_S, request.timeout_s),
                 )
             except RuntimeError as error:
                 if not is_out_of_memory(error):

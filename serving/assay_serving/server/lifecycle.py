@@ -197,15 +197,17 @@ class Lifecycle:
         if name not in self._swaps or (of is not None and self._swaps[name] is not of):
             raise ConflictError(f"no swap of {name} is going on")
         swap = self._swaps.pop(name)  # at once: nobody decides it a second time
-        await swap.stop()
-        await swap.compare()
-        self._ended[name] = {**swap.report(), "state": state, "why": why}
-        if state == "promoted":
-            self._replace(swap.old, swap.new)
-        else:
-            self._roster.put(name, swap.old)
-            self._later(swap.new)
-        self._changed()
+        try:
+            await swap.stop()
+            await swap.compare()
+        finally:  # whatever the figures, one of the two has the name afterwards
+            self._ended[name] = {**swap.report(), "state": state, "why": why}
+            if state == "promoted":
+                self._replace(swap.old, swap.new)
+            else:
+                self._roster.put(name, swap.old)
+                self._later(swap.new)
+            self._changed()
         logger.warning(
             "swap of %s: %s, %s; version %s answers", name, state, why, self._roster.find(name).live.info.version
         )

@@ -91,7 +91,7 @@ def _check_addresses(options: Mapping[str, Any], allowed: Sequence[str]) -> None
     for name, value in options.items():
         if (
             isinstance(value, str)
-            and _ADDRESS.match(value)
+            and (name == "url" or _ADDRESS.match(value.strip()))
             and not any(is_address(entry) and _begins(value, entry) for entry in allowed if not entry.startswith(HUB))
         ):
             raise BadInputError("this address is in none of the server's model_folders", field=name)

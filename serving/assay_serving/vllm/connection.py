@@ -41,8 +41,8 @@ class RemoteSettings:
     url: str
     model: str | None = None
     api_key: str | None = None
-    timeout: float = 120.0
-    deadline: float = 300.0
+    timeout: float = 60.0
+    deadline: float = 100.0  #: below what a server gives an engine call, so that a late answer is a typed failure
     retries: int = 4
     concurrency: int = 4
     rows_per_request: int = 32
