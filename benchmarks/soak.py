@@ -68,6 +68,7 @@ def main() -> None:
     options.clients = options.clients or (64 if options.quick else 256)
     options.seconds = options.seconds or (20.0 if options.quick else 120.0)
     limits = ["--max-queue", "600", "--max-body-bytes", str(MAX_BODY), "--api-key", KEY]
+    limits += ["--cache-entries", "2000"]  # full long before memory is looked at
     with scripted_server("--workers", str(options.workers), *limits, key=KEY) as (url, process):
         tally = asyncio.run(wear_out(url, process, options))
     finish(tally, options)

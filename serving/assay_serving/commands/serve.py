@@ -176,7 +176,9 @@ def serve(
         tls.check()
     listening = claim_port(settled.host, settled.port)  # before the models, which take minutes
     if settled.host not in LOOPBACK and not settled.settings.needs_key:
-        typer.echo(f"assay: {settled.host} is open to the network and no key is set: anyone may score", err=True)
+        said = "anyone may score; administration is off"
+        typer.echo(f"assay: {settled.host} is open to the network and no key is set: {said}", err=True)
+        settled = replace(settled, settings=replace(settled.settings, open_admin=False))
     url = url_of(listening, tls=tls)
 
     def announce(infos: list[ModelInfo]) -> None:

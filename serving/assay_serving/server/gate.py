@@ -149,6 +149,8 @@ class Gate:
     def _admit(self, scope: Scope, headers: Headers, needed: str) -> Access:
         """Who asks. Raises ProblemError 401 for no or an unknown key, 403 for one that may not do this."""
         if not self._keys.needed:
+            if needed == ADMIN and not self.service.settings.open_admin:
+                raise ProblemError(403, "administration needs a key, and this server has none")
             return OPEN
         if self.service.settings.open_health and needed == READ and scope["path"] in HEALTH:
             return OPEN
@@ -214,7 +216,8 @@ class Gate:
         metrics = self.service.metrics
         metrics.requests.labels(route, str(status)).inc()
         metrics.seconds.labels(route).observe(seconds)
-        level = logging.INFO if status < 500 else logging.WARNING
+        expected = status < 500 or scope["path"] in HEALTH  # a probe that comes early is no fault
+        level = logging.INFO if expected else logging.WARNING
         if not logger.isEnabledFor(level):
             return
         state = scope["state"]

@@ -14,6 +14,7 @@ class ServerSettings:
     api_keys: tuple[str, ...] = ()  #: any of these opens every route
     keys_file: str | None = None  #: of `assay keys`; neither keys nor a file = open to all who reach the port
     open_health: bool = False  #: /healthz, /readyz and /health answer without a key
+    open_admin: bool = True  #: without keys administrators' routes are open as well; False = they are closed
     allowed_hosts: tuple[str, ...] | None = None  #: names in the Host header besides localhost, addresses; None = all
     model_folders: tuple[str, ...] = ()  #: what an administrator may load: folders, `hub:OWNER/NAME`; see model_access
     max_requests: int = 1024  #: in progress at once, in each process that speaks HTTP; past it 503
