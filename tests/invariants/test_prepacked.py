@@ -140,4 +140,4 @@ def test_a_judge_writes_the_same(tiny_principle_base: Path) -> None:
         plain, _ = LocalWriter.load(str(tiny_principle_base), judging=judging, device="cpu")
     ids = torch.tensor([list(range(5, 40))])
     options = {"max_new_tokens": 8, "do_sample": False}
-    assert torch.equal(loaded.model.generate(ids, **options), plain.model.generate(ids, **options))  # type: ignore[operator]
+    assert torch.equal(loaded.model.generate(ids, **options), plain.model.generate(ids, **options))
