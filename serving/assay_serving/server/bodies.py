@@ -8,7 +8,8 @@ request.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -70,27 +71,34 @@ class ItemBody(Body):
         return ScoreItem(prompt, response, self.principle, label=_label(self.label), references=tuple(self.references))
 
 
-class GroupBody(Body):
-    """Several responses to one prompt; what they share is given once."""
+class AlikeBody(Body):
+    """What several responses to one prompt share, given once."""
 
     prompt: PromptBody = Field(description=_PROMPT)
-    responses: list[str]
     principle: str | None = Field(None, description=_PRINCIPLE)
     references: list[str] = Field([], description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
 
     @model_validator(mode="after")
-    def check(self) -> GroupBody:
+    def check(self) -> Self:
         if not self.prompt and isinstance(self.prompt, list):
             raise ValueError(_PROMPT_IS_EMPTY)
         return self
 
-    def items(self) -> list[ScoreItem]:
+    def items_of(self, responses: Iterable[str]) -> list[ScoreItem]:
         prompt, label, references = prompt_of(self.prompt), _label(self.label), tuple(self.references)
         return [
-            ScoreItem(prompt, response, self.principle, label=label, references=references)
-            for response in self.responses
+            ScoreItem(prompt, response, self.principle, label=label, references=references) for response in responses
         ]
+
+
+class GroupBody(AlikeBody):
+    """Several responses to one prompt; what they share is given once."""
+
+    responses: list[str]
+
+    def items(self) -> list[ScoreItem]:
+        return self.items_of(self.responses)
 
 
 class AskBody(Body):
@@ -185,28 +193,14 @@ class ScoreBody(AskBody):
         ]
 
 
-class PairBody(Body):
+class PairBody(AlikeBody):
     """Two responses to one prompt."""
 
-    prompt: PromptBody = Field(description=_PROMPT)
     a: str = Field(description="One response.")
     b: str = Field(description="The other response.")
-    principle: str | None = Field(None, description=_PRINCIPLE)
-    references: list[str] = Field([], description=_REFERENCES)
-    label: LabelBody | None = Field(None, description=_LABEL)
-
-    @model_validator(mode="after")
-    def check(self) -> PairBody:
-        if not self.prompt and isinstance(self.prompt, list):
-            raise ValueError(_PROMPT_IS_EMPTY)
-        return self
 
     def items(self) -> list[ScoreItem]:
-        prompt, label, references = prompt_of(self.prompt), _label(self.label), tuple(self.references)
-        return [
-            ScoreItem(prompt, response, self.principle, label=label, references=references)
-            for response in (self.a, self.b)
-        ]
+        return self.items_of((self.a, self.b))
 
 
 class CompareBody(AskBody):
