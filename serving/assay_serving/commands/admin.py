@@ -66,6 +66,7 @@ def status(
         if name is None:
             found = client.models()
             lines = [_line(model) for model in found["models"]] or ["no model is loaded"]
+            lines += [f"{absent['name']}: not ready: {absent['reason']}" for absent in found.get("not_ready", ())]
             lines += [f"{changed}: {what}" for changed, what in found["changing"].items()]
             emit(found, "\n".join(lines), as_json=as_json)
             return

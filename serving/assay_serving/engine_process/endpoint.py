@@ -144,7 +144,7 @@ class _Front:
         if isinstance(message, wire.AskManage):
             return wire.Managed(message.id, await host.manage(message.order))
         if isinstance(message, wire.AskModels):
-            return wire.Models(message.id, await host.models())
+            return wire.Models(message.id, await host.models(), await host.absent())
         if isinstance(message, wire.AskMetrics):
             return wire.Metrics(message.id, await host.metrics())
         raise BackendError("no request")

@@ -1,15 +1,18 @@
 """The program of the engine process: loads the models it is told, then answers the fronts until it is told to stop.
 
-Leaves out: who starts it (`supervisor`), how it answers (`endpoint`). Run as `python -m`, with a line of JSON on its
-standard input; it is no command for people.
+Covers: a first start, at which a model that cannot be loaded is an error of whoever started the server; a restart, at
+which it is left out, so that it keeps no other model away. Leaves out: who starts it (`supervisor`), how it answers
+(`endpoint`). Run as `python -m`, with a line of JSON on its standard input; it is no command for people.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,13 +29,19 @@ from assay_serving.engine_process.launch import (
 )
 from assay_serving.plan import ModelPlan
 from assay_serving.scorer import Scorer
+from assay_serving.server.absent import AbsentModel, reason_of
 from assay_serving.server.local_host import LocalHost
 from assay_serving.server.logs import configure_logs
 
+logger = logging.getLogger("assay.serving")
+
 DRAIN_S = 30.0
 
+Loaded: TypeAlias = tuple[dict[str, Scorer], dict[str, ModelPlan]]
+Load: TypeAlias = Callable[[tuple[ModelPlan, ...], Path | None], Loaded]
 
-def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> tuple[dict[str, Scorer], dict[str, ModelPlan]]:
+
+def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> Loaded:
     """The models and their plans by the name each is served under. Raises what loading one raises; BadInputError if
     two have one name."""
     named: dict[str, ModelPlan] = {}
@@ -48,6 +57,31 @@ def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> tuple[dict[str
     return scorers, named
 
 
+def load_again(load: Load, plans: tuple[ModelPlan, ...], workspace: Path | None) -> tuple[Loaded, list[AbsentModel]]:
+    """The models that can be loaded, and those that cannot any more. Each plan says its name.
+
+    Raises BackendError if none can: then there is nothing to lose by another restart, which tries all of them.
+    """
+    scorers: dict[str, Scorer] = {}
+    named: dict[str, ModelPlan] = {}
+    absent: list[AbsentModel] = []
+    for plan in plans:
+        try:
+            found, by_name = load((plan,), workspace)
+        except Exception as error:  # of whatever library: the others must come back
+            name, reason = plan.served_as or plan.reference, reason_of(error)
+            logger.error("%s is not served any more: it cannot be loaded again: %s", name, reason)
+            if not isinstance(error, AssayError | OSError):
+                logger.error("%s", "".join(traceback.format_tb(error.__traceback__)))
+            absent.append(AbsentModel(name, plan, reason))
+        else:
+            scorers |= found
+            named |= by_name
+    if absent and not scorers:
+        raise BackendError(f"no model can be loaded again: {'; '.join(f'{a.name}: {a.reason}' for a in absent)}")
+    return (scorers, named), absent
+
+
 async def answer_fronts(supervised: Supervised, launch: EngineLaunch, host: LocalHost, loading_s: float) -> None:
     """Until the supervisor says stop; then what is in progress is answered first."""
     stop = asyncio.Event()
@@ -56,13 +90,11 @@ async def answer_fronts(supervised: Supervised, launch: EngineLaunch, host: Loca
     await host.start()
     endpoint = Endpoint(host, launch.token, frame_bytes=frame_bytes(launch.settings), loading_s=loading_s)
     await endpoint.start(socket.socket(fileno=launch.listening_fd))
+    supervised.tell(Plans(tuple(map(ModelPlan.from_dict, host.plans()))))  # from now on they say their names
     supervised.tell(Ready(tuple(await host.models())))
     await stop.wait()
     await endpoint.stop(DRAIN_S)
     await host.stop()
-
-
-Load: TypeAlias = Callable[[tuple[ModelPlan, ...], Path | None], tuple[dict[str, Scorer], dict[str, ModelPlan]]]
 
 
 def main(load: Load = load) -> int:
@@ -78,8 +110,12 @@ def main(load: Load = load) -> int:
 
     started = time.monotonic()
     try:
-        scorers, plans = load(launch.plans, workspace)
-        host = LocalHost(scorers, launch.settings, plans=plans, workspace=workspace, on_plans=on_plans)
+        absent: list[AbsentModel] = []
+        if launch.restart:
+            (scorers, plans), absent = load_again(load, launch.plans, workspace)
+        else:
+            scorers, plans = load(launch.plans, workspace)
+        host = LocalHost(scorers, launch.settings, plans=plans, absent=absent, workspace=workspace, on_plans=on_plans)
     except AssayError as error:
         supervised.fail(error)
         return error.exit_code

@@ -32,7 +32,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class EngineLaunch:
-    """`listening_fd`: the inherited Unix socket. `workspace`: folder in which names of models are looked up."""
+    """`listening_fd`: the inherited Unix socket. `workspace`: folder in which names of models are looked up. `restart`:
+    an engine was ready before; its plans say their names."""
 
     listening_fd: int
     token: str
@@ -41,6 +42,7 @@ class EngineLaunch:
     workspace: str | None = None
     log_requests: bool = False
     log_format: Format = "text"
+    restart: bool = False
 
 
 @dataclass(frozen=True)

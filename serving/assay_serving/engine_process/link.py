@@ -81,8 +81,10 @@ class HostLink:
         self.draining = True
 
     async def models(self) -> list[ModelInfo]:
-        message = await self._ask(wire.AskModels(next(self._numbers)), _INQUIRY_S)
-        return list(_expected(wire.Models, message).infos)
+        return (await self._ask_models()).infos
+
+    async def absent(self) -> dict[str, str]:
+        return (await self._ask_models()).absent
 
     async def score(self, request: ScoreRequest) -> ScoreAnswer:
         if self.draining:
@@ -133,6 +135,9 @@ class HostLink:
         if isinstance(answer, wire.Refused):
             raise wire.error_of(answer)
         return answer
+
+    async def _ask_models(self) -> wire.Models:
+        return _expected(wire.Models, await self._ask(wire.AskModels(next(self._numbers)), _INQUIRY_S))
 
     async def _keep_connected(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,7 +1,9 @@
 """The process that a person starts: it claims the port, starts the engine and the fronts, and keeps them running.
 
-Covers: restarts with growing pauses, the engine's models across its restarts, a stop that answers what is queued, an
-engine that cannot load at the start. Leaves out: what the children do (`engine`, `front`), options (`commands.serve`).
+Covers: restarts with growing pauses, also where a child cannot be started; the engine's models across its restarts, a
+stop that answers what is queued, an engine that cannot load at the start. Leaves out: what the children do (`engine`,
+`front`), options (`commands.serve`).
+
 It holds no model and answers no request, so there is little that could end it.
 """
 
@@ -37,6 +39,7 @@ from assay_serving.engine_process.launch import (
     line_of,
 )
 from assay_serving.scorer import ModelInfo
+from assay_serving.server.absent import reason_of
 from assay_serving.server.config_file import ServeConfig
 
 logger = logging.getLogger("assay.serving")
@@ -158,6 +161,7 @@ class Supervisor:
                 workspace,
                 config.log_requests,
                 config.log_format,
+                restart=self._ready["engine"].is_set(),
             )
             return self._spawn("engine", self._engine_program, launch, engine_fd)
 
@@ -204,31 +208,46 @@ class Supervisor:
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
             started = time.monotonic()
-            child = self._children[name] = await start()
-            if self._stopping.is_set():
-                child.stop()
-            error: Exception | None = None
-            async for event in child.events():
-                if isinstance(event, Failed):
-                    error = wire.error_of(event.error)
-                elif isinstance(event, Plans):
-                    self._plans = event.plans
-                elif isinstance(event, Ready):
-                    self._models = list(event.models) or self._models
-                    self._ready[name].set()
-            status = await child.process.wait()
-            del self._children[name]
+            ended, error = await self._live(name, start)
             if self._stopping.is_set():
                 return
-            ended = f"{name} process {child.process.pid} ended {_how(status)}"
             if not self._ready[name].is_set():
                 raise error or BackendError(f"the {ended} while it started")
             if time.monotonic() - started > STEADY_S:
                 pause = FIRST_PAUSE_S
-            logger.warning("%s%s; started again in %.1f s", ended, f": {error}" if error else "", pause)
+            logger.warning("%s%s; another one in %.1f s", ended, f": {error}" if error else "", pause)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(LONGEST_PAUSE_S, 2 * pause)
+
+    async def _live(self, name: str, start: Callable[[], Any]) -> tuple[str, Exception | None]:
+        """One child from its start to its end: how it ended, and the error that it told.
+
+        Where a process, memory or an open file is not to be had for one that ran before, it has ended as well: that may
+        pass. Raises BackendError for one that never ran.
+        """
+        try:
+            child = await start()
+        except (OSError, RuntimeError) as error:
+            ended = f"{name} process cannot be started: {reason_of(error)}"
+            if not self._ready[name].is_set():
+                raise BackendError(f"the {ended}") from error
+            return ended, None
+        self._children[name] = child
+        if self._stopping.is_set():
+            child.stop()
+        told: Exception | None = None
+        async for event in child.events():
+            if isinstance(event, Failed):
+                told = wire.error_of(event.error)
+            elif isinstance(event, Plans):
+                self._plans = event.plans
+            elif isinstance(event, Ready):
+                self._models = list(event.models) or self._models
+                self._ready[name].set()
+        status = await child.process.wait()
+        del self._children[name]
+        return f"{name} process {child.process.pid} ended {_how(status)}", told
 
     async def _announce(self) -> None:
         while len(self._ready) < self._config.workers + 1:

@@ -105,8 +105,11 @@ class Managed(Message, frozen=True, array_like=True, tag=10):
 
 
 class Models(Message, frozen=True, array_like=True, tag=11):
+    """`absent`: see `ScoringHost.absent`."""
+
     id: int
     infos: list[ModelInfo]
+    absent: dict[str, str]
 
 
 class Metrics(Message, frozen=True, array_like=True, tag=12):

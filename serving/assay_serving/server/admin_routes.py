@@ -106,8 +106,17 @@ class AdminModelBody(_Reply):
     scores: dict[str, Any] = Field(description="Window, truncated and failed shares, drift, time to answer.")
 
 
+class AbsentBody(_Reply):
+    """A model that could not be loaded again when the engine process was restarted. Load its name to try once more."""
+
+    name: str
+    reason: str
+    plan: dict[str, Any]
+
+
 class AdminModelsReply(_Reply):
     models: list[AdminModelBody]
+    not_ready: list[AbsentBody] = Field(description="Those that should be served and cannot be loaded any more.")
     changing: dict[str, str] = Field(description="Names that are being changed, and what is being done.")
 
 

@@ -89,7 +89,8 @@ class ScoringHost(Protocol):
     """Named models behind their queues. All methods are called on one event loop.
 
     `score` and `chat` raise NotFoundError (no such model), BadInputError, RateLimitError, BusyError (queue full, not
-    ready, draining), LateError (not done within the request's time); cancelling the call drops what still waits.
+    ready, absent, draining), LateError (not done within the request's time); cancelling the call drops what still
+    waits.
     """
 
     @property
@@ -109,6 +110,10 @@ class ScoringHost(Protocol):
 
     async def models(self) -> list[ModelInfo]:
         """What is served; `name` is the name it is served under."""
+        ...
+
+    async def absent(self) -> dict[str, str]:
+        """Names of models that should be served and are not, and why."""
         ...
 
     async def score(self, request: ScoreRequest) -> ScoreAnswer: ...

@@ -26,6 +26,7 @@ from assay.errors import AssayError, BackendError, BadInputError, ConflictError,
 from assay.score import ScoreFailure
 from assay_serving.plan import ModelPlan
 from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.server.absent import reason_of
 from assay_serving.server.memory_room import check_room
 from assay_serving.server.metrics import EngineMetrics
 from assay_serving.server.model_access import check_plan
@@ -84,8 +85,9 @@ class Lifecycle:
         return served
 
     def plans(self) -> Plans:
-        """How to load the live models again; those that were given as scorers are not among them."""
-        named = ((served.name, served.plan) for served in self._roster.live)
+        """How to load the models again, absent ones too; those that were given as scorers are not among them."""
+        named: list[tuple[str, ModelPlan | None]] = [(served.name, served.plan) for served in self._roster.live]
+        named += [(absent.name, absent.plan) for absent in self._roster.absent]
         return [{**plan.to_dict(), "served_as": name} for name, plan in named if plan is not None]
 
     def swaps(self) -> list[Swap]:
@@ -122,7 +124,14 @@ class Lifecycle:
             outcome = {"swap": await self._swap_status(str(name))}
         elif action == "status":
             names = list(self._roster) if name is None else [name]
-            outcome = {"models": [self._described(each) for each in names], "changing": dict(self._changing)}
+            outcome = {
+                "models": [self._described(each) for each in names],
+                "not_ready": [
+                    {"name": absent.name, "reason": absent.reason, "plan": absent.plan.shown()}
+                    for absent in self._roster.absent
+                ],
+                "changing": dict(self._changing),
+            }
         else:
             raise BadInputError(f"no such order: {str(action)[:40]!r}", field="action")
         return {**outcome, "plans": self.plans()}
@@ -137,7 +146,7 @@ class Lifecycle:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _load(self, wanted: str | None, plan: ModelPlan) -> dict[str, Any]:
-        allowed, folder, name = await self._found(plan)
+        allowed, folder, name = await self._found_again(wanted, plan) or await self._found(plan)
         name = wanted or name
         if not _NAME.fullmatch(name) or name.rpartition("/")[2] in _TAKEN:
             raise BadInputError("a name has letters, digits and . _ / - only; give another", field="name")
@@ -151,6 +160,12 @@ class Lifecycle:
         return {"model": self._described(name)}
 
     async def _unload(self, name: str) -> dict[str, Any]:
+        if self._roster.find_absent(name) is not None:
+            with self._change(name, "unloading"):
+                self._roster.remove(name)
+            self._changed()
+            logger.warning("%s is not to be served any more", name)
+            return {"unloaded": name}
         served = self._single(name)
         with self._change(name, "unloading"):
             self._roster.remove(name)
@@ -301,6 +316,13 @@ class Lifecycle:
 
         return await asyncio.to_thread(find)
 
+    async def _found_again(self, wanted: str | None, plan: ModelPlan) -> tuple[ModelPlan, str, str] | None:
+        """As `_found`, of an absent model that is called by its name: by the plan that it was served by before."""
+        absent = self._roster.find_absent(plan.reference)
+        if absent is None or wanted not in (None, absent.name):
+            return None
+        return absent.plan, (await asyncio.to_thread(absent.plan.located, self._workspace))[0], absent.name
+
     async def _open(self, name: str, folder: str, plan: ModelPlan) -> Scorer:
         try:
             return await asyncio.to_thread(open_checked, name, folder, plan, self._workspace)
@@ -308,9 +330,7 @@ class Lifecycle:
             raise
         except Exception as error:
             logger.error("loading %s failed\n%s", name, "".join(traceback.format_exception(error)))
-            said = str(error).strip().splitlines()
-            reason = f"{type(error).__name__}: {said[0][:200]}" if said else type(error).__name__
-            raise BackendError(f"{plan.reference} cannot be loaded: {reason}") from error
+            raise BackendError(f"{plan.reference} cannot be loaded: {reason_of(error)}") from error
 
     def _later(self, served: ServedModel) -> None:
         """Retire it when its last request is answered, without anybody waiting for that."""

@@ -6,13 +6,14 @@ Leaves out: the queue (`coalescing`), HTTP (`scoring`), a process of their own (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError, BusyError
 from assay_serving.plan import ModelPlan
 from assay_serving.scorer import ModelInfo, Scorer
+from assay_serving.server.absent import AbsentModel
 from assay_serving.server.chatting import Chatting
 from assay_serving.server.coalescing import Coalescer
 from assay_serving.server.host import ChatAnswer, ChatRequest, ScoreAnswer, ScoreRequest
@@ -26,7 +27,7 @@ from assay_serving.server.settings import ServerSettings
 
 class LocalHost:
     """See `ScoringHost`. `plans`: how the scorers of these names were loaded, where they were loaded from plans; such a
-    host may have none, until one is loaded.
+    host may have none, until one is loaded. `absent`: models that it should serve and cannot.
 
     `workspace`: where names of models that are loaded later are looked up. `on_plans` gets the plans of all models
     after every change: what another process needs to load the same ones.
@@ -38,6 +39,7 @@ class LocalHost:
         settings: ServerSettings,
         *,
         plans: Mapping[str, ModelPlan] | None = None,
+        absent: Iterable[AbsentModel] = (),
         workspace: Path | None = None,
         on_plans: Callable[[list[dict[str, Any]]], None] = lambda plans: None,
     ) -> None:
@@ -45,6 +47,8 @@ class LocalHost:
             raise BadInputError("a server needs at least one model")
         self.settings = settings
         self.roster = Roster()
+        for model in absent:
+            self.roster.miss(model)
         self.draining = False
         self._metrics = EngineMetrics()
         self._limits = RateLimits(self._metrics.registry)
@@ -84,6 +88,13 @@ class LocalHost:
 
     async def models(self) -> list[ModelInfo]:
         return self.roster.infos()
+
+    async def absent(self) -> dict[str, str]:
+        return {model.name: model.reason for model in self.roster.absent}
+
+    def plans(self) -> list[dict[str, Any]]:
+        """See `Lifecycle.plans`."""
+        return self._lifecycle.plans()
 
     async def score(self, request: ScoreRequest) -> ScoreAnswer:
         self._check_ready()

@@ -231,11 +231,19 @@ class ModelBody(Reply):
     version: str
 
 
+class NotReadyBody(Reply):
+    """A model that could not be loaded again when the engine process was restarted; requests for it are 503."""
+
+    id: str
+    reason: str
+
+
 class ModelsReply(Reply):
     model_config = ConfigDict(json_schema_extra={"examples": [{"object": "list", "data": [_MODEL]}]})
 
     object: str = "list"
     data: list[ModelBody]
+    not_ready: list[NotReadyBody] | None = Field(None, description="Only where there is one.")
 
 
 class PrinciplesBody(Reply):
@@ -271,6 +279,7 @@ class ReadyReply(Reply):
 
     status: str
     models: list[str]
+    not_ready: list[NotReadyBody] | None = Field(None, description="Only where there is one.")
 
 
 class ProblemBody(Reply):

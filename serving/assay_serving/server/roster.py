@@ -10,6 +10,7 @@ from typing import Protocol
 
 from assay.errors import BadInputError, BusyError, NotFoundError
 from assay_serving.scorer import ModelInfo
+from assay_serving.server.absent import AbsentModel, absent_error
 from assay_serving.server.host import ScoreAnswer, ScoreRequest
 from assay_serving.server.served_model import ServedModel
 
@@ -26,10 +27,14 @@ class Answering(Protocol):
 
 
 class Roster:
-    """Names and what answers for them. Used on the event loop only, so every change is at once."""
+    """Names and what answers for them. Used on the event loop only, so every change is at once.
+
+    Absent models keep their names and aliases, so that no other model is taken for one; they are no entries.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[str, Answering] = {}
+        self._absent: dict[str, AbsentModel] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -44,18 +49,34 @@ class Roster:
     def live(self) -> list[ServedModel]:
         return [entry.live for entry in self._entries.values()]
 
+    @property
+    def absent(self) -> list[AbsentModel]:
+        return list(self._absent.values())
+
     def infos(self) -> list[ModelInfo]:
         return [served.info for served in self.live]
 
     def put(self, name: str, entry: Answering) -> None:
         """From now on `entry` answers for `name`; its place among the names stays."""
+        self._absent.pop(name, None)
         self._entries[name] = entry
 
+    def miss(self, absent: AbsentModel) -> None:
+        """Nothing answers for its name, which is free."""
+        self._absent[absent.name] = absent
+
     def remove(self, name: str) -> None:
-        del self._entries[name]
+        """Also of an absent model, which then is none any more."""
+        if self._absent.pop(name, None) is None:
+            del self._entries[name]
+
+    def find_absent(self, name: str) -> AbsentModel | None:
+        return self._absent.get(name)
 
     def find(self, name: str) -> Answering:
-        """Raises NotFoundError for an unknown name."""
+        """Raises NotFoundError for an unknown name, BusyError for the name of an absent model."""
+        if name in self._absent:
+            raise absent_error(name, self._absent[name].reason)
         if name not in self._entries:
             raise NotFoundError(f"no such model; served: {', '.join(self._entries) or 'none'}")
         return self._entries[name]
@@ -64,13 +85,15 @@ class Roster:
         """What answers for the model that a request names, by its name or by an alias that no other has.
 
         Raises NotFoundError for an unknown one, BadInputError if none is named and several are served (a score by the
-        wrong model looks like a score), BusyError if there is none at all.
+        wrong model looks like a score), BusyError if it is absent or there is none at all.
         """
-        if not self._entries:
+        names = [*self._entries, *self._absent]
+        if not names:
             raise BusyError("no model is loaded", retry_after=5)
         if model is not None:
-            called = [entry for entry in self._entries.values() if entry.live.answers_to(model)]
-            return called[0] if model not in self._entries and len(called) == 1 else self.find(model)
-        if len(self._entries) > 1:
-            raise BadInputError(f"several models are served; name one of {', '.join(self._entries)}", field="model")
-        return next(iter(self._entries.values()))
+            called = [name for name, entry in self._entries.items() if entry.live.answers_to(model)]
+            called += [name for name, absent in self._absent.items() if absent.plan.answers_to(model)]
+            return self.find(called[0] if model not in names and len(called) == 1 else model)
+        if len(names) > 1:
+            raise BadInputError(f"several models are served; name one of {', '.join(names)}", field="model")
+        return self.find(names[0])

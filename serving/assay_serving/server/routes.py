@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from assay_serving.preference import PairRule, prefer, rank
 from assay_serving.scorer import ModelInfo
+from assay_serving.server.absent import absent_error
 from assay_serving.server.bodies import CompareBody, RankBody, ScoreBody
 from assay_serving.server.host import ScoreAnswer
 from assay_serving.server.json_route import JsonRoute
@@ -97,9 +98,7 @@ def native_routes(service: Service) -> APIRouter:
     )
     async def principles(model: str | None = None) -> Response:
         """Which served models judge by a principle, how they ask, and principles that they were trained with."""
-        infos = await service.host.models()
-        if model is not None:
-            infos = [_named(infos, model)]
+        infos = await service.host.models() if model is None else [await _named(service, model)]
         return json_reply({"object": "list", "data": [_principles(info) for info in infos]})
 
     @router.get(
@@ -111,7 +110,8 @@ def native_routes(service: Service) -> APIRouter:
     )
     async def models() -> Response:
         """The served models, with what is needed to interpret and reproduce their scores."""
-        return json_reply({"object": "list", "data": [_model(info) for info in await service.host.models()]})
+        data = [_model(info) for info in await service.host.models()]
+        return json_reply({"object": "list", "data": data, **_not_ready(await service.host.absent())})
 
     @router.get(
         "/v1/models/{name:path}",  # names of the hub have a slash
@@ -122,7 +122,7 @@ def native_routes(service: Service) -> APIRouter:
     )
     async def model(name: str) -> Response:
         """One served model."""
-        return json_reply(_model(_named(await service.host.models(), name)))
+        return json_reply(_model(await _named(service, name)))
 
     @router.get(
         "/healthz",
@@ -143,11 +143,13 @@ def native_routes(service: Service) -> APIRouter:
         responses={200: {"model": ReadyReply}, **responses(401, 503)},
     )
     async def readyz() -> Response:
-        """200 when requests would be scored now, 503 before and while draining."""
+        """200 when requests would be scored now, 503 before and while draining. Models that could not be loaded again
+        after a crash are in `not_ready`: the others answer."""
         if not service.ready:
             code = "draining" if service.draining else "not_ready"
             raise ProblemError(503, service.state, code=code, headers={"Retry-After": "1"})
-        return json_reply({"status": "ready", "models": [info.name for info in await service.host.models()]})
+        names = [info.name for info in await service.host.models()]
+        return json_reply({"status": "ready", "models": names, **_not_ready(await service.host.absent())})
 
     @router.get(
         "/metrics",
@@ -190,11 +192,19 @@ def _rule(found: ScoreAnswer, infos: list[ModelInfo]) -> PairRule:
     return PairRule.of(info) if info is not None else PairRule()
 
 
-def _named(infos: list[ModelInfo], name: str) -> ModelInfo:
+async def _named(service: Service, name: str) -> ModelInfo:
+    infos = await service.host.models()
     for info in infos:
         if info.name == name:
             return info
+    if (reason := (await service.host.absent()).get(name)) is not None:
+        raise absent_error(name, reason)
     raise ProblemError(404, f"no such model; served: {', '.join(info.name for info in infos)}")
+
+
+def _not_ready(absent: dict[str, str]) -> dict[str, Any]:
+    """The member of a reply that says which models are missing; none where none is."""
+    return {"not_ready": [{"id": name, "reason": reason} for name, reason in absent.items()]} if absent else {}
 
 
 def _model(info: ModelInfo) -> dict[str, Any]:

@@ -1,0 +1,158 @@
+"""`assay serve` after a crash: a model that cannot be loaded any more, a child that cannot be started, what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from test_serve_processes import ASSAY, PATIENCE_S, children_of, offline, pytestmark, started, until, url_when_ready
+
+from assay.score import Score
+from assay_serving.scorer import ScoreItem
+from assay_serving.transformers_engine import TransformersScorer
+
+__all__ = ["ASSAY", "offline", "pytestmark"]
+
+BODY = {"prompt": "Name a metal.", "responses": ["Gold."]}
+
+
+class Weights:
+    """Of a model's folder: they can be spoilt and mended."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "model.safetensors"
+        self._good = self._file.read_bytes()
+
+    def spoil(self) -> None:
+        self._file.write_bytes(b"no weights")
+
+    def mend(self) -> None:
+        self._file.write_bytes(self._good)
+
+
+@pytest.fixture
+def folder(tiny_reward_model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_reward_model, tmp_path / "other"))
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    with httpx.Client(timeout=PATIENCE_S) as made:
+        yield made
+
+
+def crash(supervisor: int, client: httpx.Client, url: str) -> dict[str, Any]:
+    """Kill the engine; what /readyz says when the next one is ready."""
+    old = children_of(supervisor)["engine"]
+    os.kill(old, signal.SIGKILL)
+    until(lambda: children_of(supervisor).get("engine", old) != old)
+    until(lambda: client.get(url + "/readyz").is_success)
+    return dict(client.get(url + "/readyz").json())
+
+
+def reward(offline: TransformersScorer) -> float:
+    from assay.domain import Message
+
+    (score,) = offline.score([ScoreItem((Message("user", "Name a metal."),), "Gold.")])
+    assert isinstance(score, Score)
+    return score.reward
+
+
+def test_a_model_that_cannot_be_loaded_again_keeps_no_other_away(
+    tiny_reward_model: Path, folder: Path, offline: TransformersScorer, client: httpx.Client
+) -> None:
+    weights = Weights(folder)
+    arguments = (str(tiny_reward_model), str(folder), "--name", "rm", "--name", "other", "--port", "0")
+    with started(*arguments, "--device", "cpu") as process:
+        url = url_when_ready(process)
+        until(lambda: client.get(url + "/readyz").is_success)
+
+        def ask(**model: str) -> httpx.Response:
+            return client.post(url + "/v1/score", json=BODY | model)
+
+        def check_both() -> None:
+            assert client.get(url + "/readyz").json() == {"status": "ready", "models": ["rm", "other"]}
+            for name in ("rm", "other", str(folder)):
+                (result,) = ask(model=name).json()["results"]
+                assert result["reward"] == pytest.approx(reward(offline), abs=1e-5)
+
+        check_both()
+        weights.spoil()
+        ready = crash(process.pid, client, url)
+        assert ready["models"] == ["rm"]
+        (absent,) = ready["not_ready"]
+        assert absent["id"] == "other"
+        assert "is not the checkpoint" in absent["reason"]
+        assert ask(model="rm").json()["results"][0]["reward"] == pytest.approx(reward(offline), abs=1e-5)
+        for reply in (ask(model="other"), ask(model=str(folder)), client.get(url + "/v1/models/other")):
+            assert reply.status_code == 503
+            assert int(reply.headers["Retry-After"]) >= 1
+            assert reply.json()["code"] == "busy"
+            assert reply.json()["detail"] == f"other is not ready: it could not be loaded again: {absent['reason']}"
+        assert ask().status_code == 422  # two models are meant to be here: nobody gets the one that is left by chance
+        listed = client.get(url + "/v1/models").json()
+        assert [model["id"] for model in listed["data"]] == ["rm"]
+        assert listed["not_ready"] == [absent]
+        # An administrator gets the reason, and the model once it is mended; nothing has to be said of how it is loaded.
+        again: dict[str, Any] = {"json": {"plan": {"reference": "other"}}}
+        assert "is not the checkpoint" in client.post(url + "/v1/admin/models", **again).json()["detail"]
+        (told,) = client.get(url + "/v1/admin/models").json()["not_ready"]
+        assert (told["name"], told["plan"]["reference"]) == ("other", str(folder))
+        weights.mend()
+        assert client.post(url + "/v1/admin/models", **again).is_success
+        check_both()
+        # A restart tries it again too: it is forgotten by nobody.
+        weights.spoil()
+        assert len(crash(process.pid, client, url)["not_ready"]) == 1
+        weights.mend()
+        assert crash(process.pid, client, url) == {"status": "ready", "models": ["rm", "other"]}
+        check_both()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    lines = [line for line in err.splitlines() if "other is not served any more" in line]
+    assert len(lines) == 2
+    assert all(absent["reason"] in line for line in lines)
+
+
+def test_at_the_start_such_a_model_is_an_error(tiny_reward_model: Path, folder: Path) -> None:
+    Weights(folder).spoil()
+    with started(
+        str(tiny_reward_model), str(folder), "--port", "0", "--device", "cpu", "--name", "a", "--name", "b"
+    ) as (process):
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert "is not the checkpoint" in json.loads(out)["error"]["message"]
+
+
+def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(
+    tiny_reward_model: Path, client: httpx.Client
+) -> None:
+    with started(str(tiny_reward_model), "--name", "rm", "--port", "0", "--device", "cpu", "--workers", "2") as process:
+        url = url_when_ready(process)
+        until(lambda: client.get(url + "/readyz").is_success)
+        _, most = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        opened = max(int(name) for name in os.listdir(f"/proc/{process.pid}/fd"))
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (opened, most))  # no file more, so no pipe to a child
+        old = children_of(process.pid)
+        os.kill(old["front 0"], signal.SIGKILL)
+        until(lambda: set(children_of(process.pid)) == {"engine", "front 0"})
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "cannot be started: Too many open files; another one in 0.4 s" in line:  # the third try
+                break
+        assert client.post(url + "/v1/score", json=BODY).is_success  # the other front goes on
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (most, most))
+        until(lambda: set(children_of(process.pid)) == set(old))
+        assert client.post(url + "/v1/score", json=BODY).is_success
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
