@@ -27,11 +27,12 @@ class Counts:
 
     rows: int
     tokens: int
+    sampled: int = 0  #: all rows of the batch, rejected ones included
 
 
 def count(loss_mask: Tensor) -> Counts:
     """Counts of a whole batch; `loss_mask` [B,T]."""
-    return Counts(rows=int(loss_mask.any(1).sum()), tokens=int(loss_mask.sum()))
+    return Counts(rows=int(loss_mask.any(1).sum()), tokens=int(loss_mask.sum()), sampled=len(loss_mask))
 
 
 def aggregate(loss: Tensor, loss_mask: Tensor, counts: Counts, mode: str, *, max_length: int | None = None) -> Tensor:

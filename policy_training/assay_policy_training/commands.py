@@ -93,7 +93,7 @@ def rl(
     from assay.runs import require_unfinished
     from assay.workspace import Workspace
     from assay_policy_training.prompts.source import load_prompts
-    from assay_policy_training.recipe import load_recipe
+    from assay_policy_training.recipe_file import load_recipe
     from assay_policy_training.run import Plan, train_policy
 
     place = Workspace.find(workspace)

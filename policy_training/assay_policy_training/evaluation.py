@@ -16,11 +16,13 @@ import torch
 
 from assay.errors import BadInputError
 from assay.intervals import wilson
+from assay_policy_training.compositions.weighted import Composition
 from assay_policy_training.measures import TokenMeans
 from assay_policy_training.policy import Policy
-from assay_policy_training.rewards import Composition, gather, verifier_accuracy
-from assay_policy_training.sampler import Sampling, TransformersSampler
-from assay_policy_training.slots import PromptItem, RewardSource
+from assay_policy_training.rewards import gather, verifier_accuracy
+from assay_policy_training.samplers.sampling import Sampling
+from assay_policy_training.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.slots import PromptItem, RewardComposition, RewardSource
 
 SCORED_AT_ONCE = 8  # rows
 
@@ -72,7 +74,7 @@ def evaluate_policy(
     sampling: Sampling,
     samples: int = 4,
     seed: int = 0,
-    composition: Composition | None = None,
+    composition: RewardComposition | None = None,
 ) -> PolicyEvaluation:
     """Draw `samples` rollouts a prompt and measure them. The same seed and weights give the same rollouts.
 

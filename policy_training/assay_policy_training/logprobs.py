@@ -8,8 +8,8 @@ distribution at the given temperature, the one the sampler draws from (before to
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,21 +19,29 @@ from torch.utils.checkpoint import checkpoint
 from assay.errors import BadInputError
 from assay.models.packing import TokenGroup, can_pack, forward, unwrapped
 from assay.models.pooling import position_ids
+from assay_policy_training.samplers.sampling import prune
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 CHUNK_TOKENS = 512
 #: What the scorer pass can supply to plug-ins besides the log-probs themselves.
-SUPPLIED = frozenset({"entropy"})
+EXTRAS = frozenset({"sum_pi_sq", "max_pi", "mean_logp", "hidden"})
+SUPPLIED = frozenset({"entropy", "entropy_gradient", *EXTRAS})
 
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Of the response tokens; both [B,T] float32 with 0 where the mask is off."""
+    """Of the response tokens; [B,T] float32 with 0 where the mask is off.
+
+    `extras`, on demand and detached: `sum_pi_sq` = sum_v pi(v)^2; `max_pi`; `mean_logp` = (1/V) sum_v log pi(v);
+    `hidden` [B,T,d], the last hidden state that the token is predicted from; `outside` (of a pruned
+    vocabulary): 1 where the token is not of it, whose logp is then of the unpruned one.
+    """
 
     logp: Tensor
-    entropy: Tensor  #: nats, detached
+    entropy: Tensor  #: nats, of the pruned distribution; detached unless `entropy_gradient` is wanted
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def score_tokens(
@@ -44,24 +52,31 @@ def score_tokens(
     mask: Tensor,
     *,
     temperature: float,
+    prune_log_ratio: float | None = None,
+    wanted: Set[str] = frozenset(),
     chunk_tokens: int = CHUNK_TOKENS,
 ) -> TokenScores:
     """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded). Differentiable.
 
-    Every context has at least one token, and `mask` is on from the left of each row.
+    Every context has at least one token, and `mask` is on from the left of each row. `wanted`: of `SUPPLIED`.
     """
     head = vocabulary_head(model)
     states = _states(model, context_ids, context_mask, tokens, mask)
     targets = tokens[mask]
-    logps, entropies = [], []
+    found: list[dict[str, Tensor]] = []
     for state, target in zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True):
+        arguments = (head, state, target, temperature, prune_log_ratio, wanted)
         if torch.is_grad_enabled():
-            logp, entropy = checkpoint(_head_scores, head, state, target, temperature, use_reentrant=False)
+            found.append(checkpoint(_head_scores, *arguments, use_reentrant=False))
         else:
-            logp, entropy = _head_scores(head, state, target, temperature)
-        logps.append(logp)
-        entropies.append(entropy)
-    return TokenScores(_spread(logps, mask), _spread(entropies, mask))
+            found.append(_head_scores(*arguments))
+    spread = {name: _spread([part[name] for part in found], mask) for name in (found[0] if found else ())}
+    if "hidden" in wanted:
+        hidden = torch.zeros((*mask.shape, states.shape[-1]), device=mask.device)
+        hidden[mask] = states.detach().float()
+        spread["hidden"] = hidden
+    empty = torch.zeros(mask.shape, device=mask.device)
+    return TokenScores(spread.pop("logp", empty), spread.pop("entropy", empty), spread)
 
 
 def _states(model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
@@ -107,14 +122,34 @@ def _chunks(values: Tensor, size: int) -> list[Tensor]:
 
 
 def _head_scores(
-    head: Callable[[Tensor], Tensor], state: Tensor, target: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
+    head: Callable[[Tensor], Tensor],
+    state: Tensor,
+    target: Tensor,
+    temperature: float,
+    prune_log_ratio: float | None,
+    wanted: Set[str],
+) -> dict[str, Tensor]:
     logits = head(state) / temperature
-    normaliser = logits.logsumexp(-1)
-    logp = logits.gather(-1, target[:, None]).squeeze(-1) - normaliser
+    picked = logits.gather(-1, target[:, None]).squeeze(-1)
+    found: dict[str, Tensor] = {}
+    kept = prune(logits, prune_log_ratio)
+    normaliser = kept.logsumexp(-1)
+    found["logp"] = picked - normaliser
+    if prune_log_ratio is not None:
+        outside = kept.detach().gather(-1, target[:, None]).squeeze(-1).isinf()
+        found["logp"] = torch.where(outside, picked - logits.logsumexp(-1), found["logp"])
+        found["outside"] = outside.float()
+    with torch.set_grad_enabled("entropy_gradient" in wanted and torch.is_grad_enabled()):
+        finite = kept if prune_log_ratio is None else kept.masked_fill(kept.isinf(), 0.0)
+        found["entropy"] = normaliser - ((kept - normaliser[:, None]).exp() * finite).sum(-1)
     with torch.no_grad():
-        entropy = normaliser - ((logits - normaliser[:, None]).exp() * logits).sum(-1)
-    return logp, entropy
+        if "sum_pi_sq" in wanted:
+            found["sum_pi_sq"] = ((2 * kept).logsumexp(-1) - 2 * normaliser).exp()
+        if "max_pi" in wanted:
+            found["max_pi"] = (kept.amax(-1) - normaliser).exp()
+        if "mean_logp" in wanted:
+            found["mean_logp"] = logits.mean(-1) - logits.logsumexp(-1)
+    return found
 
 
 def _spread(values: list[Tensor], mask: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ from typing import Any
 from torch import Tensor
 
 from assay import ids
+from assay_policy_training.auxiliary.kl import estimate
 from assay_policy_training.batch import RolloutBatch
-from assay_policy_training.kl import estimate
+from assay_policy_training.prompt_item import POLICY
 
 
 class TokenMeans:
@@ -28,6 +29,7 @@ class TokenMeans:
         self._sums: dict[str, float] = defaultdict(float)
         self._tokens: dict[str, int] = defaultdict(int)
         self._largest: dict[str, float] = {}
+        self._numbers: dict[str, list[float]] = defaultdict(list)
 
     def add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """`values` and `mask` of one shape."""
@@ -38,6 +40,10 @@ class TokenMeans:
         if mask.any():
             self._largest[name] = max(self._largest.get(name, 0.0), float(values.detach()[mask].abs().max()))
 
+    def add_number(self, name: str, value: float) -> None:
+        """A number of a whole minibatch; their plain mean is reported."""
+        self._numbers[name].append(value)
+
     def add_kl(self, logp: Tensor, logp_ref: Tensor, mask: Tensor) -> None:
         """k1 and k3 to the reference: both have the true KL as their mean."""
         for kind in ("k1", "k3"):
@@ -45,7 +51,8 @@ class TokenMeans:
 
     def to_dict(self) -> dict[str, float]:
         means = {name: total / self._tokens[name] for name, total in self._sums.items() if self._tokens[name]}
-        return {**means, **self._largest}
+        numbers = {name: sum(values) / len(values) for name, values in self._numbers.items()}
+        return {**means, **numbers, **self._largest}
 
 
 class Stopwatch:
@@ -98,9 +105,17 @@ def reward_versions(batch: RolloutBatch) -> dict[str, str]:
     return {name: ",".join(sorted(versions)) for name, versions in seen.items()}
 
 
-def rollout_records(batch: RolloutBatch, kept: Tensor, *, step: int, policy: str) -> Iterator[dict[str, Any]]:
-    """One JSON-ready record per rollout. `policy`: the base's version; the number of updates is added to it."""
+def rollout_records(
+    batch: RolloutBatch, kept: Tensor, trained: RolloutBatch | None, *, step: int, policy: str
+) -> Iterator[dict[str, Any]]:
+    """One JSON-ready record per rollout. `trained`: its rows that `kept` [B] names, in order, with their advantages.
+    `policy`: the base's version; the number of updates is added to it. `advantage`: of the row's first own token."""
     lengths = batch.lengths
+    advantages: dict[int, float | None] = {}
+    if trained is not None and trained.adv is not None:
+        starts = trained.mask.int().argmax(1)
+        for place, row in enumerate(kept.nonzero().squeeze(1).tolist()):
+            advantages[row] = _number(trained.adv[place, starts[place]])
     for row in range(len(batch)):
         prompt = ids.prompt_id(batch.prompts[row])
         yield {
@@ -119,7 +134,8 @@ def rollout_records(batch: RolloutBatch, kept: Tensor, *, step: int, policy: str
             "failures": [failure.to_dict()["error"] for failure in (batch.failures[row] if batch.failures else ())],
             "scores": {name: score.to_dict() for name, score in batch.scores[row].items()} if batch.scores else {},
             "weights_version": f"{policy}+{int(batch.version[row])}",
-            "advantage": _number(batch.adv[row, 0]) if batch.adv is not None and kept[row] else None,
+            "source": batch.source[row] if batch.source else POLICY,
+            "advantage": advantages.get(row),
             "trained": bool(kept[row]),
         }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,21 +92,38 @@ class Policy:
         """Name -> parameter that the optimiser changes; tied weights once."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
-    def scores(self, batch: RolloutBatch, *, temperature: float) -> TokenScores:
-        """Log-probs and entropy of the batch's tokens under the policy, on its device. Differentiable."""
-        return self._score(self.model, batch, temperature)
+    def scores(
+        self,
+        batch: RolloutBatch,
+        *,
+        temperature: float,
+        prune_log_ratio: float | None = None,
+        wanted: Set[str] = frozenset(),
+    ) -> TokenScores:
+        """Log-probs, entropy and what is `wanted` of the batch's tokens under the policy, on its device, given tokens
+        included. Differentiable."""
+        return self._score(self.model, batch, temperature, prune_log_ratio, wanted)
 
     @torch.no_grad()
-    def reference_logp(self, batch: RolloutBatch, *, temperature: float) -> Tensor:
+    def reference_logp(
+        self, batch: RolloutBatch, *, temperature: float, prune_log_ratio: float | None = None
+    ) -> Tensor:
         """[B,T] log-probs under the reference. Raises ValueError when it was not asked for."""
         if not self.has_reference:
             raise ValueError("this policy was loaded without a reference")
         if self._reference is not None:
-            return self._score(self._reference, batch, temperature).logp
+            return self._score(self._reference, batch, temperature, prune_log_ratio).logp
         with self.model.disable_adapter():
-            return self._score(self.model, batch, temperature).logp
+            return self._score(self.model, batch, temperature, prune_log_ratio).logp
 
-    def _score(self, model: Any, batch: RolloutBatch, temperature: float) -> TokenScores:
+    def _score(
+        self,
+        model: Any,
+        batch: RolloutBatch,
+        temperature: float,
+        prune_log_ratio: float | None = None,
+        wanted: Set[str] = frozenset(),
+    ) -> TokenScores:
         on = self.device
         with self.precision():
             return score_tokens(
@@ -114,8 +131,10 @@ class Policy:
                 batch.train_input_ids.to(on),
                 batch.train_mask.to(on),
                 batch.tokens.to(on),
-                batch.mask.to(on),
+                batch.present.to(on),
                 temperature=temperature,
+                prune_log_ratio=prune_log_ratio,
+                wanted=wanted,
             )
 
     @contextmanager

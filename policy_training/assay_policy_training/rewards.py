@@ -2,7 +2,7 @@
 
 Covers: one part per source, missing parts (NaN) with their reason, the version of the model behind every number, the
 weighted sum. A failed score is never a number: the row's reward is missing and the row is not trained on. Leaves
-out: shaping by length or by group, sources that see whole groups.
+out: composing them (`compositions`), shaping by length or by group, sources that see whole groups.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
-from assay_policy_training.batch import RolloutBatch
-from assay_policy_training.slots import PromptItem, Rewards, RewardSource
+from assay_policy_training.prompt_item import PromptItem
+from assay_policy_training.slots import Rewards, RewardSource
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.verifiers import verify
 
@@ -108,48 +107,3 @@ def gather(sources: Sequence[RewardSource], items: Sequence[PromptItem], respons
         failures = [a + b for a, b in zip(failures, found.failures, strict=True)]
         scores = [{**a, **b} for a, b in zip(scores, found.scores, strict=True)]
     return Rewards(parts, failures, scores)
-
-
-@dataclass(frozen=True)
-class Composition:
-    """reward = sum of weight x part. No weights given: every part counts once.
-
-    A part of weight 0 is recorded and not counted, so it may be missing; a counted one that is missing makes the
-    reward missing.
-    """
-
-    weights: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, weight in self.weights.items():
-            if not math.isfinite(weight):
-                raise BadInputError(f"weight of {name!r} must be finite, not {weight}", field="reward.weights")
-
-    def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """[B] float64. Raises BadInputError for a weight whose part no source gives."""
-        weights = self.weights or dict.fromkeys(parts, 1.0)
-        if unknown := [name for name in weights if name not in parts]:
-            raise BadInputError(
-                f"no reward part {unknown[0]!r}; the sources give {', '.join(sorted(parts))}", field="reward.weights"
-            )
-        counted = [weight * parts[name].double() for name, weight in weights.items() if weight != 0]
-        if not counted:
-            raise BadInputError("every reward part has weight 0", field="reward.weights")
-        return torch.stack(counted).sum(0)
-
-
-@dataclass(frozen=True)
-class EnoughValid:
-    """S4: keep rows that have a reward, in groups with at least `minimum` of them (fewer give no advantage)."""
-
-    minimum: int = 2
-
-    def __post_init__(self) -> None:
-        if self.minimum < 1:
-            raise BadInputError(f"must be at least 1, not {self.minimum}", field="filter.minimum")
-
-    def keep(self, batch: RolloutBatch) -> Tensor:
-        """[B] bool."""
-        valid, group = batch.valid, batch.group
-        counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, group, valid.long())
-        return valid & (counts[group] >= self.minimum)

@@ -30,8 +30,8 @@ from assay_policy_training.checkpoint import checkpoints
 from assay_policy_training.evaluation import PolicyEvaluation, evaluate_policy
 from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
 from assay_policy_training.policy import Policy
-from assay_policy_training.prompts.source import ShuffledPrompts
-from assay_policy_training.recipe import Recipe, recipe_from_dict
+from assay_policy_training.recipe import Recipe
+from assay_policy_training.recipe_file import recipe_from_dict, recipe_to_dict
 from assay_policy_training.rewards import ModelReward
 from assay_policy_training.slots import PromptItem, RewardSource
 from assay_serving.records import save_scores
@@ -57,7 +57,7 @@ class Plan:
     evaluation_samples: int = 4
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "recipe": self.recipe.to_dict(), "rewards": list(self.rewards)}
+        return {**self.__dict__, "recipe": recipe_to_dict(self.recipe), "rewards": list(self.rewards)}
 
     @classmethod
     def read(cls, workspace: Workspace, run_id: str) -> Plan:
@@ -138,7 +138,9 @@ def _train(
         lora=recipe.lora,
         with_reference=recipe.needs_reference,
     )
-    trainer = PolicyTrainer(recipe, policy, ShuffledPrompts(prompts, seed=recipe.seed), rewards, run.folder)
+    trainer = PolicyTrainer(
+        recipe, policy, recipe.source.open(prompts, seed=recipe.seed, policy=policy), rewards, run.folder
+    )
 
     def evaluate(when: str) -> PolicyEvaluation | None:
         if not held_out:

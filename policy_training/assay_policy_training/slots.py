@@ -1,57 +1,65 @@
 """The slots of the training loop: what a method may plug in, and what it must say about itself.
 
 Covers: the protocols of the slots that the loop calls, the values they exchange, and the start-up check that every
-tensor a plug-in needs can be supplied. A method is one or more plug-ins; none edits the loop. Stateful plug-ins
-implement `Stateful` and are in every checkpoint. Order inside a step:
+tensor a plug-in needs can be supplied. A method is one or more plug-ins; none edits the loop. A plug-in is a dataclass
+whose fields are its settings in a recipe; one with memory implements `Stateful` (and `Tensors`), is in every
+checkpoint, and learns of each step by `observe`. Order inside a step:
 
-    S0 prompts -> S2 sample -> S3 reward -> S4 filter -> score -> S6 estimator
-      -> [minibatches: S9 objective -> S10 aggregate -> S11 auxiliary losses] -> S13 schedule, S16 metrics
+    S0 prompts -> S1 contexts -> S2 sample -> S3 reward parts, composed -> S4 filter (may ask for more)
+      -> score (old, reference, extras) -> S3 shaping -> S12 values -> S6 estimator -> S7 modulators -> S5 correction
+      -> S15 replay -> [minibatches: S8 token weights, S9 objective -> S10 aggregate -> S11 auxiliary losses]
+      -> S12 critic's update -> S13 schedules, S14 publishing, S16 metrics
 
-Leaves out: the slots nobody plugs into yet. S1 (contexts) belongs before S2: `RolloutBatch` keeps the context that was
-generated from apart from the one trained on. S5 (behaviour correction), S7 (modulators) and S8 (token weights) belong
-between S6 and S9, on `logp_mu`, `adv`, `loss_mask`; S12 (critic) fills `values`; S14/S15 (asynchrony, replay) stand
-where S2 is called and read `version`.
+A plug-in that works on a whole batch (S3 to S8's `prepare`) always sees every row of the step, those of other ranks
+included, so its statistics are global by construction.
+
+Names in `needs` and who supplies them: `logp_mu`, `logp_old`, `entropy` (always); `logp_ref` (a reference is loaded);
+`values` (a critic); `sum_pi_sq`, `max_pi`, `mean_logp`, `hidden` (`logprobs`, in `extras`, of old on the batch and of
+theta in the context); `entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
-from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
 from assay_policy_training.aggregation import Counts
 from assay_policy_training.batch import RolloutBatch
-from assay_serving.verifiers import Constraint
+from assay_policy_training.prompt_item import PromptItem
+from assay_policy_training.samplers.sampling import Sampling
+
+if TYPE_CHECKING:
+    from assay_policy_training.policy import Policy
+
+__all__ = [
+    "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "ContextPolicy", "Correction",
+    "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator", "Metrics", "Observer",
+    "PolicyObjective", "PromptItem", "PromptOrder", "PromptSource", "Publishes", "Redraw", "Replay",
+    "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler", "SamplerPlan", "Schedule",
+    "Scope", "Stateful", "StepReport", "StopRule", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
+]  # fmt: skip
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
 
 
-@dataclass(frozen=True, slots=True)
-class PromptItem:
-    """One prompt, with the constraints a verifier can check (empty: `acc` is missing for its rows)."""
-
-    prompt: Prompt
-    constraints: tuple[Constraint, ...] = ()
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class StepReport:
-    """What a step tells its stateful plug-ins when it ends."""
+    """What a step tells its plug-ins when it ends."""
 
     step: int  #: 1-based
     metrics: Mapping[str, float]
     batch: RolloutBatch  #: as drawn, before rows were dropped
+    trained: RolloutBatch | None = None  #: the rows that were trained on, with `adv` and all else; None = none
 
 
 @dataclass(frozen=True)
 class UpdateContext:
-    """What an objective or auxiliary loss sees of one micro-batch; all [b,T], detached."""
+    """What an objective or auxiliary loss sees of one micro-batch; [b,T], detached unless said, on theta's device."""
 
     adv: Tensor
     mask: Tensor
@@ -59,7 +67,9 @@ class UpdateContext:
     logp_old: Tensor
     logp_mu: Tensor
     logp_ref: Tensor | None = None
-    entropy: Tensor | None = None
+    entropy: Tensor | None = None  #: of theta; differentiable where a plug-in needs `entropy_gradient`
+    extras: Mapping[str, Tensor] = field(default_factory=dict)  #: of theta, see `logprobs`
+    rows: RolloutBatch | None = None  #: the micro-batch itself, on the CPU: rewards, sources, extras of old
 
 
 @dataclass(frozen=True)
@@ -79,17 +89,77 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+@runtime_checkable
+class Tensors(Protocol):
+    """A plug-in with weights: nested containers of tensors and numbers, for the checkpoint."""
+
+    def tensors(self) -> dict[str, Any]: ...
+    def load_tensors(self, state: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """A plug-in that learns of each step."""
+
+    def observe(self, report: StepReport) -> None: ...
+
+
 class PromptSource(Stateful, Protocol):
-    """S0."""
+    """S0, opened."""
 
     def next(self, n: int) -> list[PromptItem]: ...
     def observe(self, report: StepReport) -> None: ...
 
 
+class PromptOrder(Protocol):
+    """S0, as a recipe describes it: opened on the run's prompts. `policy` for orders that look at its hidden states."""
+
+    def open(self, items: Sequence[PromptItem], *, seed: int, policy: Policy) -> PromptSource: ...
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """S1 asks for more rows of a prompt. `replace`: they stand for the rows drawn so far, else they join the group."""
+
+    uid: str  #: of the group
+    item: PromptItem
+    replace: bool = True
+
+
+class ContextPolicy(Protocol):
+    """S1. What the policy sees of a prompt, and what it is shown when a group went wrong."""
+
+    def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        """The items to draw from at first, one for each given."""
+        ...
+
+    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+        """After round `round` (from 1), what to draw once more; empty = done. `batch` has `acc` and reward parts."""
+        ...
+
+
 class Sampler(Protocol):
-    """S2. `seed` alone decides the draw; `version` stamps the rows."""
+    """S2. `seed` alone decides the draw; `version` stamps the rows. `sampling` may be set anew between steps."""
+
+    sampling: Sampling
 
     def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch: ...
+
+
+class SamplerPlan(Protocol):
+    """S2, as a recipe describes it."""
+
+    def open(self, policy: Policy, sampling: Sampling) -> Sampler: ...
+
+
+@runtime_checkable
+class Publishes(Protocol):
+    """S14: a sampler that has weights of its own and takes the policy's when told to.
+
+    Raises BackendError when a log-prob of the published weights disagrees with the trainer's.
+    """
+
+    def publish(self, policy: Policy, version: int) -> None: ...
 
 
 class RewardSource(Protocol):
@@ -98,30 +168,104 @@ class RewardSource(Protocol):
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards: ...
 
 
-class GroupFilter(Protocol):
-    """S4. [B] bool, the rows to train on."""
+class RewardComposition(Protocol):
+    """S3. Parts (name -> [B] float64, NaN = missing) to one reward [B]; missing where a part that counts is."""
 
-    def keep(self, batch: RolloutBatch) -> Tensor: ...
+    def __call__(self, parts: Mapping[str, Tensor]) -> Tensor: ...
 
 
-class AdvantageEstimator(Protocol):
-    """S6. (adv [B,T], returns [B,T] or None) from rewards [B] (NaN = missing), token rewards, values, mask, group."""
+class RewardShaper(Protocol):
+    """S3, after the filter. Returns the batch with another `reward` [B], or with `dense` [B,T] added to.
+
+    Sees whole groups, lengths, `acc`, the scorer's log-probs. A missing reward stays missing.
+    """
 
     @property
     def needs(self) -> frozenset[str]: ...
-    def __call__(
-        self, reward: Tensor, token_reward: Tensor, values: Tensor | None, mask: Tensor, group: Tensor
-    ) -> tuple[Tensor, Tensor | None]: ...
+    def shape(self, batch: RolloutBatch) -> RolloutBatch: ...
+
+
+class GroupFilter(Protocol):
+    """S4. [B] bool, the rows to train on. Reads raw `acc` and reward parts, before shaping.
+
+    `rounds`: how often a step may draw prompts until enough groups stay; 1 = it makes do with what stays.
+    """
+
+    @property
+    def rounds(self) -> int: ...
+    def keep(self, batch: RolloutBatch) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What a behaviour correction found; both [B,T]."""
+
+    weight: Tensor  #: float32, detached: multiplies the token losses
+    keep: Tensor  #: bool: where the gradient stays; `mask` is left alone
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class BehaviourCorrection(Protocol):
+    """S5. From old and mu (`logp_old`, `logp_mu`, `mask`) of the whole batch."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def correct(self, batch: RolloutBatch) -> Correction: ...
+
+
+class AdvantageEstimator(Protocol):
+    """S6. (adv [B,T] float32, returns [B,T] or None). Reads `outcome` or `token_reward`, `group`, `mask`, `values`."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor | None]: ...
+
+
+class AdvantageModulator(Protocol):
+    """S7. Another `adv` [B,T] from `batch.adv` and all else that is known."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def modulate(self, batch: RolloutBatch) -> Tensor: ...
+
+
+class TokenWeight(Protocol):
+    """S8. `prepare`, once a step on the whole batch, may narrow `loss_mask`; `weight` [b,T] multiplies token losses."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def prepare(self, batch: RolloutBatch) -> RolloutBatch: ...
+    def weight(self, logp: Tensor, context: UpdateContext) -> Tensor | None: ...
 
 
 class PolicyObjective(Protocol):
-    """S9. (loss [b,T], per-token reports [b,T]); `logp` is theta's and carries the gradient."""
+    """S9, scope token or sequence. (loss [b,T], per-token reports [b,T]); theta's `logp` carries the gradient."""
 
     @property
     def scope(self) -> Scope: ...
     @property
     def needs(self) -> frozenset[str]: ...
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]: ...
+
+
+class GroupObjective(Protocol):
+    """S9, scope group: the loss depends on theta through one number a row, so groups need not fit in a micro-batch.
+
+    The loop computes all numbers without a gradient, differentiates `batch_loss` by them, and back-propagates
+    sum_i dL/ds_i s_i micro-batch by micro-batch: exactly the gradient of the whole.
+    """
+
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
+        """[b], differentiable."""
+        ...
+
+    def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """The loss of a minibatch (whole groups), differentiable in `scores` [n], and its reports."""
+        ...
 
 
 class LossAggregator(Protocol):
@@ -133,7 +277,7 @@ class LossAggregator(Protocol):
 
 
 class AuxLoss(Protocol):
-    """S11. Added as coefficient x aggregate(loss)."""
+    """S11. Added as coefficient x aggregate(loss over `loss_mask`), or over `own_mask(context)` where it has one."""
 
     @property
     def name(self) -> str: ...
@@ -144,16 +288,50 @@ class AuxLoss(Protocol):
     def loss(self, logp: Tensor, context: UpdateContext) -> Tensor: ...
 
 
-class Schedule(Protocol):
-    """S13. The value to use in `step` (1-based)."""
+class Critic(Stateful, Tensors, Protocol):
+    """S12, opened."""
 
-    def value(self, name: str, step: int) -> float: ...
+    def values(self, batch: RolloutBatch) -> Tensor:
+        """[B,T] float32, detached, 0 where the mask is off."""
+        ...
+
+    def update(self, batch: RolloutBatch, *, step: int, seed: int) -> dict[str, float]:
+        """Fit to `returns`; returns its metrics."""
+        ...
+
+    def warming(self, step: int) -> bool:
+        """Whether only the critic learns in this step."""
+        ...
+
+
+class CriticPlan(Protocol):
+    """S12, as a recipe describes it."""
+
+    def open(self, policy: Policy) -> Critic: ...
+
+
+class Schedule(Protocol):
+    """S13. The value of a setting in `step` (1-based) from its value so far. Names: lr, max_new_tokens, temperature."""
+
+    def value(self, name: str, value: float, step: int) -> float: ...
+
+
+class Replay(Protocol):
+    """S15. The batch to train on, from the one just made (with `adv`): other rows may join, tagged by `source`."""
+
+    def mix(self, batch: RolloutBatch) -> RolloutBatch: ...
 
 
 class Metrics(Protocol):
     """S16. Reads a finished step, writes nothing but its own numbers."""
 
     def measure(self, report: StepReport) -> dict[str, float]: ...
+
+
+class StopRule(Protocol):
+    """S16. Why the run should end after a step with these metrics; None = go on."""
+
+    def reason(self, row: Mapping[str, Any]) -> str | None: ...
 
 
 def negotiate(plugins: Iterable[object], supplied: Iterable[str]) -> frozenset[str]:

@@ -12,18 +12,20 @@ from torch import Tensor
 
 from assay.domain import Message
 from assay_policy_training import logprobs
-from assay_policy_training.advantages import dr_grpo, grpo, rloo
 from assay_policy_training.aggregation import MODES, Aggregation, count
+from assay_policy_training.auxiliary.kl import KlLoss
 from assay_policy_training.batch import RolloutBatch
-from assay_policy_training.kl import KlLoss
+from assay_policy_training.compositions.weighted import Composition
+from assay_policy_training.estimators.group_relative import dr_grpo, grpo, rloo
 from assay_policy_training.logprobs import score_tokens
 from assay_policy_training.loop import PolicyTrainer
-from assay_policy_training.objectives import PpoClip, Reinforce
+from assay_policy_training.objectives.ratio_clip import PpoClip, Reinforce
 from assay_policy_training.policy import Lora, Policy
 from assay_policy_training.prompts.source import ShuffledPrompts, load_prompts
-from assay_policy_training.recipe import Recipe, load_recipe
-from assay_policy_training.rewards import Composition
-from assay_policy_training.sampler import Sampling, TransformersSampler, top_p_filter
+from assay_policy_training.recipe import Recipe
+from assay_policy_training.recipe_file import load_recipe
+from assay_policy_training.samplers.sampling import Sampling, top_p_filter
+from assay_policy_training.samplers.transformers_sampler import TransformersSampler
 from assay_policy_training.slots import PromptItem, Rewards, UpdateContext
 
 CPU = torch.device("cpu")

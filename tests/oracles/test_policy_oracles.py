@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from assay.errors import BadInputError
-from assay_policy_training.advantages import dr_grpo, group_moments, grpo, rloo
 from assay_policy_training.aggregation import aggregate, count
-from assay_policy_training.kl import estimate
-from assay_policy_training.objectives import clipped_loss
+from assay_policy_training.auxiliary.kl import estimate
+from assay_policy_training.estimators.group_relative import dr_grpo, group_moments, grpo, rloo
+from assay_policy_training.objectives.ratio_clip import clipped_loss
 
 TOLERANCE = 1e-5
 REWARDS = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64)

@@ -23,7 +23,7 @@ from assay.workspace import Workspace
 from assay_policy_training.loop import PolicyTrainer
 from assay_policy_training.policy import Policy
 from assay_policy_training.prompts.source import ShuffledPrompts
-from assay_policy_training.recipe import load_recipe, shipped_recipes
+from assay_policy_training.recipe_file import load_recipe, shipped_recipes
 from assay_policy_training.rewards import ModelReward
 from assay_policy_training.run import Plan, train_policy
 from assay_policy_training.slots import PromptItem

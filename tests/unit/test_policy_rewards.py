@@ -14,9 +14,11 @@ from assay.errors import BadInputError
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_policy_training.batch import RolloutBatch, group_index, on_last_token
+from assay_policy_training.compositions.weighted import Composition
 from assay_policy_training.evaluation import Share
+from assay_policy_training.filters.enough_valid import EnoughValid
 from assay_policy_training.prompts.source import ShuffledPrompts, load_prompts
-from assay_policy_training.rewards import Composition, EnoughValid, ModelReward, VerifierReward, gather
+from assay_policy_training.rewards import ModelReward, VerifierReward, gather
 from assay_policy_training.slots import PromptItem
 from assay_serving.composition.checking import ConstraintScorer
 from assay_serving.composition.composed import ComposedScorer

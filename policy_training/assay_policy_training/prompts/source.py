@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay.ids import prompt_id, rows_digest
 from assay.json_lines import Lines, RowError, parse_object
+from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.prompts.constrained import Split, generate_prompts
-from assay_policy_training.slots import PromptItem, StepReport
+from assay_policy_training.slots import StepReport
 from assay_serving.verifiers import constraint_from_dict
 
 GENERATOR = "constrained"
@@ -65,6 +67,14 @@ class ShuffledPrompts:
         order = list(range(len(self.items)))
         random.Random(f"{self.seed}/{self.epoch}").shuffle(order)
         return order
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """S0: the default order."""
+
+    def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> ShuffledPrompts:
+        return ShuffledPrompts(items, seed=seed)
 
 
 def prompts_digest(items: Sequence[PromptItem]) -> str:

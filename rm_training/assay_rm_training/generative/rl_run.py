@@ -27,9 +27,11 @@ from assay.progress import progress_bar
 from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
 from assay.workspace import Workspace
 from assay_policy_training.checkpoint import checkpoints
+from assay_policy_training.compositions.weighted import Composition
 from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
 from assay_policy_training.policy import Policy
-from assay_policy_training.recipe import Recipe, load_recipe, recipe_from_dict
+from assay_policy_training.recipe import Recipe
+from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.run import take_over
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
@@ -76,7 +78,7 @@ class JudgePlan:
         return Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=length)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "recipe": self.recipe.to_dict()}
+        return {**self.__dict__, "recipe": recipe_to_dict(self.recipe)}
 
     def write(self, folder: Path) -> None:
         with replacing(folder / PLAN) as temporary:
@@ -242,11 +244,19 @@ def _with_parts(recipe: Recipe, form: JudgeFormat) -> Recipe:
     Raises BadInputError where such a part was to count."""
     lacking = {CONSISTENCY} if form.responses != 2 else set()
     lacking |= {TAIL} if len(form.labels) != 2 else set()
-    weights = dict(recipe.reward.weights)
+    composition = weights_of(recipe)
+    weights = dict(composition.weights)
     if counted := [name for name in lacking if weights.get(name)]:
         raise BadInputError(f"{form.name} judges have no such part", field=f"reward.weights.{counted[0]}")
     kept = {name: weight for name, weight in weights.items() if name not in lacking}
-    return replace(recipe, reward=replace(recipe.reward, weights=kept))
+    return replace(recipe, reward=replace(composition, weights=kept))
+
+
+def weights_of(recipe: Recipe) -> Composition:
+    """Raises BadInputError for a recipe whose reward is not a weighted sum: a judge's parts are weighed."""
+    if not isinstance(recipe.reward, Composition):
+        raise BadInputError("a judge is trained on a weighted sum of its parts", field="reward.kind")
+    return recipe.reward
 
 
 def _fitting(rows: Sequence[JudgedRow], form: JudgeFormat, policy: Policy) -> tuple[list[JudgedRow], int]:
@@ -286,7 +296,7 @@ def _card(
     states: Sequence[BenchmarkState],
 ) -> str:
     recipe, sampling = plan.recipe, plan.recipe.sampling
-    weights = ", ".join(f"{part} {weight:g}" for part, weight in recipe.reward.weights.items() if weight)
+    weights = ", ".join(f"{part} {weight:g}" for part, weight in weights_of(recipe).weights.items() if weight)
     rows = [
         ("data", f"{plan.data} ({spec.snapshot or 'a file'})"),
         ("run", spec.run_id or "outside a workspace"),

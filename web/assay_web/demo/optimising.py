@@ -15,10 +15,11 @@ from assay.score import Score, ScoreResult
 from assay.workspace import Workspace
 from assay_policy_training.policy import Policy
 from assay_policy_training.prompts.constrained import ConstrainedPrompt
-from assay_policy_training.recipe import load_recipe
+from assay_policy_training.recipe_file import load_recipe
 from assay_policy_training.rewards import ModelReward
 from assay_policy_training.run import Plan, TrainedPolicy, train_policy
-from assay_policy_training.sampler import Sampling, TransformersSampler
+from assay_policy_training.samplers.sampling import Sampling
+from assay_policy_training.samplers.transformers_sampler import TransformersSampler
 from assay_policy_training.slots import PromptItem
 from assay_rm_training.training_run import TrainedModel
 from assay_serving.client import RemoteScorer, RewardClient

@@ -27,7 +27,8 @@ from assay_pipelines.curation.verifier import VerifierReport
 from assay_pipelines.importing import ImportReport
 from assay_policy_training.policy import Policy
 from assay_policy_training.prompts.constrained import ConstrainedPrompt, generate_prompts
-from assay_policy_training.sampler import Sampling, TransformersSampler
+from assay_policy_training.samplers.sampling import Sampling
+from assay_policy_training.samplers.transformers_sampler import TransformersSampler
 from assay_rm_training.calibration import fit_calibration
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.evaluate import Evaluation, evaluate

@@ -13,43 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay.models.pooling import position_ids
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.policy import Policy
-from assay_policy_training.slots import PromptItem
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How many rollouts a step has and how they are drawn."""
-
-    prompts_per_step: int = 8
-    group_size: int = 8
-    max_new_tokens: int = 128
-    max_prompt_tokens: int = 512  #: longer prompts lose their oldest turns
-    temperature: float = 1.0
-    top_p: float = 1.0
-    rows_at_once: int = 64  #: rows generated in one batch; bounds memory, changes no probability
-
-    def __post_init__(self) -> None:
-        for name in ("prompts_per_step", "group_size", "max_new_tokens", "max_prompt_tokens", "rows_at_once"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"must be at least 1, not {getattr(self, name)}", field=f"sampling.{name}")
-        if not self.temperature > 0:
-            raise BadInputError(f"must be above 0, not {self.temperature}", field="sampling.temperature")
-        if not 0 < self.top_p <= 1:
-            raise BadInputError(f"must be in (0, 1], not {self.top_p}", field="sampling.top_p")
-
-
-def top_p_filter(logits: Tensor, top_p: float) -> Tensor:
-    """Logits [N,V] with -inf outside the smallest set of most likely tokens whose probability reaches `top_p`."""
-    if top_p >= 1:
-        return logits
-    ordered, order = logits.sort(dim=-1, descending=True)
-    probability = ordered.softmax(-1)
-    outside = probability.cumsum(-1) - probability >= top_p  # the most likely token always stays
-    return logits.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
+from assay_policy_training.prompt_item import PromptItem
+from assay_policy_training.samplers.assembly import assemble, generation_ids, pad_left
+from assay_policy_training.samplers.sampling import Sampling, prune, top_p_filter
 
 
 class TransformersSampler:
@@ -64,8 +33,7 @@ class TransformersSampler:
 
         Tensors of the batch lie on the CPU.
         """
-        encoded = [self.policy.renderer.encode(item.prompt).ids for item in items]
-        ids, seen = pad_left(encoded, int(self.policy.tokenizer.pad_token_id))
+        ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
         at_once = max(1, self.sampling.rows_at_once // group_size)
         parts = [
@@ -73,30 +41,7 @@ class TransformersSampler:
             for i in range(0, len(items), at_once)
         ]
         tokens, mask, logp = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
-        ends = torch.tensor(sorted(self.policy.end_ids))
-        last = tokens.gather(1, (mask.sum(1, keepdim=True) - 1)).squeeze(1)
-        finished = torch.isin(last, ends)
-        return RolloutBatch(
-            uid=tuple(f"{version}.{number}" for number in range(len(items)) for _ in range(group_size)),
-            prompts=tuple(item.prompt for item in items for _ in range(group_size)),
-            responses=tuple(self._text(row[keep]) for row, keep in zip(tokens, mask, strict=True)),
-            gen_input_ids=(contexts := ids.repeat_interleave(group_size, 0)),
-            gen_mask=(context_mask := seen.repeat_interleave(group_size, 0)),
-            train_input_ids=contexts,
-            train_mask=context_mask,
-            tokens=tokens,
-            mask=mask,
-            loss_mask=mask,
-            logp_mu=logp,
-            version=torch.full((len(tokens),), version),
-            token_version=torch.where(mask, version, 0),
-            finished=finished,
-            truncated=~finished,
-        )
-
-    def _text(self, tokens: Tensor) -> str:
-        text = self.policy.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return str(text)
+        return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version)
 
     @torch.no_grad()
     def _generate(
@@ -122,7 +67,8 @@ class TransformersSampler:
             logits, seen = logits.repeat_interleave(group_size, 0), seen.repeat_interleave(group_size, 0)
             active = torch.arange(rows, device=device)
             for step in range(width):
-                scaled = top_p_filter(logits.float() / self.sampling.temperature, self.sampling.top_p)
+                scaled = prune(logits.float() / self.sampling.temperature, self.sampling.prune_log_ratio)
+                scaled = top_p_filter(scaled, self.sampling.top_p)
                 distribution = scaled.log_softmax(-1)
                 choice = torch.multinomial(distribution.exp(), 1, generator=generator)
                 tokens[active, step] = choice.squeeze(1)
@@ -153,12 +99,9 @@ class TransformersSampler:
         return logits
 
 
-def pad_left(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
-    """Token lists as [B,S] int64 and their mask [B,S] bool."""
-    width = max(len(row) for row in rows)
-    ids = torch.full((len(rows), width), pad)
-    mask = torch.zeros((len(rows), width), dtype=torch.bool)
-    for number, row in enumerate(rows):
-        ids[number, width - len(row) :] = torch.tensor(row)
-        mask[number, width - len(row) :] = True
-    return ids, mask
+@dataclass(frozen=True)
+class Transformers:
+    """S2: the default sampler."""
+
+    def open(self, policy: Policy, sampling: Sampling) -> TransformersSampler:
+        return TransformersSampler(policy, sampling)

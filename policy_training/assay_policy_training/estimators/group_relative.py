@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.batch import RolloutBatch
 
 #: Rewards of a group closer together than this count as equal: else the division blows rounding noise up to +-1.
 EQUAL_RANGE = 1e-6
@@ -78,6 +79,7 @@ class Grpo:
 
     ddof: int = 1
     eps: float = 1e-6
+    group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
@@ -86,31 +88,27 @@ class Grpo:
         if not self.eps >= 0:
             raise BadInputError(f"must not be negative, not {self.eps}", field="estimator.eps")
 
-    def __call__(
-        self, reward: Tensor, token_reward: Tensor, values: Tensor | None, mask: Tensor, group: Tensor
-    ) -> tuple[Tensor, None]:
-        return over_tokens(grpo(reward, group, ddof=self.ddof, eps=self.eps), mask), None
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        return over_tokens(grpo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps), batch.mask), None
 
 
 @dataclass(frozen=True)
 class DrGrpo:
     """S6: `dr_grpo` on every token."""
 
+    group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def __call__(
-        self, reward: Tensor, token_reward: Tensor, values: Tensor | None, mask: Tensor, group: Tensor
-    ) -> tuple[Tensor, None]:
-        return over_tokens(dr_grpo(reward, group), mask), None
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        return over_tokens(dr_grpo(batch.outcome, batch.group), batch.mask), None
 
 
 @dataclass(frozen=True)
 class Rloo:
     """S6: `rloo` on every token."""
 
+    group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def __call__(
-        self, reward: Tensor, token_reward: Tensor, values: Tensor | None, mask: Tensor, group: Tensor
-    ) -> tuple[Tensor, None]:
-        return over_tokens(rloo(reward, group), mask), None
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        return over_tokens(rloo(batch.outcome, batch.group), batch.mask), None

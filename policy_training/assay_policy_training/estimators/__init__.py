@@ -1,0 +1,7 @@
+"""S6: from rewards to advantages. `KINDS`: name in a recipe -> module:Class."""
+
+KINDS: dict[str, str] = {
+    "grpo": "assay_policy_training.estimators.group_relative:Grpo",
+    "dr_grpo": "assay_policy_training.estimators.group_relative:DrGrpo",
+    "rloo": "assay_policy_training.estimators.group_relative:Rloo",
+}

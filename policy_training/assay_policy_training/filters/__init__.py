@@ -1,0 +1,5 @@
+"""S4: which rows are trained on, and whether more are drawn. `KINDS`: name in a recipe -> module:Class."""
+
+KINDS: dict[str, str] = {
+    "enough_valid": "assay_policy_training.filters.enough_valid:EnoughValid",
+}

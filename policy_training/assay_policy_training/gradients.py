@@ -1,0 +1,146 @@
+"""The gradient of one minibatch, micro-batch by micro-batch, with denominators that were fixed before.
+
+Covers: token weights (S8), objectives of every scope (S9), aggregation (S10), auxiliary losses (S11), the statistics
+of the policy being updated. A group-scope objective runs in two passes (see `slots.GroupObjective`). Leaves out: the
+optimiser's step (`loop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from assay.models.packing import can_pack
+from assay_policy_training.aggregation import count
+from assay_policy_training.batch import RolloutBatch
+from assay_policy_training.logprobs import SUPPLIED, TokenScores
+from assay_policy_training.measures import TokenMeans
+from assay_policy_training.policy import Policy
+from assay_policy_training.recipe import Recipe
+from assay_policy_training.samplers.sampling import Sampling
+from assay_policy_training.slots import GroupObjective, PolicyObjective, UpdateContext
+
+
+class Gradients:
+    """Accumulates the gradient of the recipe's loss in the policy's parameters."""
+
+    def __init__(self, recipe: Recipe, policy: Policy) -> None:
+        self.recipe, self.policy = recipe, policy
+        used = [recipe.objective, *recipe.token_weights, *recipe.losses]
+        needs: frozenset[str] = frozenset().union(*(getattr(plugin, "needs", frozenset()) for plugin in used))
+        self.wanted = needs & SUPPLIED
+
+    def accumulate(
+        self, batch: RolloutBatch, rows: Tensor, sampling: Sampling, means: TokenMeans, *, first: bool
+    ) -> float:
+        """Add the gradient of the minibatch `rows`; returns its loss. `first`: theta is still old."""
+        recipe, total = self.recipe, 0.0
+        counts = count(batch.loss_mask[rows])
+        coefficients: Tensor | None = None
+        if recipe.objective.scope == "group":
+            coefficients, total = self._row_coefficients(batch, rows, sampling, means)
+        for micro in self.micro_batches(batch, rows):
+            scores, context = self._forward(batch.select(micro), sampling)
+            if coefficients is not None:
+                objective = cast(GroupObjective, recipe.objective)
+                loss = (coefficients[micro].to(scores.logp) * objective.row_scores(scores.logp, context)).sum()
+            else:
+                matrix, reports = cast(PolicyObjective, recipe.objective).loss(scores.logp, context)
+                loss = recipe.aggregator(self._weighted(matrix, scores.logp, context), context.loss_mask, counts)
+                total += float(loss.detach())
+                for name, values in reports.items():
+                    means.add(name, values, context.loss_mask)
+            for extra in recipe.losses:
+                mask = extra.own_mask(context) if hasattr(extra, "own_mask") else context.loss_mask
+                term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, counts)
+                total += float(term.detach())
+                loss = loss + term
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._measure(means, scores, context, first=first)
+        return total
+
+    def _row_coefficients(
+        self, batch: RolloutBatch, rows: Tensor, sampling: Sampling, means: TokenMeans
+    ) -> tuple[Tensor, float]:
+        """dL/ds of each row [B] (0 outside the minibatch), and L."""
+        objective = cast(GroupObjective, self.recipe.objective)
+        found = torch.zeros(len(batch), dtype=torch.float64)
+        with torch.no_grad():
+            for micro in self.micro_batches(batch, rows):
+                scores, context = self._forward(batch.select(micro), sampling)
+                found[micro] = objective.row_scores(scores.logp, context).double().cpu()
+        leaf = found[rows].requires_grad_()
+        loss, reports = objective.batch_loss(leaf, batch.select(rows))
+        coefficients = torch.zeros(len(batch), dtype=torch.float64)
+        if loss.requires_grad:
+            (coefficients[rows],) = torch.autograd.grad(loss, leaf)
+        for name, value in reports.items():
+            means.add_number(name, value)
+        return coefficients, float(loss.detach())
+
+    def _weighted(self, matrix: Tensor, logp: Tensor, context: UpdateContext) -> Tensor:
+        """[b,T] token losses times the correction's weight and every token weight."""
+        weights = [plugin.weight(logp.detach(), context) for plugin in self.recipe.token_weights]
+        if context.rows is not None and context.rows.is_weight is not None:
+            weights.append(context.rows.is_weight.to(matrix.device))
+        for weight in weights:
+            if weight is not None:
+                matrix = matrix * weight
+        return matrix
+
+    def _forward(self, part: RolloutBatch, sampling: Sampling) -> tuple[TokenScores, UpdateContext]:
+        scores = self.policy.scores(
+            part, temperature=sampling.temperature, prune_log_ratio=sampling.prune_log_ratio, wanted=self.wanted
+        )
+        return scores, context_of(part, scores)
+
+    def _measure(self, means: TokenMeans, scores: TokenScores, context: UpdateContext, *, first: bool) -> None:
+        means.add("approx_kl_old", context.logp_old - scores.logp, context.loss_mask)
+        if first:  # theta is still old: statistics of the policy that made the rollouts
+            means.add("entropy", scores.entropy, context.mask)
+            means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, context.mask)
+            if context.logp_ref is not None:
+                means.add_kl(scores.logp, context.logp_ref, context.mask)
+
+    def micro_batches(self, batch: RolloutBatch, rows: Tensor) -> Iterator[Tensor]:
+        """Split `rows` into pieces of similar length, longest first; the rows of one group side by side where the model
+        computes what they share once."""
+        width = batch.train_mask[rows].sum(1) + batch.lengths[rows]
+        ordered = rows[torch.argsort(width, descending=True, stable=True)]
+        if can_pack(self.policy.model):
+            ordered = ordered[torch.argsort(batch.group[ordered], stable=True)]
+        yield from ordered.split(self.recipe.optimisation.micro_batch_rows)  # type: ignore[no-untyped-call]
+
+
+def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
+    """What plug-ins see of a micro-batch. Without `logp_old` theta is old, so its own log-probs stand, detached.
+
+    A token that the trainer's pruned vocabulary does not hold gets no gradient.
+    """
+    device = scores.logp.device
+    assert part.adv is not None  # set before any update
+
+    def there(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values.to(device)
+
+    loss_mask = part.loss_mask.to(device)
+    if (outside := scores.extras.get("outside")) is not None:
+        loss_mask = loss_mask & (outside == 0)
+    return UpdateContext(
+        adv=part.adv.to(device),
+        mask=part.mask.to(device),
+        loss_mask=loss_mask,
+        logp_old=scores.logp.detach() if part.logp_old is None else part.logp_old.to(device),
+        logp_mu=part.logp_mu.to(device),
+        logp_ref=there(part.logp_ref),
+        entropy=scores.entropy,
+        extras=_detached(scores.extras),
+        rows=part,
+    )
+
+
+def _detached(extras: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {name: values.detach() for name, values in extras.items()}

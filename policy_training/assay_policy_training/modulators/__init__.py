@@ -1,0 +1,3 @@
+"""S7: advantages, changed. `KINDS`: name in a recipe -> module:Class."""
+
+KINDS: dict[str, str] = {}

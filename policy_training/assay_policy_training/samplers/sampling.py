@@ -1,0 +1,61 @@
+"""How many rollouts a step has and how they are drawn; what every sampler reads.
+
+Covers: the numbers of a step, temperature, the two ways of cutting the vocabulary (`top_p`, which the trainer does not
+follow, and `prune_log_ratio`, which it does). Leaves out: the samplers themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """One step's rollouts. `prune_log_ratio`: see `prune`; None = the whole vocabulary."""
+
+    prompts_per_step: int = 8
+    group_size: int = 8
+    max_new_tokens: int = 128
+    max_prompt_tokens: int = 512  #: longer prompts lose their oldest turns
+    temperature: float = 1.0
+    top_p: float = 1.0
+    prune_log_ratio: float | None = None  #: e.g. -13; the trainer's log-probs are of the same cut distribution
+    rows_at_once: int = 64  #: rows generated in one batch; bounds memory, changes no probability
+
+    def __post_init__(self) -> None:
+        for name in ("prompts_per_step", "group_size", "max_new_tokens", "max_prompt_tokens", "rows_at_once"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"must be at least 1, not {getattr(self, name)}", field=f"sampling.{name}")
+        if not self.temperature > 0:
+            raise BadInputError(f"must be above 0, not {self.temperature}", field="sampling.temperature")
+        if not 0 < self.top_p <= 1:
+            raise BadInputError(f"must be in (0, 1], not {self.top_p}", field="sampling.top_p")
+        if self.prune_log_ratio is not None and not self.prune_log_ratio < 0:
+            raise BadInputError(f"must be below 0, not {self.prune_log_ratio}", field="sampling.prune_log_ratio")
+
+
+def top_p_filter(logits: Tensor, top_p: float) -> Tensor:
+    """Logits [N,V] with -inf outside the smallest set of most likely tokens whose probability reaches `top_p`."""
+    if top_p >= 1:
+        return logits
+    ordered, order = logits.sort(dim=-1, descending=True)
+    probability = ordered.softmax(-1)
+    outside = probability.cumsum(-1) - probability >= top_p  # the most likely token always stays
+    return logits.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
+
+
+def prune(logits: Tensor, log_ratio: float | None) -> Tensor:
+    """Logits [N,V] with -inf where a token is less likely than exp(log_ratio) of the most likely one.
+
+    Dynamic vocabulary pruning, arXiv 2512.23087 (idea from its abstract, -13 recalled): the sampler and the trainer
+    both work on the softmax of what stays, which is `min_p` sampling in vLLM. The largest logit carries no gradient
+    into the cut.
+    """
+    if log_ratio is None:
+        return logits
+    return logits.masked_fill(logits < logits.detach().amax(-1, keepdim=True) + log_ratio, -torch.inf)

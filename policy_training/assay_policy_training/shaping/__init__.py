@@ -1,0 +1,3 @@
+"""S3: rewards shaped by length, group or KL, after the filter. `KINDS`: name in a recipe -> module:Class."""
+
+KINDS: dict[str, str] = {}

@@ -1,0 +1,1 @@
+"""Policy methods on Markov decision processes small enough to be exact."""
