@@ -147,7 +147,7 @@ def test_scopes(guarded: Guarded, client: httpx.Client) -> None:
         return client.request(method, path, headers=guarded.headers(scope), **more).status_code
 
     for scope in guarded.keys:
-        for path in ("/metrics", "/docs", "/openapi.json", "/healthz", "/readyz", "/v1/models", "/v1/models/rm"):
+        for path in ("/metrics", "/docs", "/redoc", "/healthz", "/readyz", "/v1/models", "/v1/models/rm", *PATHS):
             assert status(scope, "GET", path) == 200, (scope, path)
     assert [status(scope, "POST", "/v1/score", json=BODY) for scope in ("read", "score", "admin")] == [403, 200, 403]
     for path in all_paths(guarded.server):

@@ -25,6 +25,7 @@ from assay_serving.chat.generation import ChatModel
 from assay_serving.chat.replies import chat_reply
 from assay_serving.server.gate import Gate
 from assay_serving.server.metrics import HttpMetrics
+from assay_serving.server.pages import mount_pages
 from assay_serving.server.problems import ProblemError
 from assay_serving.server.settings import ServerSettings
 
@@ -63,8 +64,9 @@ def create_chat_app(
         api_keys=tuple(api_keys), keys_file=keys_file, open_health=open_health, allowed_hosts=allowed_hosts
     )
     service = ChatService(model, settings, max_waiting)
-    app = FastAPI(title="Assay chat server", version=__version__)
+    app = FastAPI(title="Assay chat server", version=__version__, docs_url=None, redoc_url=None)
     app.state.service = service
+    mount_pages(app)
 
     @app.get("/health")
     async def health() -> dict[str, str]:

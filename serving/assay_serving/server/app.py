@@ -16,6 +16,7 @@ from assay_serving.server.host import ScoringHost
 from assay_serving.server.json_route import mount
 from assay_serving.server.local_host import LocalHost
 from assay_serving.server.openapi import describe
+from assay_serving.server.pages import mount_pages
 from assay_serving.server.problems import install_handlers
 from assay_serving.server.routes import native_routes
 from assay_serving.server.service import Service
@@ -45,11 +46,14 @@ def app_of(host: ScoringHost, *, settings: ServerSettings) -> FastAPI:
         version=__version__,
         description="Scores of responses by named reward models. Failures are typed entries, never numbers.",
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's own pages load their scripts from elsewhere
+        redoc_url=None,
     )
     app.state.service = service
     mount(app, native_routes(service))
     mount(app, admin_routes(service))
     mount(app, dialect_routes(service))
+    mount_pages(app)
     describe(app)
     install_handlers(app)
     app.add_middleware(Gate, service=service)

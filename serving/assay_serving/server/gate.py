@@ -26,6 +26,7 @@ from assay_serving.server.key_ring import OPEN, Access, KeyRing, key_in
 from assay_serving.server.keys import ADMIN, READ, SCORE
 from assay_serving.server.logs import FIELDS
 from assay_serving.server.metrics import HttpMetrics
+from assay_serving.server.pages import PATHS
 from assay_serving.server.problems import ProblemError
 from assay_serving.server.settings import ServerSettings
 from assay_serving.server.strict_json import JsonError, NotJsonError, TooManyValuesError, parse
@@ -34,7 +35,7 @@ logger = logging.getLogger("assay.serving")
 
 ADMIN_PATH = "/v1/admin"
 HEALTH = frozenset(("/healthz", "/readyz", "/health"))  #: what probes ask
-_READ = HEALTH | {"/metrics", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/v1/models"}
+_READ = HEALTH | PATHS | {"/metrics", "/v1/models"}
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _WANTED = frozenset(
     (

@@ -1,0 +1,76 @@
+"""The interactive pages of the API, /docs (Swagger UI) and /redoc (ReDoc), and all that they load.
+
+A server is often where no other can be reached, so scripts and styles come from the package fastapi-offline, and the
+browser is told to ask nobody else. Leaves out: the description that they show (`openapi`), who may read it (`gate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
+from fastapi.responses import FileResponse, HTMLResponse
+
+DOCS, REDOC, DESCRIPTION = "/docs", "/redoc", "/openapi.json"
+_FOLDER = f"{DOCS}/assets"
+_TYPES = {
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "redoc.standalone.js": "text/javascript",
+    "favicon.png": "image/png",
+}
+PATHS = frozenset((DOCS, REDOC, DESCRIPTION, *(f"{_FOLDER}/{name}" for name in _TYPES)))
+#: Both pages begin by a script of their own text, and make styles; ReDoc searches in a worker.
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; worker-src blob:; frame-ancestors 'none'"
+)
+
+
+def mount_pages(app: FastAPI) -> None:
+    """Serve both pages. The application must have been made with `docs_url` and `redoc_url` None."""
+
+    def swagger(root: str) -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url=root + DESCRIPTION,
+            title=app.title,
+            swagger_js_url=f"{root}{_FOLDER}/swagger-ui-bundle.js",
+            swagger_css_url=f"{root}{_FOLDER}/swagger-ui.css",
+            swagger_favicon_url=f"{root}{_FOLDER}/favicon.png",
+            swagger_ui_parameters={"validatorUrl": None},  # else a badge of a server elsewhere
+        )
+
+    def redoc(root: str) -> HTMLResponse:
+        return get_redoc_html(
+            openapi_url=root + DESCRIPTION,
+            title=app.title,
+            redoc_js_url=f"{root}{_FOLDER}/redoc.standalone.js",
+            redoc_favicon_url=f"{root}{_FOLDER}/favicon.png",
+            with_google_fonts=False,
+        )
+
+    for path, page in ((DOCS, swagger), (REDOC, redoc)):
+        app.add_api_route(path, _showing(page), methods=["GET", "HEAD"], include_in_schema=False)
+    folder = Path(str(files("fastapi_offline") / "static"))
+    for name, media_type in _TYPES.items():
+        sent = _sending(folder / name, media_type)
+        app.add_api_route(f"{_FOLDER}/{name}", sent, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def _showing(page: Callable[[str], HTMLResponse]) -> Callable[[Request], Awaitable[Response]]:
+    async def shown(request: Request) -> Response:
+        response = page(request.scope.get("root_path", "").rstrip("/"))
+        response.headers["Content-Security-Policy"] = _POLICY
+        return response
+
+    return shown
+
+
+def _sending(path: Path, media_type: str) -> Callable[[], Awaitable[Response]]:
+    async def sent() -> Response:
+        return FileResponse(path, media_type=media_type)
+
+    return sent
