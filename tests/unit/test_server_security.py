@@ -26,6 +26,7 @@ from assay_serving.server import ServerSettings
 from assay_serving.server.gate import HEALTH, scope_needed
 from assay_serving.server.keys import create_key, revoke_key
 from assay_serving.server.logs import JsonFormatter, TextFormatter
+from assay_serving.server.pages import PATHS
 from assay_serving.transformers_engine import TransformersScorer
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE")
