@@ -1,0 +1,82 @@
+"""Every shipped recipe trains: two steps of the tiny model, real rewards, a checkpoint, and the same again from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.domain import Message
+from assay_policy_training.loop import PolicyTrainer
+from assay_policy_training.policy import Policy
+from assay_policy_training.recipe import Recipe
+from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
+from assay_policy_training.rewards import VerifierReward
+from assay_policy_training.slots import PromptItem, RewardSource
+from assay_serving.verifiers import AllLowercase, Constraint, MaxWords, MinWords, NoCommas
+
+CPU = torch.device("cpu")
+#: What recipes may read of a prompt's row: a worked solution to take hints from, an answer, references, a data source.
+META: dict[str, Any] = {
+    "solution": "First think of a colour. Then name it: blue.",
+    "answer": "blue",
+    "hint": "It is a colour of the sky.",
+    "references": ["a short answer", "another one"],
+    "rubric": [{"text": "names a colour", "weight": 1.0}],
+}
+
+
+def items() -> list[PromptItem]:
+    checks: list[tuple[Constraint, ...]] = [(AllLowercase(),), (MaxWords(6),), (MinWords(4), NoCommas()), (NoCommas(),)]
+    return [
+        PromptItem(
+            (Message("user", f"Name colour {number}."),), checks[number % 4], {**META, "source": "ab"[number % 2]}
+        )
+        for number in range(8)
+    ]
+
+
+def small(recipe: Recipe) -> Recipe:
+    """The recipe with numbers for a model of a few thousand weights; its methods stay as they are."""
+    sampling = replace(
+        recipe.sampling, prompts_per_step=2, group_size=min(4, max(2, recipe.sampling.group_size)), max_new_tokens=12
+    )
+    sampling = replace(sampling, max_prompt_tokens=128)
+    optimisation = replace(recipe.optimisation, micro_batch_rows=3, lr=1e-3, warmup_steps=0, autocast=False)
+    return replace(recipe, sampling=sampling, optimisation=optimisation, steps=2, checkpoint_every=1)
+
+
+def sources(recipe: Recipe) -> list[RewardSource]:
+    return [VerifierReward()]
+
+
+def trainer(recipe: Recipe, folder: Path) -> PolicyTrainer:
+    torch.manual_seed(0)
+    folder.mkdir(exist_ok=True)
+    policy = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=recipe.needs_reference, lora=recipe.lora)
+    prompts = recipe.source.open(items(), seed=recipe.seed, policy=policy)
+    return PolicyTrainer(recipe, policy, prompts, sources(recipe), folder)
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_recipe_trains_and_resumes(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    assert recipe.paper, "a recipe says what it follows"
+    assert recipe_from_dict(recipe_to_dict(recipe)) == recipe
+    recipe = small(recipe)
+    whole = trainer(recipe, tmp_path / "whole")
+    rows = whole.train()
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        assert all(math.isfinite(v) for v in row.values() if isinstance(v, float)), row
+    first = trainer(recipe, tmp_path / "halves")
+    first.train(1)
+    again = trainer(recipe, tmp_path / "halves")
+    assert again.resume() == 1
+    again.train()
+    for key, value in whole.parameters.items():
+        assert torch.equal(value, again.parameters[key]), f"{key} differs after a resume"
