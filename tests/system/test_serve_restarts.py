@@ -16,6 +16,7 @@ import pytest
 from test_serve_processes import ASSAY, PATIENCE_S, children_of, offline, pytestmark, started, until, url_when_ready
 
 from assay.score import Score
+from assay_serving.engine_process.folder import PREFIX
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import TransformersScorer
 
@@ -156,3 +157,38 @@ def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
+
+
+def test_what_a_killed_server_leaves_the_next_one_takes_away(
+    tiny_reward_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: httpx.Client
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    kept = tmp_path / f"{PREFIX}of-somebody"
+    kept.mkdir(mode=0o700)
+    (kept / "notes").write_text("no folder of a server")
+
+    def folders() -> set[Path]:
+        return set(tmp_path.glob(f"{PREFIX}*")) - {kept}
+
+    arguments = (str(tiny_reward_model), "--name", "rm", "--port", "0", "--device", "cpu")
+    with started(*arguments) as first:
+        until(folders)
+        (used,) = folders()
+        with started(*arguments) as killed:
+            until(lambda: len(folders()) == 2)
+            until(lambda: children_of(killed.pid))
+            (left,) = folders() - {used}
+            killed.kill()
+        assert left.exists()
+        with started(*arguments) as next_one:
+            until(lambda: left not in folders() and len(folders()) == 2)
+            url_when_ready(next_one)
+            next_one.send_signal(signal.SIGTERM)
+            next_one.communicate(timeout=PATIENCE_S)
+        assert folders() == {used}
+        url = url_when_ready(first)
+        until(lambda: client.get(url + "/readyz").is_success)
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=PATIENCE_S)
+    assert folders() == set()
+    assert (kept / "notes").exists()

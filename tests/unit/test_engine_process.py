@@ -23,9 +23,9 @@ from assay.score import Part, Score, ScoreFailure
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import FrameConnection
 from assay_serving.engine_process.endpoint import Endpoint
+from assay_serving.engine_process.folder import SOCKET, private_folder
 from assay_serving.engine_process.launch import EngineLaunch, FrontLaunch, frame_bytes, line_of
 from assay_serving.engine_process.link import HostLink
-from assay_serving.engine_process.supervisor import private_folder
 from assay_serving.plan import ModelPlan
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.config_file import path_of
@@ -184,11 +184,10 @@ class Pair:
 
 @asynccontextmanager
 async def pair(host: LocalHost | None, *, token: str = TOKEN) -> AsyncIterator[Pair]:
-    folder = private_folder()
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(folder / "engine"))
+    with private_folder() as folder, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / SOCKET))
         listening.listen()
-        link = HostLink(str(folder / "engine"), token, frame_bytes=FRAME_BYTES)
+        link = HostLink(str(folder / SOCKET), token, frame_bytes=FRAME_BYTES)
         both = Pair(listening, link)
         try:
             if host is not None:
@@ -200,8 +199,6 @@ async def pair(host: LocalHost | None, *, token: str = TOKEN) -> AsyncIterator[P
             if hasattr(both, "endpoint"):
                 await both.endpoint.stop(0)
                 await both.host.stop()
-    (folder / "engine").unlink()
-    folder.rmdir()
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -13,11 +13,9 @@ import asyncio
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -27,6 +25,7 @@ from typing import Any
 
 from assay.errors import BackendError
 from assay_serving.engine_process import wire
+from assay_serving.engine_process.folder import METRICS, SOCKET, private_folder
 from assay_serving.engine_process.launch import (
     STOP,
     EngineLaunch,
@@ -52,7 +51,6 @@ ENGINE_DRAIN_S = 35.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 STEADY_S = 60.0  #: a child that ran this long starts again with the first pause
 _LINE_BYTES = 16 << 20
-_LONGEST_SOCKET_PATH = 100
 
 
 @dataclass
@@ -107,20 +105,19 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        self._folder = private_folder()  # mode 0700: nobody else reaches the socket in it
         try:
-            with socket.socket(socket.AF_UNIX) as engine_socket:
-                engine_socket.bind(str(self._folder / "engine"))
+            with private_folder() as folder, socket.socket(socket.AF_UNIX) as engine_socket:
+                self._folder = folder  # nobody else reaches the socket in it
+                engine_socket.bind(str(folder / SOCKET))
                 engine_socket.listen(socket.SOMAXCONN)  # fronts wait here while an engine loads
                 await self._run(engine_socket)
         finally:
             self._listening.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
         if self._hurry.is_set():
             raise KeyboardInterrupt
 
     async def _run(self, engine_socket: socket.socket) -> None:
-        metrics = self._folder / "metrics"
+        metrics = self._folder / METRICS
         metrics.mkdir()
         keepers = {
             name: asyncio.create_task(self._keep(name, start), name=name)
@@ -168,7 +165,7 @@ class Supervisor:
         def front(name: str) -> Callable[[], Any]:
             launch = FrontLaunch(
                 fd,
-                str(self._folder / "engine"),
+                str(self._folder / SOCKET),
                 self._token,
                 config.settings,
                 str(metrics),
@@ -274,15 +271,6 @@ class Supervisor:
         if self._stopping.is_set() and number == signal.SIGINT:
             self._hurry.set()
         self._stopping.set()
-
-
-def private_folder() -> Path:
-    """A new folder that only this user can enter, short enough for the path of a Unix socket in it."""
-    folder = tempfile.mkdtemp(prefix="assay-")
-    if len(folder) > _LONGEST_SOCKET_PATH - len("/engine"):
-        os.rmdir(folder)
-        folder = tempfile.mkdtemp(prefix="assay-", dir="/tmp")
-    return Path(folder)
 
 
 def _how(status: int) -> str:
