@@ -1,8 +1,9 @@
-"""Fixtures shared by the whole suite."""
+"""Fixtures shared by the whole suite, the order of its files, and where its temporary folders are."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,41 @@ settings.load_profile("assay")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+#: Files that take long, longest first. A process runs a file whole, so one that is begun last is waited for.
+LONG_FILES = (
+    "test_stage1_loop.py",
+    "test_readme.py",
+    "test_serve_processes.py",
+    "test_distributed_training.py",
+    "test_curation_stages.py",
+    "test_demo.py",
+    "test_generative_training.py",
+    "test_policy_training.py",
+    "test_trust_commands.py",
+    "test_openapi_fuzz.py",
+    "test_distributed_commands.py",
+    "test_hub_models.py",
+)
+
+#: A file system in memory, for temporary folders: hundreds of tests commit to a store that waits for the disk each time.
+MEMORY = Path("/dev/shm")
+ROOM = 4 * 2**30  #: bytes that must be free there
+TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  #: pytest's own variable; one that is set is left alone
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary folders in memory where there is room; pytest-xdist hands files out in the order below."""
+    if TEMPORARY not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ[TEMPORARY] = str(MEMORY)
+    if hasattr(config.option, "loadscopereorder"):  # its own order is by the number of tests
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; the others, and the tests of one file, stay in their order."""
+    place = {name: number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
@@ -28,10 +64,16 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def empty_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace as it is made, to be copied: the migrations take most of making one."""
+    return Workspace.create(tmp_path_factory.mktemp("empty") / "workspace").root
+
+
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(empty_workspace: Path, tmp_path: Path) -> Workspace:
     """A new, empty workspace."""
-    return Workspace.create(tmp_path / "workspace")
+    return Workspace.open(shutil.copytree(empty_workspace, tmp_path / "workspace"))
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +120,6 @@ def tiny_principle_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_principle_model(tiny_principle_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint folder of a principle model: the base's own weights, with the spec of one."""
-    import shutil
-
     from assay.models.loading import load_tokenizer
     from assay.models.renderer import Renderer
     from assay.models.spec import weights_digest
