@@ -35,7 +35,7 @@ LONG_FILES = (
     "test_hub_models.py",
 )
 
-#: A file system in memory, for temporary folders: hundreds of tests commit to a store that waits for the disk each time.
+#: A file system in memory, for temporary folders: hundreds of tests commit to a store, which waits for the disk.
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 2**30  #: bytes that must be free there
 TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  #: pytest's own variable; one that is set is left alone
