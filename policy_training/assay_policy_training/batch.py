@@ -92,9 +92,10 @@ class RolloutBatch:
 
     @property
     def token_reward(self) -> Tensor:
-        """[B,T] float64: `reward` on the last token plus `dense`; a missing reward gives zeros."""
+        """[B,T] float64: `reward` on the last token plus `dense`; a missing reward gives zeros, one that is still to
+        come gives `dense` alone."""
         last = on_last_token(self.scored_reward, self.mask)
-        return last if self.dense is None else last + self.dense * self.mask * self.valid[:, None]
+        return last if self.dense is None else last + self.dense * self.mask * self.counted[:, None]
 
     @property
     def present(self) -> Tensor:
@@ -110,6 +111,11 @@ class RolloutBatch:
     def valid(self) -> Tensor:
         """[B] bool: the row has a reward."""
         return ~torch.isnan(self.scored_reward)
+
+    @property
+    def counted(self) -> Tensor:
+        """[B] bool: the row has a reward or goes on; the others take no part in statistics and get no advantage."""
+        return self.valid if self.unfinished is None else self.valid | self.unfinished
 
     @property
     def lengths(self) -> Tensor:

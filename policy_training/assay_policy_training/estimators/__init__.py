@@ -4,4 +4,6 @@ KINDS: dict[str, str] = {
     "grpo": "assay_policy_training.estimators.group_relative:Grpo",
     "dr_grpo": "assay_policy_training.estimators.group_relative:DrGrpo",
     "rloo": "assay_policy_training.estimators.group_relative:Rloo",
+    "gae": "assay_policy_training.estimators.gae:Gae",
+    "returns_to_go": "assay_policy_training.estimators.gae:ReturnsToGo",
 }

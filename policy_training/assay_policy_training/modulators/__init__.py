@@ -1,3 +1,6 @@
 """S7: advantages, changed. `KINDS`: name in a recipe -> module:Class."""
 
-KINDS: dict[str, str] = {}
+KINDS: dict[str, str] = {
+    "whitening": "assay_policy_training.modulators.whitening:Whitening",
+    "clip": "assay_policy_training.modulators.clip:ClipAdvantage",
+}
