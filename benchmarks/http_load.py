@@ -11,6 +11,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -54,12 +55,15 @@ def drive(
     """POST every body once, from `clients` connections. Raises RuntimeError if the child fails."""
     plan = {"url": url, "bodies": list(bodies), "clients": clients, "keep": keep, "headers": dict(headers or {})}
     plan["timeout"] = timeout
-    done = subprocess.run(
-        [sys.executable, Path(__file__)], input=json.dumps(plan), capture_output=True, text=True, timeout=timeout + 60
-    )
-    if done.returncode:
-        raise RuntimeError(f"the load generator failed: {done.stderr[-2000:]}")
-    return Load(**json.loads(done.stdout))
+    # Both ways by files: a reply of some 100 kB was once cut in a pipe.
+    with tempfile.TemporaryDirectory() as scratch:
+        asked, found = Path(scratch) / "plan.json", Path(scratch) / "load.json"
+        asked.write_text(json.dumps(plan))
+        command = [sys.executable, Path(__file__), asked, found]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout + 60)
+        if done.returncode:
+            raise RuntimeError(f"the load generator failed: {done.stderr[-2000:]}")
+        return Load(**json.loads(found.read_text()))
 
 
 async def _run(plan: Mapping[str, Any]) -> Load:
@@ -97,8 +101,9 @@ async def _run(plan: Mapping[str, Any]) -> Load:
 def main() -> None:
     import uvloop
 
-    plan = json.load(sys.stdin)
-    print(json.dumps(asdict(uvloop.run(_run(plan)))))
+    asked, found = map(Path, sys.argv[1:])
+    load = uvloop.run(_run(json.loads(asked.read_text())))
+    found.write_text(json.dumps(asdict(load)))
 
 
 if __name__ == "__main__":
