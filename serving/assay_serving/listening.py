@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.errors import BadInputError, BusyError
+from assay.errors import BadInputError, BusyError, NotFoundError
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,13 @@ class Tls:
     key: str
 
     def check(self) -> None:
-        """Raises BadInputError naming the file that cannot be read, or saying that the two do not fit."""
+        """Raises NotFoundError for a file that there is not, BadInputError naming the one that cannot be read, or
+        saying that the two do not fit."""
         for name, file in (("tls_cert", self.cert), ("tls_key", self.key)):
             try:
                 Path(file).read_bytes()
+            except FileNotFoundError as error:
+                raise NotFoundError(f"field {name!r}: no such file: {file}") from error
             except OSError as error:
                 raise BadInputError(f"{file}: {error.strerror}", field=name) from error
         try:

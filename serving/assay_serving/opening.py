@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from assay_serving.scorer import Scorer
 
 
+_NAMES_SHOWN = 20
 #: Seconds for one request to a server that is part of a composed reward: it must fail before the server that waits for
 #: all parts gives its own engine up (`ServerSettings.engine_timeout_s`).
 PART_DEADLINE_S = 90.0
@@ -33,6 +34,7 @@ def open_scorer(
     *,
     model: str | None = None,
     api_key: str | None = None,
+    ca: str | None = None,
     device: str = "auto",
     dtype: str = "float32",
     token_budget: int | None = None,
@@ -45,7 +47,7 @@ def open_scorer(
     wait: float = 10.0,
     deadline: float = 600.0,
 ) -> Scorer:
-    """A scorer for a URL of a reward server (`model` and `api_key` are its), or for a model to load here.
+    """A scorer for a URL of a reward server (`model`, `api_key`, `ca`: see `RewardClient`), or for a model to load.
 
     `kind`, `question`, `allow_failed_parity`, `correct`: see `load_engine`. `wait`: seconds to give a server that is
     still loading; then BackendError. `deadline`: seconds for one request to a server, with all its tries.
@@ -57,12 +59,10 @@ def open_scorer(
             raise BadInputError(
                 f"{reference} corrects its own scores: start it with assay serve --correct", field="correct"
             )
-        client = RewardClient(reference, model=model, api_key=api_key, deadline=deadline)
+        client = RewardClient(reference, model=model, api_key=api_key, deadline=deadline, ca=ca)
         client.wait_until_ready(wait)
         return RemoteScorer(client)
-    from assay.runs import locate_model
-
-    folder = locate_model(find_workspace(workspace), reference)[0]
+    folder = located(reference, workspace)
     return load_engine(
         folder,
         served_as=model or (reference if folder != reference else None),
@@ -140,7 +140,6 @@ def load_engine(
     if engine_options:
         raise BadInputError("the transformers engine has no options of its own", field="engine_options")
     if is_composed(name):
-        from assay.runs import locate_model
         from assay_serving.composition.loading import Opener
 
         opener = Opener(
@@ -158,7 +157,7 @@ def load_engine(
             open_server=lambda url, model, key: open_scorer(
                 url, model=model, api_key=key or "", deadline=PART_DEADLINE_S
             ),
-            locate=lambda model: locate_model(find_workspace(workspace), model)[0],
+            locate=lambda model: located(model, workspace),
         )
         return opener.load(Path(name).expanduser(), name=served_as)
     if is_ensemble(name):
@@ -264,9 +263,7 @@ def open_judge(
 
         writer, spec = RemoteWriter.open(endpoint_of(reference, model, api_key=api_key), judging or usual)
         return PairwiseJudge(writer, spec, seed=seed)
-    from assay.runs import locate_model
-
-    source = locate_model(find_workspace(workspace), reference)[0]
+    source = located(reference, workspace)
     chosen = judging or (usual if known_spec(source) is None else None)
     served_as = model or (reference if source != reference else None)
     return PairwiseJudge.load(
@@ -317,6 +314,32 @@ def known_spec(name: str) -> RewardModelSpec | None:
 
     folder = Path(resolve_model(name))
     return RewardModelSpec.read(folder) if folder.is_dir() else None
+
+
+def located(reference: str, workspace: Path | None = None) -> str:
+    """What to load for what a person calls a model: see `assay.runs.locate_model`.
+
+    Raises NotFoundError with the workspace's models for a bare name that is none of them and nothing else.
+    """
+    from assay.models import embedded, tiny
+    from assay.runs import MODEL_KINDS, locate_model
+
+    found = find_workspace(workspace)
+    folder, artifact = locate_model(found, reference)
+    path_like = "/" in reference or reference.startswith((".", "~")) or Path(reference).exists()
+    if found is None or artifact is not None or path_like or reference in (embedded.NAME, tiny.NAME):
+        return folder
+    with found.store.unit() as db:
+        rows = db.execute(
+            """SELECT name FROM artifacts WHERE list_contains($kinds, kind)
+               GROUP BY name ORDER BY max(created_at) DESC""",
+            {"kinds": list(MODEL_KINDS)},
+        ).fetchall()
+    if not rows:
+        return folder
+    names = [str(name) for (name,) in rows[:_NAMES_SHOWN]]
+    more = f" and {len(rows) - len(names)} more" if len(rows) > len(names) else ""
+    raise NotFoundError(f"no model {reference!r}; the workspace has {', '.join(names)}{more}")
 
 
 def find_workspace(named: Path | None) -> Workspace | None:

@@ -64,13 +64,16 @@ class ModelPlan:
     def located(self, workspace: Path | None = None) -> tuple[str, str]:
         """Folder or hub id that the reference stands for, and the name to serve it under.
 
-        Raises NotFoundError for a name that stands for nothing.
+        Raises NotFoundError for a name that stands for nothing. Another engine may know names that nobody here knows.
         """
         from assay.runs import locate_model
-        from assay_serving.opening import find_workspace
+        from assay_serving.opening import find_workspace, located
         from assay_serving.packed_engine import default_name
 
-        folder = locate_model(find_workspace(workspace), self.reference)[0]
+        if self.engine == "transformers":
+            folder = located(self.reference, workspace)
+        else:
+            folder = locate_model(find_workspace(workspace), self.reference)[0]
         return folder, self.served_as or (self.reference if folder != self.reference else default_name(folder))
 
     def open(self, workspace: Path | None = None) -> Scorer:

@@ -221,4 +221,4 @@ def test_the_example_is_read_as_printed(capsys: pytest.CaptureFixture[str], tmp_
     code, out, _ = run(capsys, "compose", path, "--json")
     assert [part["name"] for part in json.loads(out)["parts"]] == ["helpful", "brief", "polite"]
     assert run(capsys, "compose")[0] == 2
-    assert run(capsys, "compose", tmp_path / "none.yaml")[0] == 2
+    assert run(capsys, "compose", tmp_path / "none.yaml")[0] == 3

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from assay.cli.main import main
 from assay.domain import Message
 from assay.score import Score
 from assay.workspace import Workspace
+from assay_serving.listening import Tls
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import TransformersScorer
@@ -160,6 +162,30 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     assert f"{where} is not ready after 0.5 s" in stderr.splitlines()[-1]
 
 
+def test_a_server_with_a_certificate_of_its_own(
+    capsys: pytest.CaptureFixture[str], offline: TransformersScorer, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    cert, key, ca = (tmp_path / name for name in ("server.pem", "server.key", "ca.pem"))
+    certificate.private_key_pem.write_to_path(key)
+    certificate.cert_chain_pems[0].write_to_path(cert)
+    authority.cert_pem.write_to_path(ca)
+    asked = ("--prompt", "Name a metal.", "--response", "Gold.", "--wait", "1")
+    with running_server({"tiny-rm": offline}, tls=Tls(str(cert), str(key))) as running:
+        assert running.url.startswith("https://")
+        code, stdout, _ = run(capsys, "score", "--reward", running.url, "--ca", ca, *asked, "--json")
+        assert code == 0
+        (score,) = json.loads(stdout)["scores"]
+        assert score["reward"] == pytest.approx(reward_of(offline, "Gold."), abs=1e-5)
+        code, _, stderr = run(capsys, "score", "--reward", running.url, *asked)
+        assert code == 5  # nobody that this machine believes has signed it
+        code, _, stderr = run(capsys, "score", "--reward", running.url, "--ca", tmp_path / "none.pem", *asked)
+        assert (code, stderr) == (3, f"assay: no such file: {tmp_path / 'none.pem'}\n")
+        code, _, stderr = run(capsys, "score", "--model", "tiny", "--ca", ca, *asked)
+        assert (code, stderr) == (2, "assay: --ca is for a server: --reward https://...\n")
+
+
 def test_wrong_calls_are_one_line(
     capsys: pytest.CaptureFixture[str], lines_file: Path, url: str, tmp_path: Path
 ) -> None:
@@ -175,6 +201,7 @@ def test_wrong_calls_are_one_line(
         ([lines_file, "--reward", url, "--model", "other"], 3, "tiny-rm"),
         ([lines_file, "--reward", "http://"], 2, "address"),
         ([lines_file, "--model", tmp_path / "nothing"], 3, "no model"),
+        ([lines_file, "--model", tmp_path / "nothing.yaml"], 3, "no model"),
     ):
         found, _, stderr = run(capsys, "score", *arguments)
         assert found == code, (arguments, stderr)

@@ -9,7 +9,8 @@ import pytest
 from assay.errors import NotFoundError
 from assay.runs import locate_model, start_run
 from assay.workspace import Workspace
-from assay_serving.opening import is_url, open_scorer
+from assay_serving.opening import is_url, located, open_scorer
+from assay_serving.plan import ModelPlan
 
 
 @pytest.fixture
@@ -35,6 +36,12 @@ def test_folders_hub_ids_and_our_own_models_are_left_as_they_are(
 def test_an_unknown_name_is_not_found(with_artifact: Workspace) -> None:
     with pytest.raises(NotFoundError, match="other-rm"):
         open_scorer("other-rm", workspace=with_artifact.root, device="cpu")
+    with pytest.raises(NotFoundError, match=r"no model 'unlike'; the workspace has first-rm$"):
+        open_scorer("unlike", workspace=with_artifact.root, device="cpu")
+    with pytest.raises(NotFoundError, match=r"the workspace has first-rm$"):
+        ModelPlan("unlike").located(with_artifact.root)
+    assert ModelPlan("unlike", engine="vllm-http").located(with_artifact.root) == ("unlike", "unlike")
+    assert located("smollm2", with_artifact.root) == "smollm2"
 
 
 def test_a_bare_name_is_the_workspaces_whatever_folders_are_around(

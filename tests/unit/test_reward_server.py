@@ -224,6 +224,34 @@ def test_a_body_that_does_not_come_is_given_up(server: RunningServer) -> None:
         assert reply.status == 408
 
 
+def test_what_the_gate_refuses_is_counted_and_logged_under_its_route(
+    scorer: TransformersScorer, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ServerSettings(api_keys=(KEY,), max_body_bytes=1000)
+    keyed = {"X-API-Key": KEY}
+    with (
+        caplog.at_level(logging.INFO, logger="assay.serving"),
+        running_server({"rm": scorer}, settings=settings) as running,
+        httpx.Client(base_url=running.url) as client,
+    ):
+        statuses = [
+            client.post("/v1/score", json={}).status_code,
+            client.post("/v1/score", content=b" " * 1001, headers=keyed).status_code,
+            client.post("/v1/score", json={}, headers=keyed | {"Origin": "http://elsewhere"}).status_code,
+            client.put("/v1/score", json={}, headers=keyed).status_code,
+            client.get("/v1/models/rm").status_code,
+            client.get("/docs").status_code,
+            client.get("/xyzzy").status_code,
+        ]
+        text = client.get("/metrics", headers=keyed).text
+    assert statuses == [401, 413, 403, 405, 401, 401, 401]
+    routes = ["/v1/score"] * 4 + ["/v1/models/{name:path}", "/docs", "unmatched"]
+    for route, status in zip(routes, statuses, strict=True):
+        assert f'assay_requests_total{{route="{route}",status="{status}"}} 1.0' in text
+        assert any(f" {route} {status}" in record.getMessage() for record in caplog.records)
+    assert "xyzzy" not in text + caplog.text
+
+
 def test_every_route_needs_the_key(scorer: TransformersScorer) -> None:
     settings = ServerSettings(api_keys=(KEY, OTHER_KEY))
     with running_server({"rm": scorer}, settings=settings) as running, httpx.Client(base_url=running.url) as client:

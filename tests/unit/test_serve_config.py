@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from assay.cli.main import main
-from assay.errors import BadInputError
+from assay.errors import BadInputError, NotFoundError
 from assay_serving.listening import Tls
 from assay_serving.plan import ModelPlan
 from assay_serving.server.config_file import ServeConfig, config_of, example, read_config
@@ -88,7 +88,7 @@ def test_what_is_no_mapping_is_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadInputError, match=r"serve\.yaml: ") as error:
         read_config(written(tmp_path, text))
     assert "\n" not in str(error.value)
-    with pytest.raises(BadInputError, match=r"No such file"):
+    with pytest.raises(NotFoundError, match=r"no such file: .*missing\.yaml"):
         read_config(tmp_path / "missing.yaml")
 
 
@@ -131,7 +131,9 @@ def test_the_command_prints_the_example_and_names_what_is_wrong(
     code, _, err = run(capsys, "--config", str(path), "--name", "only-one")
     assert (code, err) == (2, "assay: field '--name': 1 names for 2 models\n")
     code, _, err = run(capsys, "--config", str(path))
-    assert (code, err) == (2, f"assay: field 'tls_cert': {tmp_path / 'a.pem'}: No such file or directory\n")
+    assert (code, err) == (3, f"assay: field 'tls_cert': no such file: {tmp_path / 'a.pem'}\n")
+    code, _, err = run(capsys, "--config", str(tmp_path / "missing.yaml"))
+    assert (code, err) == (3, f"assay: no such file: {tmp_path / 'missing.yaml'}\n")
     (tmp_path / "a.pem").write_text("no certificate")
     (tmp_path / "b.pem").write_text("no key")
     code, _, err = run(capsys, "--config", str(path))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from assay.errors import BadInputError
+from assay.errors import BadInputError, NotFoundError
 from assay_serving.client.retries import RetryPolicy
 
 CONNECT_S = 5.0
@@ -92,11 +92,13 @@ class ConnectionSettings:
     def certificates(self) -> ssl.SSLContext:
         """Whom to believe over https: the authorities in `ca` alone, else those that httpx finds.
 
-        Raises BadInputError for a file that is not there or holds no certificate.
+        Raises NotFoundError for a file that is not there, BadInputError for one that holds no certificate.
         """
         if self.ca is not None:
             try:
                 return ssl.create_default_context(cafile=self.ca)
+            except FileNotFoundError as error:
+                raise NotFoundError(f"no such file: {self.ca}") from error
             except (OSError, ssl.SSLError) as error:
                 raise BadInputError(f"no certificates to read: {error}", file=self.ca) from error
         if urlsplit(self.url).scheme == "http":

@@ -9,6 +9,7 @@ import typer
 from assay.cli.options import JsonOption, emit
 from assay_serving.commands.engine_options import (
     AllowFailedParityOption,
+    CaOption,
     CorrectOption,
     DtypeOption,
     EngineOption,
@@ -26,9 +27,6 @@ ServerOption = Annotated[str, typer.Option("--server", metavar="URL", envvar="AS
 KeyOption = Annotated[
     str | None,
     typer.Option("--api-key", envvar="ASSAY_API_KEY", help="One with the scope admin.", show_default=False),
-]
-CaOption = Annotated[
-    str | None, typer.Option("--ca", help="Certificates to believe, for a server with its own.", show_default=False)
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="That the model is served under.")]
 ReferenceArgument = Annotated[

@@ -9,6 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+CaOption = Annotated[
+    str | None, typer.Option("--ca", help="Certificates to believe, for a server with its own.", show_default=False)
+]
 DtypeOption = Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")]
 TokenBudgetOption = Annotated[
     int | None, typer.Option(min=1, help="Positions of one forward pass at most (default: 8192, judges 16384).")

@@ -12,6 +12,7 @@ import typer
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay_serving.commands.engine_options import (
     AllowFailedParityOption,
+    CaOption,
     CorrectOption,
     DtypeOption,
     KindOption,
@@ -55,6 +56,7 @@ def score(
     api_key: Annotated[
         str | None, typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Of the server.", show_default=False)
     ] = None,
+    ca: CaOption = None,
     wait: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the server to be ready.")] = 10.0,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
@@ -90,10 +92,12 @@ def score(
         raise BadInputError("--json prints the summary on standard output; name --out for the scores")
     if (source := reward or model) is None:
         raise BadInputError("name what scores: --reward URL or --model RM")
+    if ca is not None and reward is None:
+        raise BadInputError("--ca is for a server: --reward https://...")
     if file is not None and not file.is_file():
         raise BadInputError("no such file", file=file)
     if reward is not None:
-        scorer = open_scorer(reward, model=model, api_key=api_key, correct=correct, wait=wait)
+        scorer = open_scorer(reward, model=model, api_key=api_key, ca=ca, correct=correct, wait=wait)
     else:
         scorer = open_scorer(
             source,

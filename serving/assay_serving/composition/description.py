@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from assay.errors import BadInputError
+from assay.errors import BadInputError, NotFoundError
 from assay_serving.composition.combining import AnyCombination, WeightedSum
 from assay_serving.composition.shaping import AnyShape, LengthPenalty, Relative
 from assay_serving.verifiers import Constraint, constraint_from_dict
@@ -149,11 +149,14 @@ class ComposedSpec:
 
     @classmethod
     def read(cls, path: Path) -> ComposedSpec:
-        """Raises BadInputError naming the file and the field of what is wrong."""
+        """Raises NotFoundError where there is no such file, BadInputError naming the file and the field of what is
+        wrong."""
         try:
             payload = yaml.load(path.read_text(encoding="utf-8"), Loader=_NoTwins)  # a SafeLoader
             if not isinstance(payload, dict) or payload.get("kind") != KIND:
                 raise BadInputError(f"not a composed reward: it must say `kind: {KIND}`", file=path)
+        except FileNotFoundError as error:
+            raise NotFoundError(f"no such file: {path}") from error
         except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
             raise BadInputError(f"not a composed reward: {' '.join(str(error).split())}", file=path) from error
         return cls.from_dict(payload, file=path)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from assay.errors import AssayError, BadInputError
+from assay.errors import AssayError, BadInputError, NotFoundError
 from assay_serving.listening import Tls
 from assay_serving.plan import ModelPlan
 from assay_serving.server.logs import FORMATS, Format
@@ -63,10 +63,13 @@ class ServeConfig:
 def read_config(path: Path) -> dict[str, Any]:
     """The file's fields with its values, `models` as plans, paths that exist beside the file made absolute.
 
-    Raises BadInputError naming file and field. What is missing is left out: the command line may bring it.
+    Raises BadInputError naming file and field, NotFoundError where there is no such file. What is missing is left out:
+    the command line may bring it.
     """
     try:
         payload = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no such file: {path}") from error
     except OSError as error:
         raise BadInputError(f"{error.strerror}", file=path) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fastapi import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay_serving.server.key_ring import OPEN, Access, KeyRing, key_in
@@ -213,7 +214,7 @@ class Gate:
         return b"".join(chunks)
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        route = getattr(scope.get("route"), "path", None) or "unmatched"
+        route = _template(scope)
         metrics = self.service.metrics
         metrics.requests.labels(route, str(status)).inc()
         metrics.seconds.labels(route).observe(seconds)
@@ -244,6 +245,17 @@ class Gate:
                 }
             },
         )
+
+
+def _template(scope: Scope) -> str:
+    """The path of the route that answered, or would have if the gate had let it: never what the caller wrote."""
+    if (found := getattr(scope.get("route"), "path", None)) is not None:
+        return str(found)
+    routes = getattr(scope.get("app"), "routes", ())
+    matches = ((route.matches(scope)[0], route) for route in routes)
+    known = [(match, route.path) for match, route in matches if match is not Match.NONE and hasattr(route, "path")]
+    whole = (path for match, path in known if match is Match.FULL)
+    return next(whole, known[0][1] if known else "unmatched")
 
 
 def _check_json(body: bytes) -> None:
