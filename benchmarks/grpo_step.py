@@ -69,7 +69,7 @@ class Child:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.process.args} ended with status {self.process.wait()}")
+            raise RuntimeError(f"a contender ended with status {self.process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

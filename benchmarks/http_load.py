@@ -59,7 +59,7 @@ def drive(
     with tempfile.TemporaryDirectory() as scratch:
         asked, found = Path(scratch) / "plan.json", Path(scratch) / "load.json"
         asked.write_text(json.dumps(plan))
-        command = [sys.executable, Path(__file__), asked, found]
+        command = [sys.executable, __file__, str(asked), str(found)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout + 60)
         if done.returncode:
             raise RuntimeError(f"the load generator failed: {done.stderr[-2000:]}")

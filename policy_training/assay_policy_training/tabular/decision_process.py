@@ -53,7 +53,7 @@ class DecisionProcess:
 
     def optimum(self, temperature: float = 0.0) -> Array:
         """[S] values of the best policy: (soft) value iteration, then its greedy policy evaluated exactly."""
-        values = np.zeros(len(self.start))
+        values: Array = np.zeros(len(self.start))
         while True:
             actions = self.rewards + self.discount * self.transitions @ values
             better = temperature * log_sum_exp(actions / temperature) if temperature else actions.max(1)
