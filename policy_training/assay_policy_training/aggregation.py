@@ -1,10 +1,10 @@
 """From a matrix of token losses to one number, with denominators that no batching can change.
 
 Covers: token-mean (DAPO), seq-mean-token-mean (GRPO), seq-mean-token-sum (REINFORCE), seq-mean-token-sum-norm
-(Dr. GRPO). A micro-batch contributes its share of the whole: denominators are counted over the full optimiser batch
-before the first backward (`count`), so the sum over micro-batches is the loss of the undivided batch, however it is
-split or padded. Rows without a loss token count nowhere. Leaves out: ranks (multiply by their number where
-gradients are averaged).
+(Dr. GRPO), by-total-N (Trust Region Masking: rejected rows stay in the denominator). A micro-batch contributes its
+share of the whole: denominators are counted over the full optimiser batch before the first backward (`count`), so the
+sum over micro-batches is the loss of the undivided batch, however it is split or padded. But for by-total-N, rows
+without a loss token count nowhere. Leaves out: ranks (multiply by their number where gradients are averaged).
 
 Oracle: [[1,1],[2,2,2,2]] -> 1.666667 / 1.5 / 5.0 / 1.25 (norm 4).
 """
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 
-MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+TOTAL = "by-total-N"
+MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", TOTAL)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def aggregate(loss: Tensor, loss_mask: Tensor, counts: Counts, mode: str, *, max
         return (rows / loss_mask.sum(1).clamp(min=1)).sum() / max(1, counts.rows)
     if mode == "seq-mean-token-sum":
         return rows.sum() / max(1, counts.rows)
+    if mode == TOTAL:
+        return rows.sum() / max(1, counts.sampled)
     if mode == "seq-mean-token-sum-norm":
         if not max_length:
             raise BadInputError("seq-mean-token-sum-norm needs the maximal length", field="aggregation")

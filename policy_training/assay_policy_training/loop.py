@@ -30,6 +30,7 @@ from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.slots import (
     Metrics,
     Observer,
+    PreparesBatch,
     PromptSource,
     Publishes,
     RewardSource,
@@ -184,8 +185,9 @@ class PolicyTrainer:
             found |= dict(made.metrics)
         if recipe.replay is not None:
             batch = recipe.replay.mix(batch)
-        for selector in recipe.token_weights:
-            batch = selector.prepare(batch)
+        for selector in (*recipe.token_weights, recipe.objective):
+            if isinstance(selector, PreparesBatch):
+                batch = selector.prepare(batch)
         return batch, found
 
     def _update(self, batch: RolloutBatch, step: int, sampling: Sampling) -> dict[str, float]:
@@ -255,7 +257,9 @@ class PolicyTrainer:
         supplied |= {"logp_ref"} if self.policy.has_reference else set()
         supplied |= {"values"} if self.critic is not None else set()
         negotiate([*recipe.plugins().values(), *self.extra], supplied)
-        before = [*recipe.shaping, recipe.estimator, *recipe.modulators, *recipe.corrections, *recipe.token_weights]
+        chains = (recipe.shaping, recipe.modulators, recipe.corrections, recipe.token_weights)
+        before = [recipe.estimator, self.sampler, *(plugin for chain in chains for plugin in chain)]
+        before += [recipe.objective] if isinstance(recipe.objective, PreparesBatch) else []
         needs = negotiate([*before, *self.extra], supplied)
         self._batch_extras = needs & EXTRAS
         read_early = bool(needs & {"logp_old", "entropy", *EXTRAS})

@@ -13,6 +13,7 @@ from assay.errors import BadInputError
 from assay_policy_training.aggregation import Aggregation
 from assay_policy_training.auxiliary.kl import KlLoss
 from assay_policy_training.compositions.weighted import Composition
+from assay_policy_training.corrections.once import check_single_correction
 from assay_policy_training.filters.enough_valid import EnoughValid
 from assay_policy_training.objectives.ratio_clip import Reinforce
 from assay_policy_training.optimisation import Optimisation
@@ -25,6 +26,7 @@ from assay_policy_training.slots import (
     AdvantageModulator,
     AuxLoss,
     BehaviourCorrection,
+    ChecksRecipe,
     ContextPolicy,
     CriticPlan,
     GroupFilter,
@@ -85,6 +87,10 @@ class Recipe:
             )
         if self.sampling.group_size < 2 and getattr(self.estimator, "group_relative", False):
             raise BadInputError("a group-relative advantage needs at least 2 rows", field="sampling.group_size")
+        check_single_correction(self.objective, self.corrections)
+        for plugin in self.plugins().values():
+            if isinstance(plugin, ChecksRecipe):
+                plugin.check_recipe(self)
 
     @property
     def needs_reference(self) -> bool:
