@@ -1,7 +1,7 @@
 """vLLM in process and behind HTTP gives the scores of the reference engine, for every kind of model.
 
 Needs a vLLM environment: ASSAY_VLLM_PYTHON names its Python (docs/serving/engines.md). Without it only what needs no
-vLLM is tested, in `test_remote_engines.py`.
+vLLM is tested, in `test_remote_engines.py` and its neighbours.
 """
 
 from __future__ import annotations
