@@ -35,11 +35,12 @@ from assay_policy_training.samplers.sampling import Sampling
 
 if TYPE_CHECKING:
     from assay_policy_training.policy import Policy
+    from assay_policy_training.recipe import Recipe
 
 __all__ = [
-    "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "ContextPolicy", "Correction",
-    "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator", "Metrics", "Observer",
-    "PolicyObjective", "PromptItem", "PromptOrder", "PromptSource", "Publishes", "Redraw", "Replay",
+    "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "ChecksRecipe", "ContextPolicy",
+    "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator", "Metrics", "Observer",
+    "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource", "Publishes", "Redraw", "Replay",
     "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler", "SamplerPlan", "Schedule",
     "Scope", "Stateful", "StepReport", "StopRule", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
 ]  # fmt: skip
@@ -102,6 +103,23 @@ class Observer(Protocol):
     """A plug-in that learns of each step."""
 
     def observe(self, report: StepReport) -> None: ...
+
+
+@runtime_checkable
+class PreparesBatch(Protocol):
+    """An objective that needs statistics of the whole batch: called once a step after S8's, before the first update.
+
+    What it needs is then of old. What it finds goes into `extras`, and comes back in `UpdateContext.rows`.
+    """
+
+    def prepare(self, batch: RolloutBatch) -> RolloutBatch: ...
+
+
+@runtime_checkable
+class ChecksRecipe(Protocol):
+    """A plug-in that does not go with everything. Raises BadInputError naming the key of the recipe that is wrong."""
+
+    def check_recipe(self, recipe: Recipe) -> None: ...
 
 
 class PromptSource(Stateful, Protocol):
