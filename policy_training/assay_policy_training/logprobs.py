@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHUNK_TOKENS = 512
 #: What the scorer pass can supply to plug-ins besides the log-probs themselves.
-EXTRAS = frozenset({"sum_pi_sq", "max_pi", "mean_logp", "hidden"})
+EXTRAS = frozenset({"sum_pi_sq", "max_pi", "mean_logp", "hidden", "teacher_kl"})
 SUPPLIED = frozenset({"entropy", "entropy_gradient", *EXTRAS})
 
 
@@ -34,9 +34,10 @@ SUPPLIED = frozenset({"entropy", "entropy_gradient", *EXTRAS})
 class TokenScores:
     """Of the response tokens; [B,T] float32 with 0 where the mask is off.
 
-    `extras`, on demand and detached: `sum_pi_sq` = sum_v pi(v)^2; `max_pi`; `mean_logp` = (1/V) sum_v log pi(v);
-    `hidden` [B,T,d], the last hidden state that the token is predicted from; `outside` (of a pruned
-    vocabulary): 1 where the token is not of it, whose logp is then of the unpruned one.
+    `teacher_kl`, in `extras` on demand: KL(policy || teacher) of the next token's whole distribution, nats,
+    differentiable. The other `extras`, on demand and detached: `sum_pi_sq` = sum_v pi(v)^2; `max_pi`; `mean_logp` =
+    (1/V) sum_v log pi(v); `hidden` [B,T,d], the last hidden state that the token is predicted from; `outside` (of a
+    pruned vocabulary): 1 where the token is not of it, whose logp is then of the unpruned one.
     """
 
     logp: Tensor
@@ -54,18 +55,23 @@ def score_tokens(
     temperature: float,
     prune_log_ratio: float | None = None,
     wanted: Set[str] = frozenset(),
+    teacher: PreTrainedModel | None = None,
     chunk_tokens: int = CHUNK_TOKENS,
 ) -> TokenScores:
     """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded). Differentiable.
 
-    Every context has at least one token, and `mask` is on from the left of each row. `wanted`: of `SUPPLIED`.
+    Every context has at least one token, and `mask` is on from the left of each row. `wanted`: of `SUPPLIED`;
+    `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary.
     """
     head = vocabulary_head(model)
     states = _states(model, context_ids, context_mask, tokens, mask)
     targets = tokens[mask]
+    taught = _taught(teacher if "teacher_kl" in wanted else None, context_ids, context_mask, tokens, mask, chunk_tokens)
     found: list[dict[str, Tensor]] = []
-    for state, target in zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True):
-        arguments = (head, state, target, temperature, prune_log_ratio, wanted)
+    for number, (state, target) in enumerate(
+        zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True)
+    ):
+        arguments = (head, state, target, temperature, prune_log_ratio, wanted, taught(number))
         if torch.is_grad_enabled():
             found.append(checkpoint(_head_scores, *arguments, use_reentrant=False))
         else:
@@ -121,6 +127,28 @@ def _chunks(values: Tensor, size: int) -> list[Tensor]:
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 
+def _taught(
+    teacher: PreTrainedModel | None,
+    context_ids: Tensor,
+    context_mask: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    chunk_tokens: int,
+) -> Callable[[int], Callable[[], Tensor] | None]:
+    """For each chunk of tokens what computes the teacher's logits [chunk,V], anew each time: they are not kept."""
+    if teacher is None:
+        return lambda number: None
+    with torch.no_grad():
+        pieces = _chunks(_states(teacher, context_ids, context_mask, tokens, mask), chunk_tokens)
+    head = vocabulary_head(teacher)
+
+    def logits(piece: Tensor) -> Tensor:
+        with torch.no_grad():
+            return head(piece)
+
+    return lambda number: lambda: logits(pieces[number])
+
+
 def _head_scores(
     head: Callable[[Tensor], Tensor],
     state: Tensor,
@@ -128,6 +156,7 @@ def _head_scores(
     temperature: float,
     prune_log_ratio: float | None,
     wanted: Set[str],
+    teacher_logits: Callable[[], Tensor] | None = None,
 ) -> dict[str, Tensor]:
     logits = head(state) / temperature
     picked = logits.gather(-1, target[:, None]).squeeze(-1)
@@ -142,6 +171,8 @@ def _head_scores(
     with torch.set_grad_enabled("entropy_gradient" in wanted and torch.is_grad_enabled()):
         finite = kept if prune_log_ratio is None else kept.masked_fill(kept.isinf(), 0.0)
         found["entropy"] = normaliser - ((kept - normaliser[:, None]).exp() * finite).sum(-1)
+    if teacher_logits is not None:
+        found["teacher_kl"] = full_kl(kept, teacher_logits() / temperature)
     with torch.no_grad():
         if "sum_pi_sq" in wanted:
             found["sum_pi_sq"] = ((2 * kept).logsumexp(-1) - 2 * normaliser).exp()
@@ -150,6 +181,19 @@ def _head_scores(
         if "mean_logp" in wanted:
             found["mean_logp"] = logits.mean(-1) - logits.logsumexp(-1)
     return found
+
+
+def full_kl(logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """[N] KL(softmax(logits) || softmax(teacher_logits)) over the vocabulary, nats; both [N,V], -inf in `logits` = cut.
+
+    Its gradient by the logits is pi_v (log(pi_v / q_v) - KL): no sampling noise. Where one vocabulary is padded
+    further than the other, both distributions are those over the ids that both have.
+    """
+    width = min(logits.shape[-1], teacher_logits.shape[-1])
+    logits, log_q = logits[..., :width], teacher_logits[..., :width].log_softmax(-1)
+    normaliser = logits.logsumexp(-1, keepdim=True)
+    finite = logits.masked_fill(logits.isinf(), 0.0)
+    return ((logits - normaliser).exp() * (finite - normaliser - log_q)).sum(-1)
 
 
 def _spread(values: list[Tensor], mask: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.errors import BackendError
+from assay.errors import BackendError, BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.checkpoint import JsonLog
 from assay_policy_training.collection import Collected, Collector, derived_seed, unrewarded
@@ -35,6 +35,7 @@ from assay_policy_training.slots import (
     Publishes,
     RewardSource,
     Sampler,
+    Steers,
     StepReport,
     negotiate,
 )
@@ -169,25 +170,28 @@ class PolicyTrainer:
         return batch.with_(**fields, extras={**batch.extras, **joined})
 
     def _advantages(self, batch: RolloutBatch) -> tuple[RolloutBatch, dict[str, float]]:
-        """Shape, estimate, modulate, correct, mix, select; and what the corrections found."""
+        """Shape, correct, estimate, modulate, mix, select; and what the corrections and the losses found."""
         recipe = self.recipe
         found: dict[str, float] = {}
         for shaper in recipe.shaping:
             batch = shaper.shape(batch)
-        adv, returns = recipe.estimator(batch)
-        batch = batch.with_(adv=adv, returns=returns)
-        for modulator in recipe.modulators:
-            batch = batch.with_(adv=modulator.modulate(batch))
-        for correction in recipe.corrections:
+        for correction in recipe.corrections:  # they narrow `loss_mask` only: no statistic of an estimator changes
             made = correction.correct(batch)
             weight = made.weight if batch.is_weight is None else batch.is_weight * made.weight
             batch = batch.with_(is_weight=weight, loss_mask=batch.loss_mask & made.keep)
             found |= dict(made.metrics)
+        adv, returns = recipe.estimator(batch)
+        batch = batch.with_(adv=adv, returns=returns)
+        for modulator in recipe.modulators:
+            batch = batch.with_(adv=modulator.modulate(batch))
         if recipe.replay is not None:
             batch = recipe.replay.mix(batch)
         for selector in (*recipe.token_weights, recipe.objective):
             if isinstance(selector, PreparesBatch):
                 batch = selector.prepare(batch)
+        for loss in recipe.losses:
+            if isinstance(loss, Steers):
+                found |= loss.steer(batch)
         return batch, found
 
     def _update(self, batch: RolloutBatch, step: int, sampling: Sampling) -> dict[str, float]:
@@ -253,12 +257,15 @@ class PolicyTrainer:
     def _check_needs(self) -> None:
         """Every tensor that a plug-in needs can be supplied, and which of them a pass over the old policy must give."""
         recipe = self.recipe
+        if recipe.needs_teacher and not self.policy.has_teacher:
+            raise BadInputError("name a model to learn from, of the same vocabulary", field="teacher")
         supplied = {"logp_old", "logp_mu", *SUPPLIED}
         supplied |= {"logp_ref"} if self.policy.has_reference else set()
         supplied |= {"values"} if self.critic is not None else set()
         negotiate([*recipe.plugins().values(), *self.extra], supplied)
         chains = (recipe.shaping, recipe.modulators, recipe.corrections, recipe.token_weights)
         before = [recipe.estimator, self.sampler, *(plugin for chain in chains for plugin in chain)]
+        before += [loss for loss in recipe.losses if isinstance(loss, Steers)]
         before += [recipe.objective] if isinstance(recipe.objective, PreparesBatch) else []
         needs = negotiate([*before, *self.extra], supplied)
         self._batch_extras = needs & EXTRAS

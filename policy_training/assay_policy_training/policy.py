@@ -1,8 +1,9 @@
 """The policy under training and the reference it is held to.
 
-Covers: loading both from one name, full or LoRA training, log-probs under either, saving the result as a stock
-checkpoint that is reloaded and compared. With LoRA the reference is the model with its adapter off; else it is a
-frozen copy, loaded only when something needs it. Leaves out: sampling (`sampler`), optimising (`loop`).
+Covers: loading both from one name, full or LoRA training, log-probs under either, a frozen teacher of the same
+vocabulary, saving the result as a stock checkpoint that is reloaded and compared. With LoRA the reference is the model
+with its adapter off; else it is a frozen copy, loaded only when something needs it. Leaves out: sampling (`sampler`),
+optimising (`loop`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Lora:
 class Policy:
     """A causal language model being trained. Always in eval mode: dropout would make the ratio differ from 1.
 
-    `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights.
+    `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights. `teacher`: a
+    model to be held to token by token. Raises BadInputError for a teacher with another vocabulary.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Policy:
         autocast: bool = False,
         lora: Lora | None = None,
         with_reference: bool = False,
+        teacher: str | None = None,
     ) -> None:
         self.name = name
         self.device = device
@@ -74,6 +77,19 @@ class Policy:
         self._reference: PreTrainedModel | None = None
         if with_reference and self.lora is None:
             self._reference = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device).requires_grad_(False)
+        self._teacher = None if teacher is None else self._load_teacher(teacher, dtype)
+
+    def _load_teacher(self, name: str, dtype: torch.dtype) -> PreTrainedModel:
+        tokenizer = load_tokenizer(name)
+        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise BadInputError(f"{name} has another vocabulary than {self.name}", field="teacher")
+        teacher = load_causal_lm(name, tokenizer, dtype=dtype, device=self.device).requires_grad_(False)
+        check_head(teacher, self.device)
+        return teacher
+
+    @property
+    def has_teacher(self) -> bool:
+        return self._teacher is not None
 
     @property
     def version(self) -> str:
@@ -135,6 +151,7 @@ class Policy:
                 temperature=temperature,
                 prune_log_ratio=prune_log_ratio,
                 wanted=wanted,
+                teacher=self._teacher,
             )
 
     @contextmanager

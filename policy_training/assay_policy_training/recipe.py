@@ -55,6 +55,7 @@ class Recipe:
     paper: str = ""  #: what it follows, e.g. arXiv 2402.03300; what was checked of it is in docs/papers.md
     aggregation: LossAggregator = field(default_factory=Aggregation)
     kl: KlLoss = field(default_factory=lambda: KlLoss(coefficient=0.0))  #: coefficient 0: no reference is loaded
+    teacher: str | None = None  #: a model to learn from token by token, for plug-ins that need `teacher_kl`
     source: PromptOrder = field(default_factory=Shuffled)
     contexts: ContextPolicy | None = None
     sampler: SamplerPlan = field(default_factory=Transformers)
@@ -95,6 +96,10 @@ class Recipe:
     @property
     def needs_reference(self) -> bool:
         return self.report_kl or any("logp_ref" in getattr(plugin, "needs", ()) for plugin in self.plugins())
+
+    @property
+    def needs_teacher(self) -> bool:
+        return any("teacher_kl" in getattr(plugin, "needs", ()) for plugin in self.plugins().values())
 
     @property
     def losses(self) -> tuple[AuxLoss, ...]:

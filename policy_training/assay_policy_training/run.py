@@ -137,6 +137,7 @@ def _train(
         autocast=recipe.optimisation.autocast,
         lora=recipe.lora,
         with_reference=recipe.needs_reference,
+        teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
     )
     trainer = PolicyTrainer(
         recipe, policy, recipe.source.open(prompts, seed=recipe.seed, policy=policy), rewards, run.folder
@@ -205,8 +206,9 @@ def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], r
             info = source.scorer.info
             artifact = _artifact_of(workspace, "reward_model", version=info.version)
             inputs |= {artifact: "artifact"} if artifact else {info.version: "model_version"}
-    if artifact := _artifact_of(workspace, "policy", name=plan.policy):
-        inputs[artifact] = "artifact"
+    for name in (plan.policy, plan.recipe.teacher):
+        if name and (artifact := _artifact_of(workspace, "policy", name=name)):
+            inputs[artifact] = "artifact"
     if Path(plan.prompts).is_file():
         inputs[str(Path(plan.prompts).resolve())] = "file"
     return inputs

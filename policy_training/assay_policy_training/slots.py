@@ -6,7 +6,7 @@ whose fields are its settings in a recipe; one with memory implements `Stateful`
 checkpoint, and learns of each step by `observe`. Order inside a step:
 
     S0 prompts -> S1 contexts -> S2 sample -> S3 reward parts, composed -> S4 filter (may ask for more)
-      -> score (old, reference, extras) -> S3 shaping -> S12 values -> S6 estimator -> S7 modulators -> S5 correction
+      -> score (old, reference, extras) -> S3 shaping -> S12 values -> S5 correction -> S6 estimator -> S7 modulators
       -> S15 replay -> [minibatches: S8 token weights, S9 objective -> S10 aggregate -> S11 auxiliary losses]
       -> S12 critic's update -> S13 schedules, S14 publishing, S16 metrics
 
@@ -15,7 +15,8 @@ included, so its statistics are global by construction.
 
 Names in `needs` and who supplies them: `logp_mu`, `logp_old`, `entropy` (always); `logp_ref` (a reference is loaded);
 `values` (a critic); `sum_pi_sq`, `max_pi`, `mean_logp`, `hidden` (`logprobs`, in `extras`, of old on the batch and of
-theta in the context); `entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named).
+theta in the context); `entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named;
+in `extras`, differentiable in the context).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
     "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator", "Metrics", "Observer",
     "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource", "Publishes", "Redraw", "Replay",
     "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler", "SamplerPlan", "Schedule",
-    "Scope", "Stateful", "StepReport", "StopRule", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
+    "Scope", "Stateful", "Steers", "StepReport", "StopRule", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
 ]  # fmt: skip
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
@@ -304,6 +305,15 @@ class AuxLoss(Protocol):
     @property
     def coefficient(self) -> float: ...
     def loss(self, logp: Tensor, context: UpdateContext) -> Tensor: ...
+
+
+@runtime_checkable
+class Steers(Protocol):
+    """An auxiliary loss whose coefficient follows the batch: it sees all rows of a step before the first update."""
+
+    def steer(self, batch: RolloutBatch) -> Mapping[str, float]:
+        """Returns metrics of the step."""
+        ...
 
 
 class Critic(Stateful, Tensors, Protocol):

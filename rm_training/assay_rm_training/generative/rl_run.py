@@ -166,6 +166,7 @@ def _train(
         autocast=recipe.optimisation.autocast,
         lora=recipe.lora,
         with_reference=recipe.needs_reference,
+        teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
     )
     kept, too_long = _fitting(rows, form, policy)
     reward = VerdictReward(form)
