@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 import typer
 
@@ -45,11 +47,17 @@ def build_app() -> typer.Typer:
     return app
 
 
+@cache
+def _command() -> Any:
+    """The application as its parser, which takes longer to make than to use: once a process."""
+    return typer.main.get_command(build_app())
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit the process."""
     argv = sys.argv[1:] if arguments is None else arguments
     try:
-        result = build_app()(args=argv, standalone_mode=False)
+        result = _command()(args=argv, standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except AssayError as error:
         code = error.exit_code
