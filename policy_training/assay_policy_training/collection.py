@@ -1,25 +1,31 @@
 """The rollouts of one step: drawn, rewarded, filtered, and drawn again where the filters ask for more.
 
-Covers: contexts and their retries (S1), the sampler (S2), reward parts and their composition (S3), `acc`, filters (S4)
-with bounded refilling: each further round draws only as many prompts as are lacking, so no rollout is left over and all
-of a step are of one version. Leaves out: everything after it (`loop`).
+Covers: contexts and their retries (S1), what is drawn and by which weights (S2, S14), reward parts and their
+composition (S3), `acc`, filters (S4) with bounded refilling: each further round draws only as many prompts as are
+lacking, so no rollout is left over. With a lag the first draw of a step was made while earlier steps were trained;
+retries and refills are drawn when they are asked for, by the newest weights that the copy was given. Leaves out:
+generating (`drawing`), the copy (`ahead`), everything after it (`loop`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from assay.errors import BadInputError
+from assay_policy_training.ahead import Ahead, frozen_copy
 from assay_policy_training.batch import RolloutBatch, merged
+from assay_policy_training.drawing import Draw, Drawer, Drawn
 from assay_policy_training.measures import Stopwatch
-from assay_policy_training.prompt_item import PromptItem
+from assay_policy_training.policy import Policy
 from assay_policy_training.recipe import Recipe
-from assay_policy_training.rewards import gather, verifier_accuracy
-from assay_policy_training.slots import PromptSource, RewardSource, Sampler
+from assay_policy_training.rewards import side_by_side, verifier_accuracy
+from assay_policy_training.samplers.sampling import Sampling
+from assay_policy_training.slots import Observer, PromptSource, Publishes, RewardSource, Sampler, Stateful
 
 
 @dataclass(frozen=True)
@@ -28,79 +34,141 @@ class Collected:
 
     batch: RolloutBatch
     keep: Tensor
+    sampling: Sampling  #: that they were drawn by
+    staleness: Tensor  #: [B] int64, updates of the weights since those that drew the row
     prompts_drawn: int
     rounds: int
+    beside: Mapping[str, float] = field(default_factory=dict)  #: seconds by stage, beside the training of other steps
 
 
 class Collector:
-    """Draws the rollouts of a step. Owns no state of its own: prompts, contexts and filters have theirs."""
+    """Draws the rollouts of a step. Its only state is what is under way (`ahead`); plug-ins have theirs.
+
+    `sampler`: instead of the recipe's. Raises BadInputError where a lag is asked of a sampler that cannot have one.
+    """
 
     def __init__(
-        self, recipe: Recipe, sampler: Sampler, prompts: PromptSource, rewards: Sequence[RewardSource]
+        self,
+        recipe: Recipe,
+        policy: Policy,
+        prompts: PromptSource,
+        rewards: Sequence[RewardSource],
+        sampler: Sampler | None = None,
     ) -> None:
-        self.recipe, self.sampler, self.prompts, self.rewards = recipe, sampler, prompts, list(rewards)
+        self.recipe, self.policy, self.prompts, self.rewards = recipe, policy, prompts, list(rewards)
+        self.lag = recipe.asynchrony.lag
+        drawn_by = frozen_copy(policy) if self.lag else policy
+        if self.lag and sampler is not None and not isinstance(sampler, Publishes):
+            raise BadInputError("this sampler draws by the weights under training", field="asynchrony.lag")
+        self.sampler: Sampler = sampler or recipe.sampler.open(drawn_by, recipe.sampling)
+        if self.lag and isinstance(self.sampler, Stateful | Observer):
+            raise BadInputError("a sampler with memory cannot draw ahead", field="asynchrony.lag")
+        self.drawer = Drawer(self.sampler, rewards, chunks=recipe.asynchrony.chunks)
+        self.ahead = Ahead(policy, drawn_by, self.drawer) if self.lag else None
         self.rounds = max((f.rounds for f in recipe.filters), default=1)
 
     def collect(self, step: int, *, version: int, clock: Stopwatch) -> Collected:
-        """Rollouts of `prompts_per_step` prompts that the filters keep, or of as many as `rounds` rounds gave."""
+        """Rollouts of `prompts_per_step` prompts that the filters keep, or of as many as `rounds` rounds gave.
+
+        `version`: of the policy's weights.
+        """
         wanted = self.recipe.sampling.prompts_per_step
         parts: list[RolloutBatch] = []
         keeps: list[Tensor] = []
-        groups = drawn = 0
+        groups = prompts = 0
+        draw, made, beside = self._first(step, version, clock)
+        sampling = draw.sampling
         for number in range(self.rounds):
-            items = self.prompts.next(wanted - groups)
-            part = self._draw(items, step, number, first=drawn, version=version, clock=clock)
+            if number:
+                draw = self._draw(step, number, wanted - groups, sampling, first=prompts)
+                made = self._made(draw, version, clock)
+            part = self._retried(self._rewarded(made, clock), draw, number, version, clock)
             keep = self._keep(part)
             parts.append(part)
             keeps.append(keep)
-            drawn += len(items)
+            prompts += len(draw.items)
             groups += len({uid for uid, kept in zip(part.uid, keep.tolist(), strict=True) if kept})
             if groups >= wanted:
                 break
-        return Collected(merged(parts), torch.cat(keeps), drawn, len(parts))
+        self._start_later(step, version)
+        batch = merged(parts)
+        return Collected(batch, torch.cat(keeps), sampling, version - batch.version, prompts, len(parts), beside)
 
-    def _draw(
-        self, items: Sequence[PromptItem], step: int, number: int, *, first: int, version: int, clock: Stopwatch
-    ) -> RolloutBatch:
-        """Rewarded rollouts of `items`, whose groups are numbered from `first`; retries in other contexts included."""
+    def _first(self, step: int, version: int, clock: Stopwatch) -> tuple[Draw, Drawn, Mapping[str, float]]:
+        """The step's first draw, which was begun before where there is a lag."""
+        if self.ahead is None:
+            draw = self._first_draw(step)
+            return draw, self._made(draw, version, clock), {}
+        if not self.ahead.has(step):
+            self.ahead.start(self._first_draw(step), version)
+        with clock("wait"):
+            return self.ahead.take(step)
+
+    def _start_later(self, step: int, version: int) -> None:
+        """Have the rollouts of the next steps drawn by the weights as they are."""
+        if self.ahead is not None:
+            for later in range(step + 1, min(step + self.lag, self.recipe.steps) + 1):
+                if not self.ahead.has(later):
+                    self.ahead.start(self._first_draw(later), version)
+
+    def _first_draw(self, step: int) -> Draw:
+        return self._draw(step, 0, self.recipe.sampling.prompts_per_step, scheduled(self.recipe, step), first=0)
+
+    def _draw(self, step: int, number: int, prompts: int, sampling: Sampling, *, first: int) -> Draw:
+        """What to draw in round `number`: prompts in their first contexts, groups numbered from `first`."""
+        items = self.prompts.next(prompts)
         contexts = self.recipe.contexts
         shown = list(items) if contexts is None else contexts.first(items)
-        uids = [f"{step}.{first + index}" for index in range(len(items))]
-        batch = self._rollout(shown, uids, derived_seed(self.recipe.seed, step, _purpose(number, 0)), version, clock)
-        turn = 0
+        uids = tuple(f"{step}.{first + index}" for index in range(len(items)))
+        return Draw(step, tuple(shown), uids, derived_seed(self.recipe.seed, step, _purpose(number, 0)), sampling)
+
+    def _made(self, draw: Draw, version: int, clock: Stopwatch) -> Drawn:
+        """The draw, carried out now."""
+        if self.ahead is None:
+            return self.drawer(draw, self.policy, version=version, clock=clock)
+        with clock("wait"):
+            return self.ahead.more(draw)[0]
+
+    def _retried(self, batch: RolloutBatch, draw: Draw, number: int, version: int, clock: Stopwatch) -> RolloutBatch:
+        """The rows, with those that contexts ask for once more."""
+        contexts, turn = self.recipe.contexts, 0
         while contexts is not None and (redraws := contexts.again(batch, turn := turn + 1)):
-            seed = derived_seed(self.recipe.seed, step, _purpose(number, turn))
-            more = self._rollout([r.item for r in redraws], [r.uid for r in redraws], seed, version, clock)
+            seed = derived_seed(self.recipe.seed, draw.step, _purpose(number, turn))
+            asked = replace(draw, items=tuple(r.item for r in redraws), uids=tuple(r.uid for r in redraws), seed=seed)
+            more = self._rewarded(self._made(asked, version, clock), clock)
             replaced = {r.uid for r in redraws if r.replace}
             stay = [row for row, uid in enumerate(batch.uid) if uid not in replaced]
             batch = merged([batch.select(stay), more]) if stay else more
         return batch
 
-    def _rollout(
-        self, items: Sequence[PromptItem], uids: Sequence[str], seed: int, version: int, clock: Stopwatch
-    ) -> RolloutBatch:
-        size = self.sampler.sampling.group_size
-        with clock("sample"):
-            batch = self.sampler.rollout(items, size, seed=seed, version=version)
-        batch = batch.with_(uid=tuple(uid for uid in uids for _ in range(size)))
+    def _rewarded(self, made: Drawn, clock: Stopwatch) -> RolloutBatch:
+        """The rows with every source's parts, their composition and the verifier's result."""
+        batch = made.batch
         with clock("reward"):
-            return self._reward(batch)
-
-    def _reward(self, batch: RolloutBatch) -> RolloutBatch:
-        found = gather(self.rewards, batch.items, batch.responses)
-        return batch.with_(
-            r_parts=found.parts,
-            reward=self.recipe.reward(found.parts),
-            acc=verifier_accuracy(batch.items, batch.responses),
-            failures=tuple(found.failures),
-            scores=tuple(found.scores),
-        )
+            found = side_by_side(self.drawer.rest(made), len(batch))
+            return batch.with_(
+                r_parts=found.parts,
+                reward=self.recipe.reward(found.parts),
+                acc=verifier_accuracy(batch.items, batch.responses),
+                failures=tuple(found.failures),
+                scores=tuple(found.scores),
+            )
 
     def _keep(self, batch: RolloutBatch) -> Tensor:
         keep = torch.ones(len(batch), dtype=torch.bool)
         for plugin in self.recipe.filters:
             keep &= plugin.keep(batch)
         return keep
+
+
+def scheduled(recipe: Recipe, step: int) -> Sampling:
+    """The recipe's numbers, as the schedules have them in this step."""
+    chosen = recipe.sampling
+    length, temperature = float(chosen.max_new_tokens), chosen.temperature
+    for schedule in recipe.schedules:
+        length = schedule.value("max_new_tokens", length, step)
+        temperature = schedule.value("temperature", temperature, step)
+    return replace(chosen, max_new_tokens=max(1, round(length)), temperature=temperature)
 
 
 def unrewarded(batch: RolloutBatch, keep: Tensor) -> RolloutBatch:

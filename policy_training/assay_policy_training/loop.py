@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from assay_policy_training.slots import (
     Observer,
     PreparesBatch,
     PromptSource,
-    Publishes,
     RewardSource,
     Sampler,
     Steers,
@@ -65,12 +63,12 @@ class PolicyTrainer:
     ) -> None:
         self.recipe = recipe = deepcopy(recipe)
         self.policy, self.prompts, self.rewards = policy, prompts, list(rewards)
-        self.sampler: Sampler = sampler or recipe.sampler.open(policy, recipe.sampling)
+        self.collector = Collector(recipe, policy, prompts, rewards, sampler)
+        self.sampler = self.collector.sampler
         self.critic = None if recipe.critic is None else recipe.critic.open(policy)
         self.extra = [*recipe.metrics, *extra]
         self.folder = folder
         self._check_needs()
-        self.collector = Collector(recipe, self.sampler, prompts, rewards)
         self.gradients = Gradients(recipe, policy)
         self.metrics_log, self.rollouts_log = JsonLog(folder / METRICS_FILE), JsonLog(folder / ROLLOUTS_FILE)
         self.parameters = policy.trainable()
@@ -85,7 +83,6 @@ class PolicyTrainer:
         self.policy_version = policy.version
         self.step = 0  #: steps done
         self.updates = 0  #: optimiser steps done: the version of the weights
-        self.published: int | None = None  #: version that a sampler with weights of its own has
         self.stopped: str | None = None  #: why a stop rule ended the run
 
     def train(
@@ -109,12 +106,8 @@ class PolicyTrainer:
 
     def _step(self, step: int) -> dict[str, Any]:
         clock = Stopwatch()
-        sampling = self.sampler.sampling = self._sampling(step)
-        if isinstance(self.sampler, Publishes) and self.published != self.updates:
-            with clock("publish"):
-                self.sampler.publish(self.policy, self.updates)
-            self.published = self.updates
         found = self.collector.collect(step, version=self.updates, clock=clock)
+        sampling = found.sampling
         trained: RolloutBatch | None = None
         means: dict[str, float] = {}
         if found.keep.any():
@@ -131,15 +124,6 @@ class PolicyTrainer:
                     seed = derived_seed(self.recipe.seed, step, "critic")
                     means |= self.critic.update(trained, step=step, seed=seed)
         return self._report(step, found, trained, means, clock)
-
-    def _sampling(self, step: int) -> Sampling:
-        """The recipe's numbers, as the schedules have them in this step."""
-        chosen = self.recipe.sampling
-        length, temperature = float(chosen.max_new_tokens), chosen.temperature
-        for schedule in self.recipe.schedules:
-            length = schedule.value("max_new_tokens", length, step)
-            temperature = schedule.value("temperature", temperature, step)
-        return replace(chosen, max_new_tokens=max(1, round(length)), temperature=temperature)
 
     @torch.no_grad()
     def _score(self, batch: RolloutBatch, sampling: Sampling) -> RolloutBatch:
@@ -239,6 +223,11 @@ class PolicyTrainer:
         batch, keep = found.batch, found.keep
         metrics: dict[str, float] = {**rollout_measures(batch, keep), **means, **clock.to_dict()}
         metrics |= {"prompts_drawn": found.prompts_drawn, "rounds": found.rounds}
+        metrics |= {
+            "staleness_mean": float(found.staleness.double().mean()),
+            "staleness_max": int(found.staleness.max()),
+        }
+        metrics |= {f"seconds_beside_{stage}": seconds for stage, seconds in found.beside.items()}
         metrics["seconds"] = sum(clock.seconds.values())
         metrics["tokens_per_second"] = float(batch.lengths.sum()) / max(metrics["seconds"], 1e-9)
         report = StepReport(step, metrics, batch, trained)
@@ -270,12 +259,14 @@ class PolicyTrainer:
         needs = negotiate([*before, *self.extra], supplied)
         self._batch_extras = needs & EXTRAS
         read_early = bool(needs & {"logp_old", "entropy", *EXTRAS})
-        self._scores_old = recipe.optimisation.updates_per_batch > 1 or read_early
+        stale = recipe.asynchrony.lag > 0  # mu is not old: measured, whatever reads it
+        self._scores_old = recipe.optimisation.updates_per_batch > 1 or read_early or stale
 
     def plugins(self) -> dict[str, Any]:
         """Every plug-in of this run, by a name that is the same in the next process."""
         named = {"prompts": self.prompts, "sampler": self.sampler, **self.recipe.plugins()}
         named |= {"critic": self.critic} if self.critic is not None else {}
+        named |= {"ahead": self.collector.ahead} if self.collector.ahead is not None else {}
         named |= {f"reward_{i}": source for i, source in enumerate(self.rewards)}
         extra = self.extra[len(self.recipe.metrics) :]
         return named | {f"extra_{i}": plugin for i, plugin in enumerate(extra)}

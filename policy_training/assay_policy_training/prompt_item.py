@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from assay.domain import Prompt
-from assay_serving.verifiers import Constraint
+from assay.domain import Prompt, prompt_of
+from assay_serving.verifiers import Constraint, constraint_from_dict
 
 POLICY = "policy"  #: `source` of a rollout that the policy made of the very context that is trained on
 
@@ -36,3 +36,32 @@ class PromptItem:
     @property
     def training_context(self) -> Prompt:
         return self.prompt if self.train_on is None else self.train_on
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready where `meta` is; `item_from_dict` is the inverse."""
+
+        def turns(prompt: Prompt | None) -> list[dict[str, str]] | None:
+            return None if prompt is None else [message.to_dict() for message in prompt]
+
+        return {
+            "prompt": turns(self.prompt),
+            "constraints": [constraint.to_dict() for constraint in self.constraints],
+            "meta": dict(self.meta),
+            "generate_from": turns(self.generate_from),
+            "train_on": turns(self.train_on),
+            "forced": self.forced,
+            "source": self.source,
+        }
+
+
+def item_from_dict(payload: Mapping[str, Any]) -> PromptItem:
+    """Inverse of `PromptItem.to_dict`."""
+    contexts = {name: payload[name] for name in ("generate_from", "train_on")}
+    return PromptItem(
+        prompt_of(payload["prompt"]),
+        tuple(constraint_from_dict(constraint) for constraint in payload["constraints"]),
+        payload["meta"],
+        **{name: None if turns is None else prompt_of(turns) for name, turns in contexts.items()},
+        forced=payload["forced"],
+        source=payload["source"],
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 from assay.errors import BadInputError
 from assay_policy_training.aggregation import Aggregation
+from assay_policy_training.asynchrony import Asynchrony
 from assay_policy_training.auxiliary.kl import KlLoss
 from assay_policy_training.compositions.weighted import Composition
 from assay_policy_training.corrections.once import check_single_correction
@@ -72,6 +73,7 @@ class Recipe:
     metrics: tuple[Metrics, ...] = ()
     stop: tuple[StopRule, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
+    asynchrony: Asynchrony = field(default_factory=Asynchrony)
     optimisation: Optimisation = field(default_factory=Optimisation)
     lora: Lora = field(default_factory=Lora)
     steps: int = 20

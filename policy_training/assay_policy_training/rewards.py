@@ -96,11 +96,15 @@ def verifier_accuracy(items: Sequence[PromptItem], responses: Sequence[str]) -> 
 
 def gather(sources: Sequence[RewardSource], items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
     """The parts of all sources side by side. Raises BadInputError when two give a part of one name."""
+    return side_by_side([source.score(items, responses) for source in sources], len(items))
+
+
+def side_by_side(answers: Sequence[Rewards], rows: int) -> Rewards:
+    """What several sources say of the same rows. Raises BadInputError when two give a part of one name."""
     parts: dict[str, Tensor] = {}
-    failures: list[tuple[ScoreFailure, ...]] = [() for _ in items]
-    scores: list[Mapping[str, Score]] = [{} for _ in items]
-    for source in sources:
-        found = source.score(items, responses)
+    failures: list[tuple[ScoreFailure, ...]] = [() for _ in range(rows)]
+    scores: list[Mapping[str, Score]] = [{} for _ in range(rows)]
+    for found in answers:
         if both := parts.keys() & found.parts.keys():
             raise BadInputError(f"two reward sources give the part {sorted(both)[0]!r}", field="reward")
         parts.update(found.parts)

@@ -21,7 +21,7 @@ in `extras`, differentiable in the context).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -42,8 +42,8 @@ __all__ = [
     "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "ChecksRecipe", "ContextPolicy",
     "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator", "Metrics", "Observer",
     "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource", "Publishes", "Redraw", "Replay",
-    "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler", "SamplerPlan", "Schedule",
-    "Scope", "Stateful", "Steers", "StepReport", "StopRule", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
+    "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler", "SamplerPlan", "Schedule", "Scope",
+    "Stateful", "Steers", "StepReport", "StopRule", "Streams", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
 ]  # fmt: skip
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
@@ -165,6 +165,15 @@ class Sampler(Protocol):
     def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch: ...
 
 
+@runtime_checkable
+class Streams(Protocol):
+    """A sampler that hands rows over before all are done: those of `rollout`, in order, in parts of whole groups."""
+
+    def stream(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
+    ) -> Iterator[RolloutBatch]: ...
+
+
 class SamplerPlan(Protocol):
     """S2, as a recipe describes it."""
 
@@ -182,7 +191,11 @@ class Publishes(Protocol):
 
 
 class RewardSource(Protocol):
-    """S3. Never raises for a row that could not be scored: its part is NaN and its failure says why."""
+    """S3. Never raises for a row that could not be scored: its part is NaN and its failure says why.
+
+    May be asked in another thread, about a portion of a step's rows, before earlier steps are trained; not so a source
+    with memory (`Stateful`, `Observer`), nor one that says `whole_batch = True` because it compares rows.
+    """
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards: ...
 

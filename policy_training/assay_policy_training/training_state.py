@@ -68,7 +68,7 @@ def restore(trainer: PolicyTrainer, folder: Path) -> int:
         torch.cuda.set_rng_state(found.tensors["rng_cuda"], trainer.policy.device)
     for log in (trainer.metrics_log, trainer.rollouts_log):
         log.cut(int(found.state["logs"][log.path.name]))
-    trainer.step, trainer.updates, trainer.published = found.step, int(found.state["updates"]), None
+    trainer.step, trainer.updates, trainer.collector.drawer.published = found.step, int(found.state["updates"]), None
     return trainer.step
 
 

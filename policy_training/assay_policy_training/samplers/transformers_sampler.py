@@ -7,7 +7,7 @@ from the very logits it was drawn from. Leaves out: vLLM, stale weights, branchi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,15 +33,28 @@ class TransformersSampler:
 
         Tensors of the batch lie on the CPU.
         """
+        parts = [generated for _, generated in self._parts(items, group_size, seed)]
+        tokens, mask, logp = (torch.cat(column) for column in zip(*parts, strict=True))
+        return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version)
+
+    def stream(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
+    ) -> Iterator[RolloutBatch]:
+        """The rows of `rollout` in parts, as soon as all rows of a part are done."""
+        for own, generated in self._parts(items, group_size, seed):
+            yield assemble(self.policy, own, group_size, generated, version=version)
+
+    def _parts(
+        self, items: Sequence[PromptItem], group_size: int, seed: int
+    ) -> Iterator[tuple[Sequence[PromptItem], tuple[Tensor, Tensor, Tensor]]]:
+        """Items that are generated from together, and what `_generate` made of them, on the CPU."""
         ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
         at_once = max(1, self.sampling.rows_at_once // group_size)
-        parts = [
-            self._generate(ids[i : i + at_once], seen[i : i + at_once], group_size, generator)
-            for i in range(0, len(items), at_once)
-        ]
-        tokens, mask, logp = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
-        return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version)
+        for i in range(0, len(items), at_once):
+            part = slice(i, i + at_once)
+            tokens, mask, logp = self._generate(ids[part], seen[part], group_size, generator)
+            yield items[part], (tokens.cpu(), mask.cpu(), logp.cpu())
 
     @torch.no_grad()
     def _generate(
