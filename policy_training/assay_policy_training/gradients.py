@@ -18,6 +18,7 @@ from assay_policy_training.aggregation import count
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.logprobs import SUPPLIED, TokenScores
 from assay_policy_training.measures import TokenMeans
+from assay_policy_training.micro_batches import micro_batches
 from assay_policy_training.policy import Policy
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.samplers.sampling import Sampling
@@ -106,13 +107,9 @@ class Gradients:
                 means.add_kl(scores.logp, context.logp_ref, context.mask)
 
     def micro_batches(self, batch: RolloutBatch, rows: Tensor) -> Iterator[Tensor]:
-        """Split `rows` into pieces of similar length, longest first; the rows of one group side by side where the model
-        computes what they share once."""
-        width = batch.train_mask[rows].sum(1) + batch.lengths[rows]
-        ordered = rows[torch.argsort(width, descending=True, stable=True)]
-        if can_pack(self.policy.model):
-            ordered = ordered[torch.argsort(batch.group[ordered], stable=True)]
-        yield from ordered.split(self.recipe.optimisation.micro_batch_rows)  # type: ignore[no-untyped-call]
+        """`rows` in pieces of the recipe's size."""
+        size = self.recipe.optimisation.micro_batch_rows
+        return micro_batches(batch, rows, size=size, shared=can_pack(self.policy.model))
 
 
 def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
