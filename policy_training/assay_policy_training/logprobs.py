@@ -64,7 +64,7 @@ def score_tokens(
     `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary.
     """
     head = vocabulary_head(model)
-    states = _states(model, context_ids, context_mask, tokens, mask)
+    states = response_states(model, context_ids, context_mask, tokens, mask)
     targets = tokens[mask]
     taught = _taught(teacher if "teacher_kl" in wanted else None, context_ids, context_mask, tokens, mask, chunk_tokens)
     found: list[dict[str, Tensor]] = []
@@ -85,7 +85,9 @@ def score_tokens(
     return TokenScores(spread.pop("logp", empty), spread.pop("entropy", empty), spread)
 
 
-def _states(model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+def response_states(
+    model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor
+) -> Tensor:
     """Hidden states [tokens that count, d], in row order, from which each token is predicted."""
     longest = int((context_mask.sum(1) + mask.sum(1)).max())
     if not can_pack(model, longest):
@@ -139,7 +141,7 @@ def _taught(
     if teacher is None:
         return lambda number: None
     with torch.no_grad():
-        pieces = _chunks(_states(teacher, context_ids, context_mask, tokens, mask), chunk_tokens)
+        pieces = _chunks(response_states(teacher, context_ids, context_mask, tokens, mask), chunk_tokens)
     head = vocabulary_head(teacher)
 
     def logits(piece: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ class Policy:
         base = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device)
         check_head(base, device)
         self.lora = lora if lora is not None and lora.rank > 0 else None
-        self.model: Any = _with_adapter(base, self.lora) if self.lora else base
+        self.model: Any = with_adapter(base, self.lora) if self.lora else base
         self.has_reference = with_reference
         self._reference: PreTrainedModel | None = None
         if with_reference and self.lora is None:
@@ -200,7 +200,7 @@ class Policy:
         return float(gap.abs().max())
 
 
-def _with_adapter(base: Any, lora: Lora) -> Any:
+def with_adapter(base: Any, lora: Lora) -> Any:
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(

@@ -1,4 +1,4 @@
-"""A critic learns what it is shown; order, batches, padding and a restart change nothing; missing rows teach nothing."""
+"""A critic learns what it is shown; order, batches and restarts change nothing; rows without a reward do not count."""
 
 from __future__ import annotations
 

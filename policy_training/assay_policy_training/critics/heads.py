@@ -32,7 +32,7 @@ def hl_gauss(target: Tensor, edges: Tensor, *, sigma: float) -> Tensor:
     `edges` [K+1], rising. A target outside the range counts as the end that is nearest.
     """
     inside = target.double().clamp(edges[0], edges[-1])
-    below = torch.special.ndtr((edges.double() - inside[..., None]) / sigma)
+    below: Tensor = torch.special.ndtr((edges.double() - inside[..., None]) / sigma)
     return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
 
 

@@ -25,11 +25,10 @@ from assay.models.pooling import head_outputs
 from assay_policy_training.aggregation import count
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.critics.heads import HlGauss, Scalar, ValueHead
-from assay_policy_training.logprobs import _states as response_states
+from assay_policy_training.logprobs import response_states
 from assay_policy_training.measures import TokenMeans
 from assay_policy_training.micro_batches import micro_batches
-from assay_policy_training.policy import Lora, Policy
-from assay_policy_training.policy import _with_adapter as with_adapter
+from assay_policy_training.policy import Lora, Policy, with_adapter
 
 HEADS = ("scalar", "hl_gauss")
 
@@ -42,10 +41,10 @@ class ValueCritic:
         self.head = plan.value_head
         name = plan.base or policy.name
         dtype = next(policy.model.parameters()).dtype
-        base = load_causal_lm(name, load_tokenizer(name), dtype=dtype, device=policy.device)
+        base: Any = load_causal_lm(name, load_tokenizer(name), dtype=dtype, device=policy.device)
         if len(load_tokenizer(name)) != len(policy.tokenizer):
             raise BadInputError(f"{name} does not have the policy's vocabulary", field="critic.base")
-        width = base.get_input_embeddings().embedding_dim
+        width = int(base.get_input_embeddings().embedding_dim)
         base.set_output_embeddings(torch.nn.Identity())  # the vocabulary head is not needed
         with torch.random.fork_rng(devices=[]):  # opening a critic leaves the run's own random state alone
             torch.manual_seed(0)
