@@ -22,10 +22,34 @@ VERIFIER = "verifier"
 def register(app: typer.Typer) -> None:
     """Add this part's commands to the application."""
     app.command("rl")(rl)
+    app.command("recipes")(recipes)
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show this one.", show_default=False)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the recipes of policy training, or show one with its comments: what it follows and what was checked.
+
+    Example: `assay recipes dapo`
+    """
+    from assay_policy_training.recipe_texts import headlines, recipe_text
+
+    if name is not None:
+        import yaml
+
+        text = recipe_text(name)
+        emit(yaml.safe_load(text), text.rstrip(), as_json=as_json)
+        return
+    found = headlines()
+    width = max(len(recipe) for recipe in found)
+    lines = [f"{recipe:<{width}}  {paper:<18}{title}" for recipe, (paper, title) in found.items()]
+    payload = {recipe: {"paper": paper, "title": title} for recipe, (paper, title) in found.items()}
+    emit(payload, "\n".join(lines), as_json=as_json)
 
 
 def rl(
-    recipe: Annotated[str, typer.Option(help="grpo, dr_grpo, rloo, or a YAML file.")] = "grpo",
+    recipe: Annotated[str, typer.Option(help="Name of a shipped recipe (`assay recipes`), or a YAML file.")] = "grpo",
     reward: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,6 +93,9 @@ def rl(
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the reward server to be ready.")] = 60.0,
     device: DeviceOption = "auto",
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
+    ] = False,
     resume: Annotated[
         str | None,
         typer.Option("--resume", metavar="RUN_ID", help="Go on from this run's checkpoint.", show_default=False),
@@ -118,6 +145,7 @@ def rl(
             device=device,
             evaluate=evaluate,
             evaluation_prompts=_absolute(evaluation_prompts) if evaluation_prompts else None,
+            tensorboard=tensorboard,
         )
     if not plan.rewards:
         raise BadInputError("name what rewards: a server's URL, or verifier", field="--reward")
@@ -200,6 +228,8 @@ def _payload(made: TrainedPolicy) -> dict[str, Any]:
 
 def _text(made: TrainedPolicy) -> str:
     lines = [f"policy {made.policy}", f"run    {made.run_id} ({made.folder})"]
+    if made.metrics["stopped_early"]:
+        lines.append(f"stopped early: {made.metrics['stopped_early']}")
     rows = [("first step", made.metrics["first_step"]), ("last step", made.metrics["last_step"])]
     for label, row in rows:
         if row:

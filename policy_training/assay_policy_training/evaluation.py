@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError
-from assay.intervals import wilson
+from assay.intervals import cluster_bootstrap, wider, wilson
 from assay_policy_training.compositions.weighted import Composition
 from assay_policy_training.measures import TokenMeans
 from assay_policy_training.policy import Policy
@@ -29,7 +29,8 @@ SCORED_AT_ONCE = 8  # rows
 
 @dataclass(frozen=True)
 class Share:
-    """A share with its 95 % interval (Wilson)."""
+    """A share with its 95 % interval: of Wilson's and the bootstrap over prompts the wider one, since rollouts of one
+    prompt pass and fail together."""
 
     passed: int
     total: int
@@ -38,10 +39,11 @@ class Share:
     high: float
 
     @classmethod
-    def of(cls, passed: int, total: int) -> Share:
-        """`total` at least 1."""
-        interval = wilson(passed, total)
-        return cls(passed, total, passed / total, interval.low, interval.high)
+    def of(cls, passed: Sequence[float], prompts: Sequence[str]) -> Share:
+        """Of rollouts that passed (1) or not (0), each with its prompt; at least one."""
+        count, total = int(sum(passed)), len(passed)
+        interval = wider(wilson(count, total), cluster_bootstrap(passed, prompts))
+        return cls(count, total, count / total, interval.low, interval.high)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class PolicyEvaluation:
     reward_mean: float | None
     reward_std: float | None
     reward_standard_error: float | None  #: of the mean, over prompts: samples of one prompt are not independent
-    verifier: Share | None  #: all constraints of a prompt met; rollouts of one prompt count as independent
+    verifier: Share | None  #: all constraints of a prompt met
     length_mean: float  #: tokens
     truncated_share: float
     entropy: float  #: nats per token
@@ -89,7 +91,7 @@ def evaluate_policy(
     per_prompt = per_prompt[~per_prompt.isnan()]
     present = reward[~reward.isnan()]
     accuracy = verifier_accuracy(repeated, batch.responses)
-    checked = accuracy[~accuracy.isnan()]
+    checked = [row for row, passed in enumerate(accuracy.isnan().tolist()) if not passed]
     means = TokenMeans()
     with torch.no_grad():
         for start in range(0, len(batch), SCORED_AT_ONCE):
@@ -108,7 +110,7 @@ def evaluate_policy(
         reward_mean=float(present.mean()) if len(present) else None,
         reward_std=float(present.std(correction=0)) if len(present) else None,
         reward_standard_error=float(per_prompt.std() / math.sqrt(len(per_prompt))) if len(per_prompt) > 1 else None,
-        verifier=Share.of(int(checked.sum()), len(checked)) if len(checked) else None,
+        verifier=Share.of(accuracy[checked].tolist(), [batch.uid[row] for row in checked]) if checked else None,
         length_mean=float(batch.lengths.double().mean()),
         truncated_share=float(batch.truncated.double().mean()),
         entropy=measured["entropy"],

@@ -10,15 +10,17 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError
 from assay_policy_training.recipe import Recipe
+from assay_policy_training.recipe_texts import recipe_text, shipped_recipes
 from assay_policy_training.registry import SLOTS, kind_of, plugin_class
+
+__all__ = ["load_recipe", "recipe_from_dict", "recipe_to_dict", "shipped_recipes"]
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
@@ -42,29 +44,12 @@ def _settings(cls: type[Any]) -> list[Field[Any]]:
     return [f for f in fields(cls) if f.init]
 
 
-def shipped_recipes() -> list[str]:
-    """Names of the recipes in the package."""
-    folder = resources.files("assay_policy_training") / "recipes"
-    return sorted(e.name.removesuffix(".yaml") for e in folder.iterdir() if e.name.endswith(".yaml"))
-
-
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """A shipped recipe by name, or a YAML file by path, with `section.key=value` overrides.
 
     Raises NotFoundError for neither, BadInputError naming the key that is wrong.
     """
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise NotFoundError(f"no recipe file {path}")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise BadInputError("not UTF-8 text", file=path) from error
-    elif name in shipped_recipes():
-        text = (resources.files("assay_policy_training") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
-    else:
-        raise NotFoundError(f"no recipe {name!r}: not a .yaml file, not one of {', '.join(shipped_recipes())}")
+    text, path = recipe_text(name), Path(name).expanduser()
     try:
         sections = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -25,6 +25,7 @@ from assay.models.spec import weights_digest
 from assay.progress import progress_bar
 from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
 from assay.score import Score
+from assay.tensorboard_log import TensorBoardLog
 from assay.workspace import Workspace
 from assay_policy_training.checkpoint import checkpoints
 from assay_policy_training.evaluation import PolicyEvaluation, evaluate_policy
@@ -55,6 +56,7 @@ class Plan:
     evaluate: int = 0  #: held-out prompts to evaluate on before and after
     evaluation_prompts: str | None = None  #: where they come from; None = the generator's held-out split
     evaluation_samples: int = 4
+    tensorboard: bool = False  #: TensorBoard events beside metrics.jsonl
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "recipe": recipe_to_dict(self.recipe), "rewards": list(self.rewards)}
@@ -161,9 +163,18 @@ def _train(
 
     before = evaluate("before")
     done = trainer.resume()
+    board = TensorBoardLog(run.folder, keep_to_step=done) if plan.tensorboard else None
+
+    def told(row: Mapping[str, Any]) -> None:
+        advance(1)
+        if board is not None:
+            board.add(row)
+
     with progress_bar("training the policy", recipe.steps, unit="steps") as advance:
         advance(done)
-        trainer.train(on_step=lambda _: advance(1))
+        trainer.train(on_step=told)
+    if board is not None:
+        board.close()
     after = evaluate("after")
     probe = _probe(trainer, prompts)
     difference = policy.save(target, probe)
@@ -176,6 +187,7 @@ def _train(
         {
             "steps": trainer.step,
             "updates": trainer.updates,
+            "stopped_early": trainer.stopped,
             "resumed_at": done,
             "device": str(device),
             "reload_difference": difference,

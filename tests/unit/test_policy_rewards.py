@@ -191,9 +191,14 @@ def test_unknown_prompt_sources(source: str) -> None:
         load_prompts(source, seed=0)
 
 
-def test_wilson_interval() -> None:
-    """Known values for 8 of 10; the ends stay inside 0 and 1."""
-    found = Share.of(8, 10)
-    assert (found.share, found.low, found.high) == pytest.approx((0.8, 0.4901625, 0.9433178), abs=1e-6)
-    assert Share.of(0, 10).low == pytest.approx(0)
-    assert Share.of(10, 10).high == pytest.approx(1)
+def test_interval_of_a_pass_rate() -> None:
+    """Wilson's for prompts of one rollout each, 8 of 10; wider where rollouts of a prompt pass together."""
+    alone = Share.of([1.0] * 8 + [0.0] * 2, [str(number) for number in range(10)])
+    assert (alone.passed, alone.total, alone.share) == (8, 10, 0.8)
+    assert alone.high - alone.low >= 0.9433178 - 0.4901625
+    together = Share.of([1.0] * 32 + [0.0] * 8, [str(number // 4) for number in range(40)])
+    independent = Share.of([1.0] * 32 + [0.0] * 8, [str(number) for number in range(40)])
+    assert together.high - together.low > 1.5 * (independent.high - independent.low)
+    assert Share.of([0.0] * 10, list("abcdefghij")).low == pytest.approx(0)
+    assert Share.of([1.0] * 10, list("abcdefghij")).high == pytest.approx(1)
+

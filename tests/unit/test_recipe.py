@@ -64,7 +64,7 @@ def test_constant_length_is_the_configured_maximum() -> None:
         ("optimisation.epochs=0", "optimisation.epochs"),
         ("sampling.group_size=1", "sampling.group_size"),
         ("sampling.top_p=0", "sampling.top_p"),
-        ("estimator.kind=gae", "unknown kind 'gae'"),
+        ("estimator.kind=gea", "unknown kind 'gea'"),
         ("estimator.ddof=2", "estimator.ddof"),
         ("aggregation.mode=mean", "aggregation.mode"),
         ("kl.estimator=k4", "kl.estimator"),

@@ -27,7 +27,7 @@ class TensorBoardLog:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Numbers under `kind/name`; slices under `eval/accuracy by source/name`."""
-        step, kind = row["step"], row["kind"]
+        step, kind = row["step"], row.get("kind", "train")
         for name, value in row.items():
             if isinstance(value, int | float) and name != "step":
                 self._writer.add_scalar(f"{kind}/{name}", value, step)

@@ -1,0 +1,230 @@
+"""Does a policy learn? Held-out verifier pass rate of SmolLM2-135M over the steps of GRPO and of PPO, several seeds.
+
+Prompts state constraints that a program checks (our generator; topics of the held-out split were never trained on). The
+reward is the share of a prompt's constraints that the response meets; what is reported is whether it meets all of them.
+Beside the curve: length, KL to the base, and the IFEval prompts of --ifeval FILE, of a distribution never trained on,
+before and after. Each seed's change is tested on its own prompts (bootstrap over prompts), and the mean over seeds has
+an interval of Student's t. Nothing is chosen by what is reported.
+
+    python benchmarks/policy_learning.py --recipe grpo ppo --save-baseline --plot docs/policy-training/learning.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from measure import Report, arguments
+
+KINDS = (
+    "max_words",
+    "min_words",
+    "sentence_count",
+    "no_commas",
+    "contains_number",
+    "forbidden_words",
+    "starts_with",
+    "quoted",
+)
+#: Two-sided 95 % points of Student's t by degrees of freedom.
+T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
+OVERRIDES = {
+    "grpo": ["kl.coefficient=0.01", "optimisation.minibatches=2"],
+    "ppo": ["optimisation.minibatches=2"],
+}
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--recipe", nargs="+", default=["grpo", "ppo"])
+    parser.add_argument("--seeds", type=int, default=None, help="seeds 0, 1, ... (default: 3; quick: 1)")
+    parser.add_argument("--steps", type=int, default=None, help="default: 60; quick: 2")
+    parser.add_argument("--every", type=int, default=10, help="steps between evaluations")
+    parser.add_argument("--prompts-per-step", type=int, default=8)
+    parser.add_argument("--group-size", type=int, default=8)
+    parser.add_argument("--max-new-tokens", type=int, default=48)
+    parser.add_argument("--lr", type=float, default=1e-5)
+    parser.add_argument("--policy", default=None, help="default: smollm2; quick: tiny")
+    parser.add_argument("--train-prompts", type=int, default=512)
+    parser.add_argument("--held-out", type=int, default=None, help="prompts (default: 64; quick: 8)")
+    parser.add_argument("--samples", type=int, default=2, help="responses to each held-out prompt")
+    parser.add_argument("--ifeval", type=Path, default=None, help="IFEval prompts as JSON Lines")
+    parser.add_argument("--set", dest="overrides", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipe")
+    parser.add_argument("--log", type=Path, default=None, help="append every evaluation as a JSON line")
+    parser.add_argument("--plot", type=Path, default=None, help="draw the curves (needs matplotlib)")
+    options = parser.parse_args()
+    options.seeds = options.seeds or (1 if options.quick else 3)
+    options.steps = options.steps or (2 if options.quick else 60)
+    options.held_out = options.held_out or (8 if options.quick else 64)
+    report = Report("policy_learning")
+    shown = ("steps", "prompts_per_step", "group_size", "max_new_tokens", "lr", "train_prompts", "held_out", "samples")
+    report.figures = {name: getattr(options, name) for name in shown}
+    runs = []
+    for seed in range(options.seeds):
+        for recipe in options.recipe:
+            runs.append(learn(options, recipe, seed))
+    for recipe in options.recipe:
+        told(report, recipe, [run for run in runs if run["recipe"] == recipe])
+    if options.plot:
+        draw(runs, options.plot)
+    report.finish(options)
+
+
+def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
+    """One training: the held-out evaluations by step, each with one 0/1 per prompt's sample."""
+    import torch
+
+    from assay_policy_training.loop import PolicyTrainer
+    from assay_policy_training.policy import Policy
+    from assay_policy_training.prompts.constrained import Split, generate_prompts
+    from assay_policy_training.recipe_file import load_recipe
+    from assay_policy_training.rewards import VerifierReward
+    from assay_policy_training.slots import PromptItem
+
+    def prompts(n: int, split: Split, drawn: int) -> list[PromptItem]:
+        made = generate_prompts(n, drawn, kinds=KINDS, split=split)
+        return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in made]
+
+    overrides = [
+        f"seed={seed}",
+        f"steps={options.steps}",
+        f"optimisation.lr={options.lr}",
+        "optimisation.micro_batch_rows=16",
+        f"sampling.prompts_per_step={options.prompts_per_step}",
+        f"sampling.group_size={options.group_size}",
+        f"sampling.max_new_tokens={options.max_new_tokens}",
+        "checkpoint_every=0",
+    ]
+    recipe = load_recipe(name, [*OVERRIDES.get(name, []), *overrides, *options.overrides])
+    policy = Policy(
+        options.policy or ("tiny" if options.quick else "smollm2"),
+        device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        max_prompt_tokens=recipe.sampling.max_prompt_tokens,
+        with_reference=recipe.needs_reference,
+    )
+    items = prompts(options.train_prompts, "train", seed)
+    held_out = prompts(options.held_out, "heldout", 1000)  # the same for every seed
+    other = ifeval_items(options.ifeval)
+    curve: list[dict[str, Any]] = []
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        source = recipe.source.open(items, seed=seed, policy=policy)
+        trainer = PolicyTrainer(recipe, policy, source, [VerifierReward()], Path(scratch))
+
+        def evaluate(step: int) -> None:
+            began = time.perf_counter()
+            found = {"held-out": passes(trainer, held_out, options.samples)}
+            if other and step in (0, options.steps):
+                found["IFEval"] = passes(trainer, other, 1)
+            entry = {"recipe": name, "seed": seed, "step": step, **found, "training_seconds": round(began - started)}
+            curve.append(entry)
+            print(f"{name}, seed {seed}, step {step}: held-out {statistics.mean(found['held-out']):.3f}", flush=True)
+            if options.log:
+                with options.log.open("a") as stream:
+                    stream.write(json.dumps(entry) + "\n")
+
+        evaluate(0)
+        for step in range(options.every, options.steps + options.every, options.every):
+            rows = trainer.train(min(step, options.steps))
+            curve_step = min(step, options.steps)
+            evaluate(curve_step)
+            kept = ("verifier_pass_rate", "kl_k3", "entropy", "length_mean", "seconds", "tokens_per_second")
+            curve[-1] |= {
+                key: statistics.mean(row[key] for row in rows if key in row) for key in kept if key in rows[-1]
+            }
+    return {"recipe": name, "seed": seed, "curve": curve}
+
+
+def passes(trainer: Any, items: Sequence[Any], samples: int) -> list[float]:
+    """Whether each of `samples` responses to each prompt meets all constraints, samples of a prompt together."""
+    from assay_policy_training.rewards import verifier_accuracy
+
+    found: list[float] = []
+    for start in range(0, len(items), 32):
+        part = items[start : start + 32]
+        batch = trainer.sampler.rollout(part, samples, seed=7 + start, version=0)
+        found += verifier_accuracy(batch.items, batch.responses).tolist()
+    return found
+
+
+def ifeval_items(path: Path | None) -> list[Any]:
+    """The IFEval prompts whose every instruction one of our constraints checks."""
+    if path is None:
+        return []
+    from assay.domain import Message
+    from assay.json_lines import Lines, parse_object
+    from assay_policy_training.slots import PromptItem
+    from assay_serving.verifiers.ifeval import ifeval_constraints
+
+    items = []
+    for _, line in Lines(path):
+        row = parse_object(line)
+        constraints = ifeval_constraints(row["meta"]["instruction_id_list"], row["meta"]["kwargs"])
+        if constraints is not None:
+            items.append(PromptItem((Message("user", row["prompt"][0]["content"]),), constraints))
+    return items
+
+
+def told(report: Report, recipe: str, runs: Sequence[dict[str, Any]]) -> None:
+    """Change of the pass rate: by seed with a bootstrap over prompts, over seeds with Student's t."""
+    import numpy as np
+
+    for name in ("held-out", "IFEval"):
+        if name not in runs[0]["curve"][0]:
+            continue
+        changes, rows = [], []
+        for run in runs:
+            before, after = (np.array(run["curve"][place][name]) for place in (0, -1))
+            samples = report.figures["samples"] if name == "held-out" else 1
+            by_prompt = (after - before).reshape(-1, samples).mean(1)
+            drawn = np.random.default_rng(0).integers(len(by_prompt), size=(4000, len(by_prompt)))
+            low, high = np.quantile(by_prompt[drawn].mean(1), [0.025, 0.975])
+            changes.append(float(by_prompt.mean()))
+            rows.append(
+                f"seed {run['seed']}: {before.mean():.3f} -> {after.mean():.3f}, {by_prompt.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
+            )
+        mean = statistics.mean(changes)
+        figure: dict[str, Any] = {"seeds": rows, "mean_change": round(mean, 4)}
+        if len(changes) > 1:
+            half = T95[len(changes) - 1] * statistics.stdev(changes) / math.sqrt(len(changes))
+            figure["interval"] = [round(mean - half, 4), round(mean + half, 4)]
+        report.figures[f"{recipe}, {name}"] = figure
+        print(f"{recipe}, {name}: {json.dumps(figure)}")
+    curves = [[(e["step"], round(statistics.mean(e["held-out"]), 4)) for e in run["curve"]] for run in runs]
+    last = [{k: round(v, 4) for k, v in run["curve"][-1].items() if isinstance(v, float)} for run in runs]
+    report.figures[f"{recipe}, curves"] = curves
+    report.figures[f"{recipe}, last steps"] = last
+    report.figures[f"{recipe}, training_seconds"] = [run["curve"][-1]["training_seconds"] for run in runs]
+
+
+def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
+    """One line a seed, one colour a recipe."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
+    names = list(dict.fromkeys(run["recipe"] for run in runs))
+    for run in runs:
+        steps = [entry["step"] for entry in run["curve"]]
+        rates = [statistics.mean(entry["held-out"]) for entry in run["curve"]]
+        label = run["recipe"] if run["seed"] == 0 else None
+        axes.plot(steps, rates, color=f"C{names.index(run['recipe'])}", marker="o", markersize=3, label=label)
+    axes.set_xlabel("step")
+    axes.set_ylabel("held-out prompts with every constraint met")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()

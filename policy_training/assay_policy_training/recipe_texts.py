@@ -1,0 +1,43 @@
+"""The text of recipes: those that ship with the package, and files. Imports nothing heavy.
+
+Leaves out: what a recipe means (`recipe_file`).
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import yaml
+
+from assay.errors import BadInputError, NotFoundError
+
+
+def shipped_recipes() -> list[str]:
+    """Names of the recipes in the package."""
+    folder = resources.files("assay_policy_training") / "recipes"
+    return sorted(e.name.removesuffix(".yaml") for e in folder.iterdir() if e.name.endswith(".yaml"))
+
+
+def recipe_text(name: str) -> str:
+    """Of a shipped recipe by name, or of a YAML file by path. Raises NotFoundError for neither."""
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise NotFoundError(f"no recipe file {path}")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BadInputError("not UTF-8 text", file=path) from error
+    if name not in shipped_recipes():
+        raise NotFoundError(f"no recipe {name!r}: not a .yaml file, not one of {', '.join(shipped_recipes())}")
+    return (resources.files("assay_policy_training") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def headlines() -> dict[str, tuple[str, str]]:
+    """Shipped recipe -> (the paper it follows, the first line of its header)."""
+    found = {}
+    for name in shipped_recipes():
+        text = recipe_text(name)
+        found[name] = (str(yaml.safe_load(text).get("paper", "")), text.splitlines()[0].lstrip("# "))
+    return found
