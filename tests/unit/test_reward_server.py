@@ -240,12 +240,14 @@ def test_what_the_gate_refuses_is_counted_and_logged_under_its_route(
             client.post("/v1/score", json={}, headers=keyed | {"Origin": "http://elsewhere"}).status_code,
             client.put("/v1/score", json={}, headers=keyed).status_code,
             client.get("/v1/models/rm").status_code,
+            client.post("/get_reward", json={}).status_code,
+            client.post("/v1/chat/completions", json={}).status_code,
             client.get("/docs").status_code,
             client.get("/xyzzy").status_code,
         ]
         text = client.get("/metrics", headers=keyed).text
-    assert statuses == [401, 413, 403, 405, 401, 401, 401]
-    routes = ["/v1/score"] * 4 + ["/v1/models/{name:path}", "/docs", "unmatched"]
+    assert statuses == [401, 413, 403, 405] + [401] * 5
+    routes = ["/v1/score"] * 4 + ["/v1/models/{name:path}", "/get_reward", "/v1/chat/completions", "/docs", "unmatched"]
     for route, status in zip(routes, statuses, strict=True):
         assert f'assay_requests_total{{route="{route}",status="{status}"}} 1.0' in text
         assert any(f" {route} {status}" in record.getMessage() for record in caplog.records)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from assay_serving.body_lists import ListOf
+
 MAX_TOKENS = 512  #: where the request names no limit
 
 
@@ -34,13 +36,13 @@ class ChatRequest(BaseModel):
     )
 
     model: str
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: ListOf[ChatMessage] = Field(min_length=1)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float = Field(default=1.0, ge=0, le=2)
     top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    stop: str | list[str] | None = None
+    stop: str | ListOf[str] | None = None
     n: int = 1
     stream: bool = False
     tools: list[Any] | None = None

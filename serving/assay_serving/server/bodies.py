@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from assay.domain import Message, Prompt, Role
+from assay_serving.body_lists import ListOf
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.host import Priority
 
@@ -35,7 +36,7 @@ class MessageBody(Body):
     content: str
 
 
-PromptBody = str | list[MessageBody]
+PromptBody = str | ListOf[MessageBody]
 LabelBody = str | int | float | list[Any] | dict[str, Any]
 
 
@@ -44,9 +45,9 @@ class ItemBody(Body):
 
     prompt: PromptBody | None = Field(None, description=_PROMPT)
     response: str | None = None
-    messages: list[MessageBody] | None = Field(None, description="The conversation, ending with the response.")
+    messages: ListOf[MessageBody] | None = Field(None, description="The conversation, ending with the response.")
     principle: str | None = Field(None, description=_PRINCIPLE)
-    references: list[str] = Field([], description=_REFERENCES)
+    references: ListOf[str] = Field([], description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
 
     @model_validator(mode="after")
@@ -76,7 +77,7 @@ class AlikeBody(Body):
 
     prompt: PromptBody = Field(description=_PROMPT)
     principle: str | None = Field(None, description=_PRINCIPLE)
-    references: list[str] = Field([], description=_REFERENCES)
+    references: ListOf[str] = Field([], description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
 
     @model_validator(mode="after")
@@ -95,7 +96,7 @@ class AlikeBody(Body):
 class GroupBody(AlikeBody):
     """Several responses to one prompt; what they share is given once."""
 
-    responses: list[str]
+    responses: ListOf[str]
 
     def items(self) -> list[ScoreItem]:
         return self.items_of(self.responses)
@@ -141,15 +142,15 @@ class ScoreBody(AskBody):
         },
     )
 
-    items: list[ItemBody] | None = None
-    groups: list[GroupBody] | None = None
+    items: ListOf[ItemBody] | None = None
+    groups: ListOf[GroupBody] | None = None
     prompt: PromptBody | None = Field(None, description=_PROMPT)
-    responses: list[str] | None = None
+    responses: ListOf[str] | None = None
     principle: str | None = Field(None, description=_PRINCIPLE)
-    principles: list[str] | None = Field(
+    principles: ListOf[str] | None = Field(
         None, min_length=1, description="Several questions: every response is judged by each (`by_principle`)."
     )
-    references: list[str] = Field([], description=_REFERENCES)
+    references: ListOf[str] = Field([], description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
 
     @model_validator(mode="after")
@@ -220,7 +221,7 @@ class CompareBody(AskBody):
         },
     )
 
-    pairs: list[PairBody]
+    pairs: ListOf[PairBody]
 
 
 class RankBody(AskBody, GroupBody):

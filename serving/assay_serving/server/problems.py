@@ -105,6 +105,10 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return described
 
 
+def too_many_items(items: int, most: int) -> ProblemError:
+    return ProblemError(413, f"{items} items; one request may hold {most}", code="too_many_items")
+
+
 def problem_of(error: AssayError) -> ProblemError:
     """The reply to an error of ours that concerns the whole request."""
     if isinstance(error, NotFoundError):

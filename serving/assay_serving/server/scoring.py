@@ -14,7 +14,7 @@ from fastapi import Request
 
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.host import Client, Priority, ScoreAnswer, ScoreRequest
-from assay_serving.server.problems import CLIENT_GONE, ProblemError, request_id_of
+from assay_serving.server.problems import CLIENT_GONE, ProblemError, request_id_of, too_many_items
 from assay_serving.server.service import Service
 
 T = TypeVar("T")
@@ -34,9 +34,7 @@ async def answer(
     Raises ProblemError for too many items or a caller that hung up, and what the host raises.
     """
     if len(items) > service.settings.max_items:
-        raise ProblemError(
-            413, f"{len(items)} items; one request may hold {service.settings.max_items}", code="too_many_items"
-        )
+        raise too_many_items(len(items), service.settings.max_items)
     longest = service.settings.max_item_characters
     for place, item in enumerate(items):
         if item.characters > longest:

@@ -7,6 +7,7 @@ A module a peer: its bodies, its replies, its routes. What they share is in `sha
 from __future__ import annotations
 
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 
 from assay_serving.server.dialects.classify import classify_routes
 from assay_serving.server.dialects.llama_factory import llama_factory_routes
@@ -23,7 +24,7 @@ __all__ = ["dialect_routes"]
 
 def dialect_routes(service: Service) -> APIRouter:
     """All dialects over one service."""
-    router = APIRouter(tags=["dialects"])
+    router = APIRouter()
     for routes in (
         classify_routes,
         vllm_routes,
@@ -34,5 +35,8 @@ def dialect_routes(service: Service) -> APIRouter:
         nemo_gym_routes,
         openai_chat_routes,
     ):
-        router.include_router(routes(service))
+        for route in routes(service).routes:  # not included, see `json_route.mount`
+            assert isinstance(route, APIRoute)
+            route.tags.insert(0, "dialects")
+            router.routes.append(route)
     return router

@@ -7,6 +7,7 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from assay_serving.body_lists import ListOf
 from assay_serving.scorer import Rendered
 from assay_serving.server.dialects.scored import scored
 from assay_serving.server.dialects.texts import OpenBody, rendered_items
@@ -24,7 +25,7 @@ class EvaluationBody(OpenBody):
     )
 
     model: str
-    messages: list[str] = Field(min_length=1)
+    messages: ListOf[str] = Field(min_length=1)
     max_length: int | None = Field(None, ge=1, description="Tokens; of a longer text the end is cut off, as there.")
 
 

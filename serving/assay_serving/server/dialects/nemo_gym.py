@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay_serving.body_lists import ListOf
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, named
 from assay_serving.server.dialects.scored import scored
@@ -33,7 +34,7 @@ class OutputItem(OpenBody):
     """Part of a response: a message with texts, or reasoning, which is not scored."""
 
     type: Literal["message", "reasoning"]
-    content: list[TextPart] | str | None = None
+    content: ListOf[TextPart] | str | None = None
 
     @property
     def said(self) -> str:
@@ -45,7 +46,7 @@ class OutputItem(OpenBody):
 class ResponseObject(OpenBody):
     """OpenAI's Responses object; a response with tool calls is refused."""
 
-    output: list[OutputItem]
+    output: ListOf[OutputItem]
 
     @property
     def text(self) -> str:
@@ -55,7 +56,7 @@ class ResponseObject(OpenBody):
 class CreateParams(OpenBody):
     """What the response was asked with."""
 
-    input: str | list[ChatTurn]
+    input: str | ListOf[ChatTurn]
     instructions: str | None = None
 
     def prompt(self) -> tuple[Message, ...]:
@@ -106,8 +107,8 @@ class CompareResponsesBody(OpenBody):
         json_schema_extra={"examples": [{"conversation_history": _PROMPT, "response_objs": [_SAID, _SAID]}]},
     )
 
-    conversation_history: list[ChatTurn] = Field(min_length=1)
-    response_objs: list[ResponseObject]
+    conversation_history: ListOf[ChatTurn] = Field(min_length=1)
+    response_objs: ListOf[ResponseObject]
     principle: str | None = Field(None, description="For models that judge by one.")
 
     def items(self) -> list[ScoreItem]:

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.errors import BadInputError
+from assay_serving.body_lists import ListOf
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scored import scored
 from assay_serving.server.dialects.texts import OpenBody
@@ -40,7 +41,7 @@ class GetRewardBody(OpenBody):
         extra="ignore", json_schema_extra={"examples": [{"query": [_TEXT], "prompts": [""], "labels": [None]}]}
     )
 
-    query: str | list[str]
+    query: str | ListOf[str]
     prompts: list[Any] | None = Field(None, description="Not needed: the query holds the prompt.")
     labels: list[Any] | None = Field(None, description="Ground truths for verifiers, text or JSON; models ignore them.")
 

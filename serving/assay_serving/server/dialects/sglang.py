@@ -11,6 +11,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
+from assay_serving.body_lists import ListOf
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scored import Scored, scored
 from assay_serving.server.dialects.shapes import FlatError, SglangRoute, shaped_errors
@@ -29,8 +30,8 @@ class SglangNative(OpenBody):
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [{"text": [_TEXT]}]})
 
     model: str | None = None
-    text: str | list[str] | None = None
-    input_ids: list[StrictInt] | list[list[StrictInt]] | None = None
+    text: str | ListOf[str] | None = None
+    input_ids: ListOf[StrictInt] | ListOf[ListOf[StrictInt]] | None = None
     image_data: None = None
     video_data: None = None
     audio_data: None = None

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.chat_forms import FAMILIES
+from assay_serving.body_lists import ListOf
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, named
 from assay_serving.server.dialects.scored import scored
@@ -40,7 +41,7 @@ class SlimeBody(OpenBody):
         json_schema_extra={"examples": [{"prompt": "Name a metal.", "response": "Gold.", "label": None}]},
     )
 
-    prompt: str | list[ChatTurn]
+    prompt: str | ListOf[ChatTurn]
     response: str
     label: Any = Field(None, description="Ground truth for verifiers, text or JSON; models ignore it.")
 

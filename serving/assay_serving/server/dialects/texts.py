@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, StrictInt
 
 from assay.domain import Message, Prompt, Role
 from assay.errors import BadInputError
+from assay_serving.body_lists import ListOf
 from assay_serving.scorer import Rendered, ScoreItem
 
-Texts = str | list[str] | list[StrictInt] | list[list[StrictInt]]
+Texts = str | ListOf[str] | ListOf[StrictInt] | ListOf[ListOf[StrictInt]]
 
 
 class OpenBody(BaseModel):
@@ -33,7 +34,7 @@ class ChatTurn(OpenBody):
     """A message of OpenAI's form; a `developer` is the system. Images and tool calls are refused."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart]
+    content: str | ListOf[TextPart]
 
     def message(self) -> Message:
         role: Role = "system" if self.role == "developer" else self.role

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Str
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay_serving.body_lists import ListOf
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scored import Scored, scored
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
@@ -62,7 +63,7 @@ class VllmChat(OpenBody):
     """One conversation as messages, the last one the assistant's."""
 
     model: str | None = None
-    messages: list[ChatTurn]
+    messages: ListOf[ChatTurn]
     use_activation: bool | None = Field(None, description=_ACTIVATION)
     truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
     add_generation_prompt: Literal[False] = False
@@ -121,13 +122,13 @@ class ScorePairs(OpenBody):
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_PAIR]})
 
     model: str | None = None
-    queries: str | list[str] | None = None
-    documents: str | list[str] | None = None
-    items: str | list[str] | None = None
-    text_1: str | list[str] | None = None
-    text_2: str | list[str] | None = None
-    data_1: str | list[str] | None = None
-    data_2: str | list[str] | None = None
+    queries: str | ListOf[str] | None = None
+    documents: str | ListOf[str] | None = None
+    items: str | ListOf[str] | None = None
+    text_1: str | ListOf[str] | None = None
+    text_2: str | ListOf[str] | None = None
+    data_1: str | ListOf[str] | None = None
+    data_2: str | ListOf[str] | None = None
     use_activation: bool | None = Field(None, description=_ACTIVATION)
     instruction: None = None
     truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
@@ -163,7 +164,7 @@ class RerankBody(OpenBody):
 
     model: str | None = None
     query: str
-    documents: str | list[str]
+    documents: str | ListOf[str]
     top_n: int = Field(0, ge=0, description="0: all of them.")
     use_activation: bool | None = Field(None, description=_ACTIVATION)
     instruction: None = None
