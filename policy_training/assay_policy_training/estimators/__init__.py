@@ -6,4 +6,5 @@ KINDS: dict[str, str] = {
     "rloo": "assay_policy_training.estimators.group_relative:Rloo",
     "gae": "assay_policy_training.estimators.gae:Gae",
     "returns_to_go": "assay_policy_training.estimators.gae:ReturnsToGo",
+    "token_level": "assay_policy_training.estimators.token_level:TokenLevel",
 }

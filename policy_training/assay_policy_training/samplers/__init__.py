@@ -2,4 +2,5 @@
 
 KINDS: dict[str, str] = {
     "transformers": "assay_policy_training.samplers.transformers_sampler:Transformers",
+    "entropy_temperature": "assay_policy_training.samplers.entropy_temperature:EntropyTemperature",
 }

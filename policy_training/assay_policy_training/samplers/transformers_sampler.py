@@ -80,7 +80,8 @@ class TransformersSampler:
             logits, seen = logits.repeat_interleave(group_size, 0), seen.repeat_interleave(group_size, 0)
             active = torch.arange(rows, device=device)
             for step in range(width):
-                scaled = prune(logits.float() / self.sampling.temperature, self.sampling.prune_log_ratio)
+                scaled = self.adjusted(logits.float() / self.sampling.temperature)
+                scaled = prune(scaled, self.sampling.prune_log_ratio)
                 scaled = top_p_filter(scaled, self.sampling.top_p)
                 distribution = scaled.log_softmax(-1)
                 choice = torch.multinomial(distribution.exp(), 1, generator=generator)
@@ -97,6 +98,10 @@ class TransformersSampler:
                 seen = torch.cat([seen, seen.new_ones(len(seen), 1)], 1)
                 logits = self._forward(choice, seen, position_ids(seen)[:, -1:], cache)
         return tokens, mask, logp
+
+    def adjusted(self, logits: Tensor) -> Tensor:
+        """A hook for samplers that change the temperature token by token: logits [rows,V] over the temperature."""
+        return logits
 
     def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: object) -> Tensor:
         """[rows,V] logits after the last column."""
