@@ -33,6 +33,7 @@ from assay_policy_training.slots import (
     PromptSource,
     RewardSource,
     Sampler,
+    SeesPolicy,
     Steers,
     StepReport,
     negotiate,
@@ -69,6 +70,9 @@ class PolicyTrainer:
         self.extra = [*recipe.metrics, *extra]
         self.folder = folder
         self._check_needs()
+        for plugin in recipe.plugins().values():
+            if isinstance(plugin, SeesPolicy):
+                plugin.attach(policy)
         self.gradients = Gradients(recipe, policy)
         self.metrics_log, self.rollouts_log = JsonLog(folder / METRICS_FILE), JsonLog(folder / ROLLOUTS_FILE)
         self.parameters = policy.trainable()

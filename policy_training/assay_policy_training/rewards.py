@@ -16,6 +16,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
+from assay_policy_training.answer_part import AnswerPart
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.slots import Rewards, RewardSource
 from assay_serving.scorer import ScoreItem, Scorer
@@ -30,24 +31,49 @@ class ModelReward:
 
     A model that judges by a principle is asked by the prompt's own (`principle` in its row of the prompts' file), which
     the policy does not see; a scalar model is not told of it. A composed reward also gets the prompt's constraints, as
-    the label, and its `references`.
+    the label, and its `references`. `answer`: the model reads that part of a response only; a response without it has
+    no reward.
     """
 
-    def __init__(self, scorer: Scorer, *, name: str | None = None) -> None:
-        self.scorer = scorer
+    def __init__(self, scorer: Scorer, *, name: str | None = None, answer: AnswerPart | None = None) -> None:
+        self.scorer, self.answer = scorer, answer
         self.name = name or scorer.info.name
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         kind = self.scorer.info.kind
-        asked = [asked_of(kind, item, response) for item, response in zip(items, responses, strict=True)]
-        answers = self.scorer.score(asked)
-        if len(answers) != len(asked):
-            raise ValueError(f"{self.name} answered {len(answers)} of {len(asked)} items")
+        read = [response if self.answer is None else self.answer.of(response) for response in responses]
+        asked = [asked_of(kind, item, text) for item, text in zip(items, read, strict=True) if text is not None]
+        found = self.scorer.score(asked) if asked else []
+        if len(found) != len(asked):
+            raise ValueError(f"{self.name} answered {len(found)} of {len(asked)} items")
+        given = iter(found)
+        answers = [self._without(text) or next(given) for text in read]
         part = [answer.reward if isinstance(answer, Score) else math.nan for answer in answers]
         return Rewards(
             parts={self.name: torch.tensor(part, dtype=torch.float64)},
             failures=[(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers],
             scores=[{self.name: answer} if isinstance(answer, Score) else {} for answer in answers],
+        )
+
+    def _without(self, text: str | None) -> ScoreFailure | None:
+        """Why a response of which nothing is left has no score."""
+        return self.answer.missing(self.name) if text is None and self.answer is not None else None
+
+
+class RowNumber:
+    """S3: a number that the prompt's row holds under `key`, as a part of that name; missing where it holds none."""
+
+    def __init__(self, key: str) -> None:
+        self.key = self.name = key
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        held = [item.meta.get(self.key) for item in items]
+        numbers = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else math.nan for v in held]
+        lacking = ScoreFailure("bad_input", f"the prompt's row has no number {self.key!r}", self.name)
+        return Rewards(
+            parts={self.name: torch.tensor(numbers, dtype=torch.float64)},
+            failures=[(lacking,) if math.isnan(number) else () for number in numbers],
+            scores=[{} for _ in items],
         )
 
 

@@ -43,7 +43,8 @@ __all__ = [
     "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator", "Metrics", "Observer",
     "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource", "Publishes", "Redraw", "Replay",
     "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler", "SamplerPlan", "Schedule", "Scope",
-    "Stateful", "Steers", "StepReport", "StopRule", "Streams", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
+    "SeesPolicy", "Stateful", "Steers", "StepReport", "StopRule", "Streams", "Tensors", "TokenWeight",
+    "UpdateContext", "negotiate",
 ]  # fmt: skip
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
@@ -97,6 +98,15 @@ class Tensors(Protocol):
 
     def tensors(self) -> dict[str, Any]: ...
     def load_tensors(self, state: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class SeesPolicy(Protocol):
+    """A plug-in that works with the policy itself: its tokenizer, its gradients."""
+
+    def attach(self, policy: Policy) -> None:
+        """Told once, before the first step."""
+        ...
 
 
 @runtime_checkable

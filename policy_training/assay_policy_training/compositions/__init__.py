@@ -2,4 +2,12 @@
 
 KINDS: dict[str, str] = {
     "weighted": "assay_policy_training.compositions.weighted:Composition",
+    "gated": "assay_policy_training.compositions.gated:GatedAccumulation",
+    "stable_reinforce": "assay_policy_training.compositions.gated:ConsistencyReward",
+    "soft_penalties": "assay_policy_training.compositions.gated:SoftPenalties",
+    "constrained": "assay_policy_training.compositions.constrained:Constrained",
+    "hypervolume": "assay_policy_training.compositions.hypervolume:HypervolumeWeighting",
+    "gradient_weights": "assay_policy_training.compositions.gradient_weights:GradientWeighting",
+    "maxmin": "assay_policy_training.compositions.maxmin:MaxMin",
+    "dpa": "assay_policy_training.compositions.directional:Directional",
 }

@@ -7,4 +7,5 @@ KINDS: dict[str, str] = {
     "gae": "assay_policy_training.estimators.gae:Gae",
     "returns_to_go": "assay_policy_training.estimators.gae:ReturnsToGo",
     "token_level": "assay_policy_training.estimators.token_level:TokenLevel",
+    "constant": "assay_policy_training.estimators.constant:Constant",
 }

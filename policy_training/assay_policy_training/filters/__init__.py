@@ -2,4 +2,5 @@
 
 KINDS: dict[str, str] = {
     "enough_valid": "assay_policy_training.filters.enough_valid:EnoughValid",
+    "best_of_group": "assay_policy_training.filters.best_of_group:BestOfGroup",
 }

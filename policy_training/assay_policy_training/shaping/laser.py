@@ -1,4 +1,4 @@
-"""LASER: a right answer within its target length earns a bonus; the target is fixed, or follows the prompt's difficulty.
+"""LASER: a right answer within its target length earns a bonus; the target is fixed, or follows the difficulty.
 
 Source: "Learn to Reason Efficiently with Adaptive Length-based Reward Shaping", arXiv 2505.15612, code hkust-nlp/Laser.
 

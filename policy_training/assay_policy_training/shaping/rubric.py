@@ -44,7 +44,8 @@ def standardised_items(items: Tensor, group: Tensor) -> Tensor:
     columns = []
     for column in items.unbind(1):
         _, mean, deviation, spread = group_moments(column, group, ddof=0)
-        columns.append(torch.where(spread > FLAT, (column - mean) / deviation, torch.where(column.isnan(), column, 0.0)))
+        scaled = torch.where(spread > FLAT, (column - mean) / deviation, 0.0)
+        columns.append(torch.where(column.isnan(), torch.nan, scaled))
     return torch.stack(columns, 1)
 
 

@@ -2,9 +2,9 @@
 
 Source: "SophiaVL-R1: Reinforcing MLLMs Reasoning with Thinking Reward", arXiv 2505.17018. In the released code the
 judge is asked only where the outcome is at least 0.2 and everything else is scored 0, so with binary outcomes the
-trust is always 1, and a judge that failed gives 0: here every row is judged, and a failed judgement is missing. A
-veto-like floor is left out. With one side of a group empty there is nothing to compare: the trust is 1 (the code
-sets that side's mean to 0, which comes to the same for an empty wrong side, and to distrust for an empty right one).
+trust is always 1, and a judge that failed gives 0: here every row is judged, and a failed judgement is missing. With
+one side of a group empty there is nothing to compare and the trust is 1 (the code sets that side's mean to 0, which
+comes to the same for an empty wrong side, and to distrust for an empty right one).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ DECIDED = (0.1, 0.9)
 
 
 def trust(outcome: Tensor, thinking: Tensor, group: Tensor) -> Tensor:
-    """[B] gamma of each row's group: 1 where the mean thinking of right rows is at least that of wrong rows, else exp of
-    their difference. Rows of which one of the two is missing take no part."""
+    """[B] gamma of each row's group: 1 where right rows' mean thinking is at least that of wrong rows, else exp of the
+    difference. Rows of which one of the two is missing take no part."""
     known = ~(outcome.isnan() | thinking.isnan())
 
     def mean_where(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,9 +73,7 @@ class TrustedThinking:
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         outcome = torch.where(batch.valid, reward_part(batch, self.outcome), torch.nan)
-        return batch.with_(
-            reward=trusted_reward(outcome, reward_part(batch, self.thinking), batch.group, self.weight)
-        )
+        return batch.with_(reward=trusted_reward(outcome, reward_part(batch, self.thinking), batch.group, self.weight))
 
     def observe(self, report: StepReport) -> None:
         self.done = report.step
