@@ -1,12 +1,15 @@
 """Two processes (gloo, on the CPU) train what one process trains: data parallel and FSDP2, with adapters, with
 checkpointing, with batches that do not divide, resumed, and when one of them fails.
 
-Each of the two runs this file: `python test_distributed_training.py SCENARIO FOLDER`.
+`python test_distributed_training.py FOLDER FUNCTION...` forks the two once all that takes long is imported.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import json
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -60,6 +63,9 @@ SCENARIOS = {
 }
 #: Where it is not Bradley-Terry alone: a second head and a term of the whole batch; one number beside the model.
 METHODS = {"fsdp-odin": Odin(), "fsdp-ties": Pairwise(Objective("rao_kupper"))}
+#: What two processes do, in functions of this file.
+TOGETHER = ("every_scenario", "one_fails")
+PATIENCE_S = 120
 
 
 class StoppedError(Exception):
@@ -121,38 +127,42 @@ def every_scenario(folder: Path) -> None:
 def one_fails(folder: Path) -> None:
     """The second process fails in the middle of the run."""
     with joined() as group:
-        run("ddp", folder, division("ddp", group, CPU), stop_after=2 * group.rank)
+        (folder / "fails").mkdir(exist_ok=True)
+        run("ddp", folder / "fails", division("ddp", group, CPU), stop_after=2 * group.rank)
 
 
-def start(scenario: str, folder: Path) -> list[subprocess.Popen[str]]:
-    """Two processes as torchrun starts them, without its supervision."""
+def launch(scenario: str, folder: Path) -> list[int]:
+    """Two processes as torchrun starts them, without its supervision; their exit codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    return [
-        subprocess.Popen(
-            [sys.executable, __file__, scenario, str(folder)],
-            env=os.environ | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    forked = multiprocessing.get_context("fork")
+    processes = [forked.Process(target=take_part, args=(scenario, folder, rank)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE_S)
+        process.kill()
+        process.join()
+    return [process.exitcode or 0 for process in processes]
 
 
-def finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
-    """Exit code and standard error of each."""
-    try:
-        return [(process.returncode, error) for process in processes for error in [process.communicate(timeout=300)[1]]]
-    finally:
-        for process in processes:
-            process.kill()
+def take_part(scenario: str, folder: Path, rank: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    with error_file(folder, scenario, rank).open("w") as stream:
+        os.dup2(stream.fileno(), 2)
+    globals()[scenario](folder)
+
+
+def error_file(folder: Path, scenario: str, rank: int) -> Path:
+    return folder / f"{scenario}-{rank}.err"
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every scenario by two processes, whole and resumed from what one process had saved, and by one process."""
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[int, str]]]]:
+    """Every scenario by one process; then by two, whole and resumed from what one had saved. Exit codes and standard
+    error of the two, also where one of them fails."""
     folder = tmp_path_factory.mktemp("two")
     for name in SCENARIOS:
         for kind in ("whole", "resumed", "one", "cut"):
@@ -160,9 +170,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.save(run(name, folder / name / "one", Alone()), folder / name / "one" / "weights.pt")
         with pytest.raises(StoppedError):
             run(name, folder / name / "resumed", Alone(), stop_after=2 if name in METHODS else 5)
-    for code, error in finish(start("every_scenario", folder)):
+    command, environment = [sys.executable, __file__, str(folder), *TOGETHER], os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, {
+        name: [(code, error_file(folder, name, rank).read_text()) for rank, code in enumerate(codes)]
+        for name, codes in json.loads(done.stdout).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> Path:
+    for code, error in ended[1]["every_scenario"]:
         assert code == 0, error
-    return folder
+    return ended[0]
 
 
 @pytest.mark.parametrize("kind", ["whole", "resumed"])
@@ -195,8 +216,8 @@ def test_one_process_goes_on_with_what_two_saved(trained: Path) -> None:
     assert [row["step"] for row in read_metrics(trained / "fsdp" / "cut") if row["kind"] == "train"] == [*range(1, 9)]
 
 
-def test_one_that_fails_ends_both_with_its_message(tmp_path: Path) -> None:
-    first, second = finish(start("one_fails", tmp_path))
+def test_one_that_fails_ends_both_with_its_message(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
+    first, second = ended[1]["one_fails"]
     assert first[0] != 0
     assert "process 1 of the training failed: StoppedError: stopped after 2 steps" in first[1]
     assert second[0] != 0
@@ -205,4 +226,6 @@ def test_one_that_fails_ends_both_with_its_message(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    globals()[sys.argv[1]](Path(sys.argv[2]))
+    Pairwise().load(BASE, CPU)  # it imports what loading a model takes
+    importlib.import_module("torch.distributed.fsdp")
+    print(json.dumps({name: launch(name, Path(sys.argv[1])) for name in sys.argv[2:]}))

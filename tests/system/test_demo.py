@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from assay.cli.main import main
 from assay.errors import BadInputError, NotFoundError
 from assay.snapshots import get_snapshot, load_pairs
 from assay.workspace import Workspace
@@ -95,27 +96,32 @@ def test_the_report_says_what_the_run_measured(demo: dict[str, Any]) -> None:
     assert "No data" not in page
 
 
-def test_lineage_walks_from_the_policy_back_to_the_judgments(demo: dict[str, Any], workspace: Workspace) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", "lineage", demo["policy"]["artifact"], "--json", "-w", str(workspace.root)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert get_snapshot(workspace, "curated").id in done.stdout
+def assay(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error) of the command."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+def test_lineage_walks_from_the_policy_back_to_the_judgments(
+    demo: dict[str, Any], workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = assay(capsys, "lineage", demo["policy"]["artifact"], "--json", "-w", str(workspace.root))
+    assert code == 0, err
+    assert get_snapshot(workspace, "curated").id in out
     for step in ("reward_model rm-curated", "decision gold", "judgment"):
-        assert step in done.stdout
+        assert step in out
 
 
-def test_the_trained_reward_model_is_used_by_the_other_commands(demo: dict[str, Any], workspace: Workspace) -> None:
+def test_the_trained_reward_model_is_used_by_the_other_commands(
+    demo: dict[str, Any], workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["eval", "--model", "rm-curated", "--data", "heldout-test", "--json", "-w", str(workspace.root)]
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", *command], capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"{demo['accuracy']['curated']['value']:.6f}"[:6] in done.stdout
+    code, out, err = assay(capsys, *command)
+    assert code == 0, err
+    assert f"{demo['accuracy']['curated']['value']:.6f}"[:6] in out
 
 
 @pytest.mark.parametrize(("kind", "curves"), [("train", 5), ("rl", 7)])
@@ -138,16 +144,10 @@ def test_a_run_without_curves_says_so(demo: dict[str, Any], workspace: Workspace
         write_run_page(workspace, "run-nowhere")
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "something").write_text("mine")
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", "demo", "--quick", "--folder", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "not an empty folder" in done.stderr
+    code, _, err = assay(capsys, "demo", "--quick", "--folder", str(tmp_path))
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert "not an empty folder" in err
     assert (tmp_path / "something").read_text() == "mine"
