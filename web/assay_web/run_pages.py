@@ -1,7 +1,7 @@
 """The page of one training run: its curves from `metrics.jsonl`, its final figures, its configuration.
 
-Covers: reward-model training (`training_page.py`) and policy training, finished or still going on; calibrations
-(`calibration_page.py`).
+Covers: reward-model training (`training_page.py`) and policy training (`policy_page.py`), finished or still going on;
+calibrations (`calibration_page.py`).
 Leaves out: the demo's report (`demo.pages`), comparing runs.
 """
 
@@ -17,34 +17,15 @@ from assay.json_lines import Lines, parse_object
 from assay.runs import mark_dead_runs
 from assay.workspace import Workspace
 from assay_web.calibration_page import calibration_sections
-from assay_web.report import Block, Commands, LineChart, Report, Section, Series, Table, write
+from assay_web.policy_page import policy_sections
+from assay_web.report import Block, Commands, Report, Section, Table, write
 from assay_web.training_page import training_sections
 
-METRICS = "metrics.jsonl"
+METRICS, ROLLOUTS = "metrics.jsonl", "rollouts.jsonl"
 Rows = Sequence[Mapping[str, Any]]
 
-#: kind of run -> (title, unit, whether a share, {name of the curve: key of the row})
-CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
-    "rl": (
-        ("Reward", "reward", False, {"mean": "reward_mean"}),
-        ("KL to the starting policy", "nats a token", False, {"k1": "kl_k1", "k3": "kl_k3"}),
-        ("Response length", "tokens", False, {"mean": "length_mean"}),
-        ("Verifier pass rate", "", True, {"all constraints": "verifier_pass_rate"}),
-        ("Entropy", "nats a token", False, {"policy": "entropy"}),
-        ("Clipped and cut", "", True, {"clip fraction": "clip_fraction", "cut at the limit": "truncated_share"}),
-        (
-            "Time a step",
-            "seconds",
-            False,
-            {
-                "sample": "seconds_sample",
-                "reward": "seconds_reward",
-                "reference": "seconds_score",
-                "update": "seconds_update",
-            },
-        ),
-    ),
-}
+#: Kinds of runs that have a page with curves.
+KINDS = ("train", "rl")
 
 
 def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None) -> Path:
@@ -65,15 +46,17 @@ def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None
     found = json.loads(metrics) if metrics else {}
     sections = calibration_sections(found) if kind == "calibrate" else []
     if not sections:
-        if kind not in ("train", *CHARTS) or not path.is_file():
-            has = ", ".join(("train", *CHARTS))
-            raise BadInputError(f"{run_id} is a run of kind {kind} without curves; those of {has} have them")
+        if kind not in KINDS or not path.is_file():
+            raise BadInputError(
+                f"{run_id} is a run of kind {kind} without curves; those of {', '.join(KINDS)} have them"
+            )
         rows = [parse_object(line) for _, line in Lines(path)]
-        if kind == "train":
+        if kind == "train" and not is_policy(rows):
             sections = training_sections(rows, json.loads(config))
         else:
-            curves = [_chart(rows, *chart) for chart in CHARTS[kind]]
-            sections = [Section("Curves", curves, f"{len(rows)} rows of {METRICS}.")]
+            rollouts = path.with_name(ROLLOUTS)
+            drawn = (parse_object(line) for _, line in Lines(rollouts)) if rollouts.is_file() else iter(())
+            sections = policy_sections(rows, drawn)
         sections.append(Section("Figures", _figures(found)))
     subtitle = f"{kind}, {status}, started {started[:19]} UTC, assay {code}" + (f": {error}" if error else "")
     named = json.loads(config).get("name") or json.loads(config).get("model")
@@ -90,15 +73,9 @@ def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None
     return page
 
 
-def _chart(rows: Rows, title: str, unit: str, share: bool, curves: Mapping[str, str]) -> LineChart:
-    series = []
-    for name, key in curves.items():
-        wanted = "eval" if key.startswith("eval:") else "train"
-        points = [row for row in rows if row.get("kind", "train") == wanted and key.removeprefix("eval:") in row]
-        if points or wanted == "train":
-            key = key.removeprefix("eval:")
-            series.append(Series(name, [row[key] for row in points], [float(row["step"]) for row in points]))
-    return LineChart(title, series, "step", unit, percent=share)
+def is_policy(rows: Rows) -> bool:
+    """Whether rollouts were made: a judge trained by reinforcement is a reward model and a policy."""
+    return bool(rows) and "rollouts" in rows[0]
 
 
 def _figures(metrics: Mapping[str, Any]) -> list[Block]:
