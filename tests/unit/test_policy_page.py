@@ -1,4 +1,4 @@
-"""The page of a policy training: what it shows of rewards, missing ones, a held-out reward that falls behind, rollouts."""
+"""The page of a policy training: parts of the reward, missing ones, a held-out reward that falls behind, rollouts."""
 
 from __future__ import annotations
 
