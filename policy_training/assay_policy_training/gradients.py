@@ -100,6 +100,8 @@ class Gradients:
 
     def _measure(self, means: TokenMeans, scores: TokenScores, context: UpdateContext, *, first: bool) -> None:
         means.add("approx_kl_old", context.logp_old - scores.logp, context.loss_mask)
+        if "outside" in scores.extras:  # of the trainer's pruned vocabulary: these tokens get no gradient
+            means.add("outside_share", scores.extras["outside"], context.mask)
         if first:  # theta is still old: statistics of the policy that made the rollouts
             means.add("entropy", scores.entropy, context.mask)
             means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, context.mask)
