@@ -185,6 +185,12 @@ class Policy:
             shutil.rmtree(scratch, ignore_errors=True)
         return difference
 
+    def write_weights(self, folder: Path) -> None:
+        """The weights (adapters merged) and the model's config as safetensors, neither synced nor checked: what an
+        engine reads at once. Raises OSError."""
+        with quiet_transformers():
+            self._merged().save_pretrained(folder)
+
     def _merged(self) -> Any:
         if self.lora is None:
             return self.model

@@ -1,6 +1,8 @@
 """S2: how rollouts are drawn. `KINDS`: name in a recipe -> module:Class."""
 
 KINDS: dict[str, str] = {
+    "vllm_server": "assay_policy_training.samplers.vllm_server:VllmServer",
+    "vllm": "assay_policy_training.samplers.vllm_in_process:Vllm",
     "transformers": "assay_policy_training.samplers.transformers_sampler:Transformers",
     "entropy_temperature": "assay_policy_training.samplers.entropy_temperature:EntropyTemperature",
 }

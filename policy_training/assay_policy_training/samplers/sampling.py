@@ -6,6 +6,7 @@ follow, and `prune_log_ratio`, which it does). Leaves out: the samplers themselv
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -59,3 +60,8 @@ def prune(logits: Tensor, log_ratio: float | None) -> Tensor:
     if log_ratio is None:
         return logits
     return logits.masked_fill(logits < logits.detach().amax(-1, keepdim=True) + log_ratio, -torch.inf)
+
+
+def min_p(log_ratio: float | None) -> float:
+    """`prune`'s bound as other samplers name it: a share of the most likely token's probability; 0 = none."""
+    return 0.0 if log_ratio is None else math.exp(log_ratio)
