@@ -15,7 +15,9 @@ from assay_policy_training.loop import PolicyTrainer
 from assay_policy_training.policy import Policy
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
+from assay_policy_training.recorded import RecordedReward
 from assay_policy_training.rewards import VerifierReward
+from assay_policy_training.samplers.recorded_sampler import Recorded
 from assay_policy_training.slots import PromptItem, RewardSource
 from assay_serving.verifiers import AllLowercase, Constraint, MaxWords, MinWords, NoCommas
 
@@ -27,6 +29,12 @@ META: dict[str, Any] = {
     "hint": "It is a colour of the sky.",
     "references": ["a short answer", "another one"],
     "rubric": [{"text": "names a colour", "weight": 1.0}],
+    "responses": [
+        {"steps": ["think ", "blue"], "step_values": [0.5, 0.9, 1.0], "reward": 1.0},
+        {"steps": ["red, ", "no"], "step_values": [0.5, 0.1, 0.0], "reward": 0.0},
+        {"steps": ["A sky"], "step_values": [0.5, 0.8], "reward": 0.6},
+        {"steps": ["Grass, ", "so ", "red"], "step_values": [0.5, 0.4, 0.7, 0.0], "reward": 0.1},
+    ],
 }
 
 
@@ -47,17 +55,27 @@ def small(recipe: Recipe) -> Recipe:
     )
     sampling = replace(sampling, max_prompt_tokens=128)
     optimisation = replace(recipe.optimisation, micro_batch_rows=3, lr=1e-3, warmup_steps=0, autocast=False)
-    return replace(recipe, sampling=sampling, optimisation=optimisation, steps=2, checkpoint_every=1)
+    teacher = "tiny" if recipe.needs_teacher else None
+    return replace(
+        recipe, sampling=sampling, optimisation=optimisation, steps=2, checkpoint_every=1, teacher=teacher
+    )
 
 
 def sources(recipe: Recipe) -> list[RewardSource]:
-    return [VerifierReward()]
+    return [RecordedReward() if isinstance(recipe.sampler, Recorded) else VerifierReward()]
 
 
 def trainer(recipe: Recipe, folder: Path) -> PolicyTrainer:
     torch.manual_seed(0)
     folder.mkdir(exist_ok=True)
-    policy = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=recipe.needs_reference, lora=recipe.lora)
+    policy = Policy(
+        "tiny",
+        device=CPU,
+        max_prompt_tokens=128,
+        with_reference=recipe.needs_reference,
+        lora=recipe.lora,
+        teacher=recipe.teacher,
+    )
     prompts = recipe.source.open(items(), seed=recipe.seed, policy=policy)
     return PolicyTrainer(recipe, policy, prompts, sources(recipe), folder)
 

@@ -8,4 +8,13 @@ KINDS: dict[str, str] = {
     "returns_to_go": "assay_policy_training.estimators.gae:ReturnsToGo",
     "token_level": "assay_policy_training.estimators.token_level:TokenLevel",
     "constant": "assay_policy_training.estimators.constant:Constant",
+    "step_values": "assay_policy_training.estimators.step_values:StepValues",
+    "optimal_token_baseline": "assay_policy_training.estimators.optimal_token_baseline:OptimalTokenBaseline",
+    "ngrpo": "assay_policy_training.estimators.ngrpo:Ngrpo",
+    "canon": "assay_policy_training.estimators.canon:Canon",
+    "signed": "assay_policy_training.estimators.signed:Signed",
+    "opo": "assay_policy_training.estimators.opo:Opo",
+    "pass_at_k": "assay_policy_training.estimators.pass_at_k:PassAtK",
+    "gdpo": "assay_policy_training.estimators.gdpo:Gdpo",
+    "lite_ppo": "assay_policy_training.estimators.lite_ppo:LitePpo",
 }

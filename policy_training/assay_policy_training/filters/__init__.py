@@ -2,5 +2,14 @@
 
 KINDS: dict[str, str] = {
     "enough_valid": "assay_policy_training.filters.enough_valid:EnoughValid",
+    "guided_mixed": "assay_policy_training.filters.guided_mixed:GuidedMixed",
     "best_of_group": "assay_policy_training.filters.best_of_group:BestOfGroup",
+    "dynamic_sampling": "assay_policy_training.filters.dynamic_sampling:DynamicSampling",
+    "reject_zero_advantage": "assay_policy_training.filters.dynamic_sampling:RejectZeroAdvantage",
+    "drop_solved": "assay_policy_training.filters.dynamic_sampling:DropSolved",
+    "online_difficulty": "assay_policy_training.filters.online_difficulty:OnlineDifficulty",
+    "only_correct": "assay_policy_training.filters.rows:OnlyCorrect",
+    "only_wrong": "assay_policy_training.filters.rows:OnlyWrong",
+    "overlong": "assay_policy_training.filters.rows:OverlongFilter",
+    "dler": "assay_policy_training.filters.after_truncation:VariesAfterTruncation",
 }
