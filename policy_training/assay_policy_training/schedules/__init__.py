@@ -4,4 +4,5 @@ KINDS: dict[str, str] = {
     "cosine": "assay_policy_training.schedules.decay:Cosine",
     "linear": "assay_policy_training.schedules.decay:Linear",
     "length_lr": "assay_policy_training.schedules.length_lr:LengthLr",
+    "stages": "assay_policy_training.schedules.stages:Stages",
 }
