@@ -19,13 +19,13 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.ahead import Ahead, frozen_copy
 from assay_policy_training.batch import RolloutBatch, merged
-from assay_policy_training.drawing import Draw, Drawer, Drawn
+from assay_policy_training.drawing import Draw, Drawer, Drawn, done
 from assay_policy_training.measures import Stopwatch
 from assay_policy_training.policy import Policy
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.rewards import side_by_side, verifier_accuracy
 from assay_policy_training.samplers.sampling import Sampling
-from assay_policy_training.slots import Observer, PromptSource, Publishes, RewardSource, Sampler, Stateful
+from assay_policy_training.slots import Carries, Observer, PromptSource, Publishes, RewardSource, Sampler, Stateful
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,11 @@ class Collector:
                     self.ahead.start(self._first_draw(later), version)
 
     def _first_draw(self, step: int) -> Draw:
-        return self._draw(step, 0, self.recipe.sampling.prompts_per_step, scheduled(self.recipe, step), first=0)
+        sampling = scheduled(self.recipe, step)
+        prompts = sampling.prompts_per_step
+        if isinstance(self.sampler, Carries):  # rows of earlier steps take their places
+            prompts = max(0, prompts - -(-self.sampler.carried() // sampling.group_size))
+        return self._draw(step, 0, prompts, sampling, first=0)
 
     def _draw(self, step: int, number: int, prompts: int, sampling: Sampling, *, first: int) -> Draw:
         """What to draw in round `number`: prompts in their first contexts, groups numbered from `first`."""
@@ -145,20 +149,41 @@ class Collector:
         """The rows with every source's parts, their composition and the verifier's result."""
         batch = made.batch
         with clock("reward"):
-            found = side_by_side(self.drawer.rest(made), len(batch))
-            return batch.with_(
+            rows = done(batch)
+            finished = batch.select(rows)
+            found = side_by_side(self.drawer.rest(made), len(rows))
+            rewarded = finished.with_(
                 r_parts=found.parts,
-                reward=self.recipe.reward(found.parts),
-                acc=verifier_accuracy(batch.items, batch.responses),
+                reward=self.recipe.reward(found.parts) if len(rows) else torch.zeros(0, dtype=torch.float64),
+                acc=verifier_accuracy(finished.items, finished.responses),
                 failures=tuple(found.failures),
                 scores=tuple(found.scores),
             )
+        return rewarded if len(rows) == len(batch) else _with_waiting(batch, rewarded, rows)
 
     def _keep(self, batch: RolloutBatch) -> Tensor:
         keep = torch.ones(len(batch), dtype=torch.bool)
         for plugin in self.recipe.filters:
             keep &= plugin.keep(batch)
         return keep
+
+
+def _with_waiting(batch: RolloutBatch, rewarded: RolloutBatch, rows: Tensor) -> RolloutBatch:
+    """All rows of `batch`: the `rewarded` ones, its `rows`, and those that go on, whose rewards are missing."""
+
+    def wide(values: Tensor) -> Tensor:
+        return torch.full((len(batch),), torch.nan, dtype=torch.float64).index_copy(0, rows, values.double())
+
+    place = {row: number for number, row in enumerate(rows.tolist())}
+    at = [place.get(row) for row in range(len(batch))]
+    assert rewarded.acc is not None
+    return batch.with_(
+        r_parts={name: wide(values) for name, values in rewarded.r_parts.items()},
+        reward=wide(rewarded.scored_reward),
+        acc=wide(rewarded.acc),
+        failures=tuple(() if n is None else rewarded.failures[n] for n in at),
+        scores=tuple({} if n is None else rewarded.scores[n] for n in at),
+    )
 
 
 def scheduled(recipe: Recipe, step: int) -> Sampling:

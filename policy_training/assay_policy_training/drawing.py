@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from assay_policy_training.batch import RolloutBatch, merged
 from assay_policy_training.measures import Stopwatch
@@ -74,15 +75,16 @@ class Drawer:
                         asked.append(thread.submit(self._ask, part))
                 with clock("reward"):
                     answers = [future.result() for future in asked]
-        batch = merged(parts).with_(uid=tuple(uid for uid in draw.uids for _ in range(size)))
+        new = tuple(uid for uid in draw.uids for _ in range(size))
+        batch = merged(parts)
+        batch = batch.with_(uid=batch.uid[: len(batch) - len(new)] + new)  # rows of earlier steps come first
         rewards = tuple(_concatenated(found) for found in zip(*answers, strict=True))
         return Drawn(batch, rewards)
 
     def rest(self, drawn: Drawn) -> list[Rewards]:
-        """The rewards of all sources, those that had to wait included."""
-        batch = drawn.batch
+        """The rewards of all sources, those that had to wait included, of the rows that are done."""
         return [
-            source.score(batch.items, batch.responses) if found is None else found
+            answer(source, drawn.batch) if found is None else found
             for source, found in zip(self.rewards, drawn.rewards, strict=True)
         ]
 
@@ -100,7 +102,21 @@ class Drawer:
             yield merged(waiting)
 
     def _ask(self, part: RolloutBatch) -> list[Rewards | None]:
-        return [None if waits(source) else source.score(part.items, part.responses) for source in self.rewards]
+        return [None if waits(source) else answer(source, part) for source in self.rewards]
+
+
+def done(batch: RolloutBatch) -> Tensor:
+    """Indices of the rows that do not go on: those that have a reward to come now."""
+    rows = torch.arange(len(batch))
+    return rows if batch.unfinished is None else rows[~batch.unfinished]
+
+
+def answer(source: RewardSource, batch: RolloutBatch) -> Rewards:
+    """What a source says of the rows that are done; of none nothing is asked."""
+    rows = done(batch).tolist()
+    if not rows:
+        return Rewards({}, (), ())
+    return source.score([batch.items[row] for row in rows], [batch.responses[row] for row in rows])
 
 
 def waits(source: RewardSource) -> bool:

@@ -20,6 +20,7 @@ from assay.errors import BackendError, BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.checkpoint import JsonLog
 from assay_policy_training.collection import Collected, Collector, derived_seed, unrewarded
+from assay_policy_training.drawing import done
 from assay_policy_training.gradients import Gradients
 from assay_policy_training.logprobs import EXTRAS, SUPPLIED
 from assay_policy_training.measures import Stopwatch, TokenMeans, reward_versions, rollout_measures, rollout_records
@@ -242,9 +243,9 @@ class PolicyTrainer:
         row: dict[str, Any] = {"step": step, **metrics, "reward_versions": reward_versions(batch)}
         self.rollouts_log.append(rollout_records(batch, keep, trained, step=step, policy=self.policy_version))
         self.metrics_log.append([{k: v for k, v in row.items() if not isinstance(v, float) or math.isfinite(v)}])
-        if not batch.valid.any() and batch.unfinished is None:
+        if len(done(batch)) and not batch.valid.any():
             reason = next((f.message for row in batch.failures for f in row), "no reason given")
-            raise BackendError(f"step {step}: none of {len(batch)} rollouts got a reward ({reason})")
+            raise BackendError(f"step {step}: none of {len(done(batch))} rollouts got a reward ({reason})")
         return row
 
     def _check_needs(self) -> None:

@@ -76,11 +76,13 @@ def rollout_measures(batch: RolloutBatch, kept: Tensor) -> dict[str, float]:
     measures: dict[str, float] = {
         "rollouts": len(batch),
         "rollouts_trained": int(kept.sum()),
-        "rewards_missing": int((~batch.valid).sum()),
+        "rewards_missing": int((~batch.counted).sum()),
         "length_mean": float(batch.lengths.double().mean()),
         "length_max": int(batch.lengths.max()),
         "truncated_share": float(batch.truncated.double().mean()),
     }
+    if batch.unfinished is not None:
+        measures["rollouts_unfinished"] = int(batch.unfinished.sum())
     measures |= _spread("reward", batch.scored_reward)
     for name, part in batch.r_parts.items():
         measures |= _spread(f"reward_{name}", part)
@@ -109,7 +111,8 @@ def rollout_records(
     batch: RolloutBatch, kept: Tensor, trained: RolloutBatch | None, *, step: int, policy: str
 ) -> Iterator[dict[str, Any]]:
     """One JSON-ready record per rollout. `trained`: its rows that `kept` [B] names, in order, with their advantages.
-    `policy`: the base's version; the number of updates is added to it. `advantage`: of the row's first own token."""
+    `policy`: the base's version; the number of updates is added to it. `advantage`: of the row's first own token. A
+    rollout that goes on in a later step is written then."""
     lengths = batch.lengths
     advantages: dict[int, float | None] = {}
     if trained is not None and trained.adv is not None:
@@ -117,6 +120,8 @@ def rollout_records(
         for place, row in enumerate(kept.nonzero().squeeze(1).tolist()):
             advantages[row] = _number(trained.adv[place, starts[place]])
     for row in range(len(batch)):
+        if batch.unfinished is not None and batch.unfinished[row]:
+            continue
         prompt = ids.prompt_id(batch.prompts[row])
         yield {
             "step": step,

@@ -91,13 +91,13 @@ class Recipe:
         if self.sampling.group_size < 2 and getattr(self.estimator, "group_relative", False):
             raise BadInputError("a group-relative advantage needs at least 2 rows", field="sampling.group_size")
         check_single_correction(self.objective, self.corrections)
-        for plugin in self.plugins().values():
+        for plugin in (*self.plugins().values(), self.sampler, self.critic):
             if isinstance(plugin, ChecksRecipe):
                 plugin.check_recipe(self)
 
     @property
     def needs_reference(self) -> bool:
-        return self.report_kl or any("logp_ref" in getattr(plugin, "needs", ()) for plugin in self.plugins())
+        return self.report_kl or any("logp_ref" in getattr(plugin, "needs", ()) for plugin in self.plugins().values())
 
     @property
     def needs_teacher(self) -> bool:

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from assay_policy_training.recipe import Recipe
 
 __all__ = [
-    "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "ChecksRecipe", "ContextPolicy",
-    "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator", "Metrics", "Observer",
-    "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource", "Publishes", "Redraw", "Replay",
-    "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler", "SamplerPlan", "Schedule", "Scope",
-    "SeesPolicy", "Stateful", "Steers", "StepReport", "StopRule", "Streams", "Tensors", "TokenWeight",
-    "UpdateContext", "negotiate",
+    "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "Carries", "ChecksRecipe",
+    "ContextPolicy", "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator",
+    "Metrics", "Observer", "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource",
+    "Publishes", "Redraw", "Replay", "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler",
+    "SamplerPlan", "Schedule", "Scope", "SeesPolicy", "Stateful", "Steers", "StepReport", "StopRule", "Streams",
+    "Tensors", "TokenWeight", "UpdateContext", "negotiate",
 ]  # fmt: skip
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
@@ -188,6 +188,18 @@ class SamplerPlan(Protocol):
     """S2, as a recipe describes it."""
 
     def open(self, policy: Policy, sampling: Sampling) -> Sampler: ...
+
+
+@runtime_checkable
+class Carries(Protocol):
+    """A sampler whose rows may go on in later steps (`unfinished`, without a reward until they are done).
+
+    `rollout` gives the rows that it carries, under the uids they had, before the new ones.
+    """
+
+    def carried(self) -> int:
+        """Rows that the next step begins with."""
+        ...
 
 
 @runtime_checkable

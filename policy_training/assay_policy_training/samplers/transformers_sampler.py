@@ -47,23 +47,23 @@ class TransformersSampler:
     def _parts(
         self, items: Sequence[PromptItem], group_size: int, seed: int
     ) -> Iterator[tuple[Sequence[PromptItem], tuple[Tensor, Tensor, Tensor]]]:
-        """Items that are generated from together, and what `_generate` made of them, on the CPU."""
+        """Items that are generated from together, and what `generate` made of them, on the CPU."""
         ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
         at_once = max(1, self.sampling.rows_at_once // group_size)
         for i in range(0, len(items), at_once):
             part = slice(i, i + at_once)
-            tokens, mask, logp = self._generate(ids[part], seen[part], group_size, generator)
+            tokens, mask, logp = self.generate(ids[part], seen[part], group_size, generator)
             yield items[part], (tokens.cpu(), mask.cpu(), logp.cpu())
 
     @torch.no_grad()
-    def _generate(
-        self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator
+    def generate(
+        self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens, mask and log-probs, each [P*G, max_new_tokens], of P left-padded prompts [P,S]."""
+        """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; limit None = max_new_tokens."""
         from transformers import DynamicCache
 
-        policy, width = self.policy, self.sampling.max_new_tokens
+        policy, width = self.policy, limit or self.sampling.max_new_tokens
         device = policy.device
         ends = torch.tensor(sorted(policy.end_ids), device=device)
         left = int((~seen).all(0).sum())
