@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from assay.domain import Message
+from assay_policy_training.critics.value_model import ValueModel
 from assay_policy_training.loop import PolicyTrainer
 from assay_policy_training.policy import Policy
 from assay_policy_training.recipe import Recipe
@@ -18,6 +19,7 @@ from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, rec
 from assay_policy_training.recorded import RecordedReward
 from assay_policy_training.rewards import VerifierReward
 from assay_policy_training.samplers.recorded_sampler import Recorded
+from assay_policy_training.samplers.windowed import Windowed
 from assay_policy_training.slots import PromptItem, RewardSource
 from assay_serving.verifiers import AllLowercase, Constraint, MaxWords, MinWords, NoCommas
 
@@ -56,6 +58,11 @@ def small(recipe: Recipe) -> Recipe:
     sampling = replace(sampling, max_prompt_tokens=128)
     optimisation = replace(recipe.optimisation, micro_batch_rows=3, lr=1e-3, warmup_steps=0, autocast=False)
     teacher = "tiny" if recipe.needs_teacher else None
+    if isinstance(recipe.sampler, Windowed):
+        recipe = replace(recipe, sampler=Windowed(window=5))
+    if isinstance(recipe.critic, ValueModel):
+        warmup = min(1, recipe.critic.warmup_steps)
+        recipe = replace(recipe, critic=replace(recipe.critic, lr=1e-3, warmup_steps=warmup))
     return replace(
         recipe, sampling=sampling, optimisation=optimisation, steps=2, checkpoint_every=1, teacher=teacher
     )
