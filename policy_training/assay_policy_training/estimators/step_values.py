@@ -36,11 +36,6 @@ def differences(values: Sequence[float], *, samples: int = 0) -> list[float]:
     return [gap if abs(gap) >= least else 0.0 for gap in found]
 
 
-def first_pit(advantages: Sequence[float], depth: float) -> int | None:
-    """The first step (from 0) that loses at least `depth`; None where there is none."""
-    return next((step for step, gap in enumerate(advantages) if gap <= -depth), None)
-
-
 @dataclass(frozen=True)
 class StepValues:
     """S6. `values`: `recorded` (the record's `step_values`; rows without them get 0), `critic`, or `group`: the mean

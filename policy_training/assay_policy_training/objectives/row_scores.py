@@ -1,6 +1,6 @@
 """What group-scope objectives share: sums and means over groups, the pair of a group.
 
-Leaves out: a row's own number (`ratios`), the two passes that make whole groups in one micro-batch unnecessary (`gradients`).
+Leaves out: a row's own number (`ratios`), the two passes that spare whole groups in one micro-batch (`gradients`).
 """
 
 from __future__ import annotations
