@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,18 @@ def test_they_need_a_key_where_all_else_does(scorer: TransformersScorer) -> None
         for path in PATHS:
             assert httpx.get(running.url + path).status_code == 401
             assert httpx.get(running.url + path, headers={"X-API-Key": KEY}).status_code == 200
+
+
+def test_without_the_package_the_rest_answers(scorer: TransformersScorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi_offline", None)  # as where it is not installed
+    with running_server({"rm": scorer}) as running:
+        for page in PAGES:
+            reply = httpx.get(running.url + page)
+            assert (reply.status_code, reply.json()["code"]) == (404, "not_found")
+            assert "fastapi-offline" in reply.json()["detail"]
+        body = {"prompt": "a", "responses": ["b"]}
+        assert httpx.post(running.url + "/v1/score", json=body).status_code == 200
+        assert httpx.get(running.url + "/openapi.json").status_code == 200
 
 
 @pytest.mark.browser

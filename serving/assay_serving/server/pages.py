@@ -1,20 +1,22 @@
 """The interactive pages of the API, /docs (Swagger UI) and /redoc (ReDoc), and all that they load.
 
 A server is often where no other can be reached, so scripts and styles come from the package fastapi-offline, and the
-browser is told to ask nobody else. Leaves out: the description that they show (`openapi`), who may read it (`gate`).
+browser is told to ask nobody else. Without that package (in an environment of vLLM's) the rest of the server works and
+the pages say what is missing. Leaves out: the description that they show (`openapi`), who may read it (`gate`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from fastapi.responses import FileResponse, HTMLResponse
 
 DOCS, REDOC, DESCRIPTION = "/docs", "/redoc", "/openapi.json"
+_PACKAGE = "fastapi-offline"
 _FOLDER = f"{DOCS}/assets"
 _TYPES = {
     "swagger-ui-bundle.js": "text/javascript",
@@ -52,12 +54,20 @@ def mount_pages(app: FastAPI) -> None:
             with_google_fonts=False,
         )
 
+    found = find_spec(_PACKAGE.replace("-", "_"))
     for path, page in ((DOCS, swagger), (REDOC, redoc)):
-        app.add_api_route(path, _showing(page), methods=["GET", "HEAD"], include_in_schema=False)
-    folder = Path(str(files("fastapi_offline") / "static"))
+        shown = _missing if found is None else _showing(page)
+        app.add_api_route(path, shown, methods=["GET", "HEAD"], include_in_schema=False)
+    if found is None or found.origin is None:
+        return
+    folder = Path(found.origin).parent / "static"
     for name, media_type in _TYPES.items():
         sent = _sending(folder / name, media_type)
         app.add_api_route(f"{_FOLDER}/{name}", sent, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+async def _missing() -> Response:
+    raise HTTPException(404, f"the pages need {_PACKAGE}, which is not installed here; {DESCRIPTION} describes the API")
 
 
 def _showing(page: Callable[[str], HTMLResponse]) -> Callable[[Request], Awaitable[Response]]:
