@@ -56,55 +56,94 @@ class Hub:
             def log_message(self, format: str, *args: object) -> None:
                 """Not on the test's output."""
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:
-            server.shutdown()
-            server.server_close()
+            self.stop()
             thread.join()
 
-
-def score(model: str, endpoint: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    """`assay score` with this hub and an empty cache of its own."""
-    own = {"HF_ENDPOINT": endpoint, "HF_HOME": str(cache), "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
-    arguments = [
-        "score",
-        "--model",
-        model,
-        "--prompt",
-        "Name a metal.",
-        "--response",
-        "gold",
-        "--device",
-        "cpu",
-        "--json",
-    ]
-    command = [sys.executable, "-c", "from assay.cli.main import main; main()", *arguments]
-    return subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, timeout=120, check=False)
+    def stop(self) -> None:
+        """From here on nobody answers at its address."""
+        self._server.shutdown()
+        self._server.server_close()
 
 
-def test_a_model_is_fetched_and_then_found_in_the_cache(tiny_reward_model: Path, tmp_path: Path) -> None:
-    hub = Hub(tiny_reward_model)
-    with hub.running() as endpoint:
-        found = score("owner/rm", endpoint, tmp_path)
-        assert found.returncode == 0, found.stderr
-        unknown = score("owner/mr", endpoint, tmp_path)
-    assert unknown.returncode == 3
-    assert "cannot get owner/mr from the model hub: owner/mr is not" in unknown.stderr
-    again = score("owner/rm", endpoint, tmp_path)  # the hub is gone, the model is there
-    assert again.returncode == 0, again.stderr
-    assert "Retrying" not in again.stderr
-    assert json.loads(again.stdout)["scores"] == json.loads(found.stdout)["scores"]
+#: Reads one JSON array a line, [arguments, where to write what the command prints], and answers with its exit code.
+#: Each command is a process of its own, forked from this one, which has imported what takes long and done nothing else.
+COMMANDS = """
+import json, os, sys
+import transformers.modeling_utils, transformers.models.llama.modeling_llama
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+import assay_serving.transformers_engine
+from assay.cli.main import main
+for line in sys.stdin:
+    arguments, out = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        for number, kind in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{out}.{kind}", os.O_WRONLY | os.O_CREAT), number)
+        main(arguments)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
-def test_a_hub_that_cannot_be_reached_is_asked_twice_and_not_for_every_file(tmp_path: Path) -> None:
+class Commands:
+    """`assay score` with the hub at `endpoint` and a cache that is empty at first. Entered, it runs."""
+
+    def __init__(self, endpoint: str, folder: Path) -> None:
+        self._folder, self._asked = folder, 0
+        own = {"HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", COMMANDS],
+            env={**os.environ, **own},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Commands:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def score(self, model: str) -> tuple[int, str, str]:
+        """(exit code, standard output, standard error)"""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._asked += 1
+        out = self._folder / f"command-{self._asked}"
+        question = ["--prompt", "Name a metal.", "--response", "gold"]
+        arguments = ["score", "--model", model, *question, "--device", "cpu", "--json"]
+        self._process.stdin.write(json.dumps([arguments, str(out)]) + "\n")
+        self._process.stdin.flush()
+        code = int(self._process.stdout.readline())
+        return code, out.with_suffix(".out").read_text(), out.with_suffix(".err").read_text()
+
+
+def test_a_hub_that_hangs_up_is_asked_twice_and_a_model_is_fetched_once(
+    tiny_reward_model: Path, tmp_path: Path
+) -> None:
     hub = Hub(None)
-    with hub.running() as endpoint:
-        refused = score("owner/rm", endpoint, tmp_path)
-    assert refused.returncode == 3
-    [line] = refused.stderr.strip().splitlines()
-    assert line.startswith(f"assay: cannot get owner/rm from the model hub: {endpoint} cannot be reached")
-    assert hub.asked == 2
+    with hub.running() as endpoint, Commands(endpoint, tmp_path) as commands:
+        code, _, err = commands.score("owner/rm")
+        assert code == 3
+        [line] = err.strip().splitlines()
+        assert line.startswith(f"assay: cannot get owner/rm from the model hub: {endpoint} cannot be reached")
+        assert hub.asked == 2  # and not for every file
+
+        hub.folder = tiny_reward_model
+        code, found, err = commands.score("owner/rm")
+        assert code == 0, err
+        code, _, err = commands.score("owner/mr")
+        assert code == 3
+        assert "cannot get owner/mr from the model hub: owner/mr is not" in err
+        hub.stop()
+        code, again, err = commands.score("owner/rm")  # the hub is gone, the model is there
+        assert code == 0, err
+        assert "Retrying" not in err
+        assert json.loads(again)["scores"] == json.loads(found)["scores"]
