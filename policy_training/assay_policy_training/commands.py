@@ -55,7 +55,9 @@ def rl(
         typer.Option(
             "--reward",
             metavar="URL",
-            help="Reward server, or `verifier` for the prompts' own constraints; repeatable, parts add up.",
+            help="Reward server, or `verifier` for the prompts' own constraints; repeatable, parts add up. "
+            "NAME=URL#MODEL names the part and the model; answer:URL reads what follows the thinking, steps:URL "
+            "every step, row:KEY is a number of the prompt's row.",
             show_default=False,
         ),
     ] = None,
@@ -190,21 +192,26 @@ def _with_options(
 def _reward_source(
     stack: ExitStack, reference: str, model: str | None, api_key: str | None, wait: float
 ) -> RewardSource:
-    from assay.errors import BadInputError
-    from assay_policy_training.rewards import ModelReward, VerifierReward
+    from assay_policy_training.answer_part import AnswerPart
+    from assay_policy_training.process_reward import ProcessReward
+    from assay_policy_training.reward_reference import ANSWER, ROW, STEPS, parse_reward
+    from assay_policy_training.rewards import ModelReward, RowNumber, VerifierReward
     from assay_serving.client import RemoteScorer, RewardClient
 
-    if reference == VERIFIER:
+    named = parse_reward(reference)
+    if named.form == VERIFIER:
         return VerifierReward()
-    if not reference.startswith(("http://", "https://")):
-        raise BadInputError(
-            f"a server's URL or `verifier`, not {reference!r}; serve a model with: assay serve", field="--reward"
-        )
+    if named.form == ROW:
+        return RowNumber(named.name or "")
     # One failed request masks its rollouts; the step goes on with the others.
-    client = stack.enter_context(RewardClient(reference, model=model, api_key=api_key, failures_in_place=True))
-    typer.echo(f"asking {reference} (waiting up to {wait:g} s until it is ready)", err=True)
+    client = RewardClient(named.url, model=named.model or model, api_key=api_key, failures_in_place=True)
+    stack.enter_context(client)
+    typer.echo(f"asking {named.url} (waiting up to {wait:g} s until it is ready)", err=True)
     client.wait_until_ready(wait)
-    return ModelReward(RemoteScorer(client))
+    scorer = RemoteScorer(client)
+    if named.form == STEPS:
+        return ProcessReward(scorer, name=named.name or "process")
+    return ModelReward(scorer, name=named.name, answer=AnswerPart() if named.form == ANSWER else None)
 
 
 def _held_out(plan: Plan) -> list[PromptItem]:

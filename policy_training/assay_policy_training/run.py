@@ -31,6 +31,7 @@ from assay_policy_training.checkpoint import checkpoints
 from assay_policy_training.evaluation import PolicyEvaluation, evaluate_policy
 from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
 from assay_policy_training.policy import Policy
+from assay_policy_training.process_reward import ProcessReward
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.recipe_file import recipe_from_dict, recipe_to_dict
 from assay_policy_training.rewards import ModelReward
@@ -214,7 +215,7 @@ def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], r
     """What the run reads, as far as the workspace knows it: the reward models, the policy, the interrupted run."""
     inputs = {resume: "run"} if resume is not None else {}
     for source in rewards:
-        if isinstance(source, ModelReward):
+        if isinstance(source, ModelReward | ProcessReward):
             info = source.scorer.info
             artifact = _artifact_of(workspace, "reward_model", version=info.version)
             inputs |= {artifact: "artifact"} if artifact else {info.version: "model_version"}
@@ -254,7 +255,9 @@ def _keep_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:
     """The rollouts as an artifact, and the scored ones in the store, so that lineage walks from score to run."""
     path = run.folder / ROLLOUTS_FILE
     path.touch()
-    models: Mapping[str, ModelInfo] = {s.name: s.scorer.info for s in rewards if isinstance(s, ModelReward)}
+    # A score of less than the whole response is not the response's.
+    whole = [source for source in rewards if isinstance(source, ModelReward) and source.answer is None]
+    models: Mapping[str, ModelInfo] = {source.name: source.scorer.info for source in whole}
     waiting: dict[tuple[str, str, str], tuple[list[ScoreItem], list[Score]]] = {}
     count = 0
 
@@ -268,6 +271,8 @@ def _keep_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:
         count += 1
         row = parse_object(line)
         for part, payload in row["scores"].items():
+            if part not in models:
+                continue
             score = Score(**payload)
             items, scores = waiting.setdefault((part, score.version, score.template_hash), ([], []))
             items.append(ScoreItem(prompt_of(row["prompt"]), row["response"]))

@@ -23,7 +23,7 @@ from assay.workspace import Workspace
 from assay_policy_training.loop import PolicyTrainer
 from assay_policy_training.policy import Policy
 from assay_policy_training.prompts.source import ShuffledPrompts
-from assay_policy_training.recipe_file import load_recipe, shipped_recipes
+from assay_policy_training.recipe_file import load_recipe
 from assay_policy_training.rewards import ModelReward
 from assay_policy_training.run import Plan, train_policy
 from assay_policy_training.slots import PromptItem
@@ -80,8 +80,8 @@ def _records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("recipe", shipped_recipes())
-def test_every_recipe_runs_against_a_served_reward_model(tiny_server: str, tmp_path: Path, recipe: str) -> None:
+@pytest.mark.parametrize("recipe", ["grpo", "dr_grpo", "rloo"])  # the others: test_recipes
+def test_recipe_runs_against_a_served_reward_model(tiny_server: str, tmp_path: Path, recipe: str) -> None:
     trainer = _trainer(tiny_server, tmp_path, [*SMALL, "optimisation.lr=1e-3"], recipe=recipe)
     before = {name: p.detach().clone() for name, p in trainer.parameters.items()}
     first, second = trainer.train(2)

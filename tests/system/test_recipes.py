@@ -11,16 +11,19 @@ import pytest
 import torch
 
 from assay.domain import Message
+from assay_policy_training.answer_part import AnswerPart
 from assay_policy_training.critics.value_model import ValueModel
 from assay_policy_training.loop import PolicyTrainer
 from assay_policy_training.policy import Policy
+from assay_policy_training.process_reward import ProcessReward
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
 from assay_policy_training.recorded import RecordedReward
-from assay_policy_training.rewards import VerifierReward
+from assay_policy_training.rewards import ModelReward, RowNumber, VerifierReward
 from assay_policy_training.samplers.recorded_sampler import Recorded
 from assay_policy_training.samplers.windowed import Windowed
 from assay_policy_training.slots import PromptItem, RewardSource
+from assay_serving.transformers_engine import TransformersScorer
 from assay_serving.verifiers import AllLowercase, Constraint, MaxWords, MinWords, NoCommas
 
 CPU = torch.device("cpu")
@@ -31,6 +34,7 @@ META: dict[str, Any] = {
     "hint": "It is a colour of the sky.",
     "references": ["a short answer", "another one"],
     "rubric": [{"text": "names a colour", "weight": 1.0}],
+    "reference_rewards": [-0.5, 0.1],
     "responses": [
         {"steps": ["think ", "blue"], "step_values": [0.5, 0.9, 1.0], "reward": 1.0},
         {"steps": ["red, ", "no"], "step_values": [0.5, 0.1, 0.0], "reward": 0.0},
@@ -40,11 +44,14 @@ META: dict[str, Any] = {
 }
 
 
-def items() -> list[PromptItem]:
+def items(forced: str = "") -> list[PromptItem]:
     checks: list[tuple[Constraint, ...]] = [(AllLowercase(),), (MaxWords(6),), (MinWords(4), NoCommas()), (NoCommas(),)]
     return [
         PromptItem(
-            (Message("user", f"Name colour {number}."),), checks[number % 4], {**META, "source": "ab"[number % 2]}
+            (Message("user", f"Name colour {number}."),),
+            checks[number % 4],
+            {**META, "source": "ab"[number % 2]},
+            forced=forced,
         )
         for number in range(8)
     ]
@@ -63,16 +70,43 @@ def small(recipe: Recipe) -> Recipe:
     if isinstance(recipe.critic, ValueModel):
         warmup = min(1, recipe.critic.warmup_steps)
         recipe = replace(recipe, critic=replace(recipe.critic, lr=1e-3, warmup_steps=warmup))
-    return replace(
-        recipe, sampling=sampling, optimisation=optimisation, steps=2, checkpoint_every=1, teacher=teacher
-    )
+    return replace(recipe, sampling=sampling, optimisation=optimisation, steps=2, checkpoint_every=1, teacher=teacher)
 
 
-def sources(recipe: Recipe) -> list[RewardSource]:
-    return [RecordedReward() if isinstance(recipe.sampler, Recorded) else VerifierReward()]
+def sources(recipe: Recipe, model: Path) -> list[RewardSource]:
+    own: list[RewardSource] = [RecordedReward() if isinstance(recipe.sampler, Recorded) else VerifierReward()]
+    return [*own, *model_parts(recipe.name, str(model))]
 
 
-def trainer(recipe: Recipe, folder: Path) -> PolicyTrainer:
+def model_parts(recipe: str, model: str) -> list[RewardSource]:
+    """The parts that a recipe asks for by name beside the verifier's, of two small reward models."""
+    names = {
+        "clip_delta": ["process"],
+        "constrained_rlhf": ["quality"],
+        "dpa": ["helpfulness", "verbosity"],
+        "dynamic_weighting": ["quality"],
+        "dynamic_weighting_gradient": ["quality"],
+        "gated_accumulation": ["quality"],
+        "maxmin": ["majority", "minority"],
+        "mrt": ["process"],
+        "rlmt": ["answer"],
+        "rubric_anchors": ["quality"],
+        "trust_grpo": ["thinking"],
+    }.get(recipe, [])
+    parts: list[RewardSource] = [RowNumber("direction")] if recipe == "dpa" else []
+    for number, name in enumerate(names):
+        scorer = TransformersScorer.load(model)
+        if number:  # another model: it prefers what the first does not
+            with torch.no_grad():
+                scorer.model.score.weight.neg_()
+        if name == "process":
+            parts.append(ProcessReward(scorer, separator=" "))
+        else:
+            parts.append(ModelReward(scorer, name=name, answer=AnswerPart() if name == "answer" else None))
+    return parts
+
+
+def trainer(recipe: Recipe, folder: Path, model: Path) -> PolicyTrainer:
     torch.manual_seed(0)
     folder.mkdir(exist_ok=True)
     policy = Policy(
@@ -83,24 +117,26 @@ def trainer(recipe: Recipe, folder: Path) -> PolicyTrainer:
         lora=recipe.lora,
         teacher=recipe.teacher,
     )
-    prompts = recipe.source.open(items(), seed=recipe.seed, policy=policy)
-    return PolicyTrainer(recipe, policy, prompts, sources(recipe), folder)
+    prompts = recipe.source.open(
+        items("<think>so</think>" if recipe.name == "rlmt" else ""), seed=recipe.seed, policy=policy
+    )
+    return PolicyTrainer(recipe, policy, prompts, sources(recipe, model), folder)
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_recipe_trains_and_resumes(name: str, tmp_path: Path) -> None:
+def test_recipe_trains_and_resumes(name: str, tmp_path: Path, tiny_reward_model: Path) -> None:
     recipe = load_recipe(name)
     assert recipe.paper, "a recipe says what it follows"
     assert recipe_from_dict(recipe_to_dict(recipe)) == recipe
     recipe = small(recipe)
-    whole = trainer(recipe, tmp_path / "whole")
+    whole = trainer(recipe, tmp_path / "whole", tiny_reward_model)
     rows = whole.train()
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
         assert all(math.isfinite(v) for v in row.values() if isinstance(v, float)), row
-    first = trainer(recipe, tmp_path / "halves")
+    first = trainer(recipe, tmp_path / "halves", tiny_reward_model)
     first.train(1)
-    again = trainer(recipe, tmp_path / "halves")
+    again = trainer(recipe, tmp_path / "halves", tiny_reward_model)
     assert again.resume() == 1
     again.train()
     for key, value in whole.parameters.items():

@@ -59,7 +59,7 @@ class GradientWeighting:
     weights: dict[str, float] = field(init=False, default_factory=dict)
     _sums: list[float] = field(init=False, default_factory=list, repr=False)
     _steps: int = field(init=False, default=0, repr=False)
-    _policy: Policy | None = field(init=False, default=None, repr=False, compare=False)
+    _policy: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2 or len(set(self.parts)) < len(self.parts):

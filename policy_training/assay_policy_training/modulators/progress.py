@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,8 +25,6 @@ from assay_policy_training.shaping.outcomes import reward_part
 from assay_policy_training.steps import SEPARATOR, segments, step_values
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from assay_policy_training.policy import Policy
 
 
@@ -49,7 +47,7 @@ class BlockProgress:
     part: str = "process"
     separator: str = SEPARATOR
     needs: ClassVar[frozenset[str]] = frozenset()
-    _tokenizer: PreTrainedTokenizerBase | None = field(init=False, default=None, repr=False, compare=False)
+    _tokenizer: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.alpha < 0:

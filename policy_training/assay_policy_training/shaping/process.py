@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -22,8 +22,6 @@ from assay_policy_training.shaping.outcomes import reward_part
 from assay_policy_training.steps import SEPARATOR, last_token_of_step, segments, step_values
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from assay_policy_training.policy import Policy
 
 
@@ -55,7 +53,7 @@ class ClipAndDelta:
     last_counts: bool = False  #: see `delta`
     separator: str = SEPARATOR
     needs: ClassVar[frozenset[str]] = frozenset()
-    _tokenizer: PreTrainedTokenizerBase | None = field(init=False, default=None, repr=False, compare=False)
+    _tokenizer: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.separator:
