@@ -1,4 +1,4 @@
-"""The reference numbers of prompt sources, hints and replay: [DUMP], [GAIN], [SEELE], [RECAP], [Guide], hint lengths."""
+"""The reference numbers of prompt sources, hints and replay: [DUMP], [GAIN], [SEELE], [RECAP], [Guide]."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ def test_guided_ratio_and_its_gradient() -> None:
 
 def test_hint_lengths() -> None:
     assert [len(hint_of("12345678", share)) for share in (0.25, 0.5, 0.75)] == [2, 4, 6]
-    with pytest.raises(BadInputError, match="contexts.share"):
+    with pytest.raises(BadInputError, match=r"contexts\.share"):
         hint_of("1", 1.5)

@@ -1,4 +1,4 @@
-"""The reference numbers of [PACS], [ROVER], [DRPO], [two-pass], [INPO], [SRPO], [A-LoL], [DirectAdv], step advantages."""
+"""The reference numbers of [PACS], [ROVER], [DRPO], [two-pass], [INPO], [SRPO], [A-LoL], [DirectAdv], step values."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Covers: s_i = beta sum_t (logp - logp_old) over the row's own loss tokens (the released code sums without a mask, which
 is right only if padding has equal log-probs on both sides), psi_i = s_i less a baseline of the group, binary
 cross-entropy against the verifier's result. Leaves out: rewards that are not right or wrong. At the first optimiser
-step s is 0 for all rows; groups that are all right or all wrong still give a gradient.
+step s is 0 for all rows, and a group that is all right or all wrong gives no gradient under the leave-one-out baseline;
+once its scores differ it does.
 
 Source: arXiv 2509.02522, code ritzz-ai/PACS read. Oracle s 1 -1 0 -.5, y 1 0 0 1: psi 1.5 -1.166667 .166667 -.5, mean
 .556634, dL/dpsi -.045606 .059365 .135393 -.155615.
