@@ -95,6 +95,20 @@ def rl(
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the reward server to be ready.")] = 60.0,
     device: DeviceOption = "auto",
+    watch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--watch",
+            metavar="URL",
+            help="Held-out reward, asked as --reward and not trained on: shows over-optimisation; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    watch_share: Annotated[float, typer.Option("--watch-share", help="Of the prompts that it scores.")] = 0.5,
+    watch_key: Annotated[
+        str | None,
+        typer.Option("--watch-key", envvar="ASSAY_WATCH_API_KEY", help="API key of that server.", show_default=False),
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
     ] = False,
@@ -148,6 +162,8 @@ def rl(
             evaluate=evaluate,
             evaluation_prompts=_absolute(evaluation_prompts) if evaluation_prompts else None,
             tensorboard=tensorboard,
+            watch=tuple(watch or ()),
+            watch_share=watch_share,
         )
     if not plan.rewards:
         raise BadInputError("name what rewards: a server's URL, or verifier", field="--reward")
@@ -156,7 +172,8 @@ def rl(
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
     with ExitStack() as stack:
         sources = [_reward_source(stack, reference, model, api_key, wait) for reference in plan.rewards]
-        made = train_policy(place, plan, items, sources, held_out=_held_out(plan), resume=resume)
+        watched = [_reward_source(stack, reference, None, watch_key, wait) for reference in plan.watch]
+        made = train_policy(place, plan, items, sources, held_out=_held_out(plan), watched=watched, resume=resume)
     emit(_payload(made), _text(made), as_json=as_json)
 
 

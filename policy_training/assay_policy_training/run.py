@@ -36,6 +36,7 @@ from assay_policy_training.recipe import Recipe
 from assay_policy_training.recipe_file import recipe_from_dict, recipe_to_dict
 from assay_policy_training.rewards import ModelReward
 from assay_policy_training.slots import PromptItem, RewardSource
+from assay_policy_training.watch.held_out import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_serving.records import save_scores
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -58,9 +59,16 @@ class Plan:
     evaluation_prompts: str | None = None  #: where they come from; None = the generator's held-out split
     evaluation_samples: int = 4
     tensorboard: bool = False  #: TensorBoard events beside metrics.jsonl
+    watch: tuple[str, ...] = ()  #: held-out rewards, as given
+    watch_share: float = 0.5  #: of the groups that they score
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "recipe": recipe_to_dict(self.recipe), "rewards": list(self.rewards)}
+        return {
+            **self.__dict__,
+            "recipe": recipe_to_dict(self.recipe),
+            "rewards": list(self.rewards),
+            "watch": list(self.watch),
+        }
 
     @classmethod
     def read(cls, workspace: Workspace, run_id: str) -> Plan:
@@ -70,7 +78,8 @@ class Plan:
             raise NotFoundError(f"{run_id} is not a policy training of {workspace.root}")
         payload = json.loads(path.read_text(encoding="utf-8"))
         recipe = recipe_from_dict(payload.pop("recipe"))
-        return cls(**{**payload, "rewards": tuple(payload["rewards"]), "recipe": recipe})
+        tuples = {name: tuple(payload.get(name, ())) for name in ("rewards", "watch")}
+        return cls(**{**payload, **tuples, "recipe": recipe})
 
     def write(self, folder: Path) -> None:
         with replacing(folder / PLAN) as temporary:
@@ -99,10 +108,12 @@ def train_policy(
     rewards: Sequence[RewardSource],
     *,
     held_out: Sequence[PromptItem] = (),
+    watched: Sequence[RewardSource] = (),
     resume: str | None = None,
 ) -> TrainedPolicy:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
+    `held_out`: prompts to evaluate on. `watched`: rewards that are not trained on (`watch.held_out`).
     `resume`: id of the interrupted run whose plan this is; its newest checkpoint is where training goes on, in a
     run of its own. Raises BadInputError for a name that is taken, and all that the parts raise.
     """
@@ -120,7 +131,7 @@ def train_policy(
         plan.write(run.folder)
         if resume is not None:
             take_over(workspace.runs / resume, run.folder)
-        return _train(run, plan, prompts, rewards, held_out, target)
+        return _train(run, plan, prompts, rewards, held_out, watched, target)
 
 
 def _train(
@@ -129,6 +140,7 @@ def _train(
     prompts: Sequence[PromptItem],
     rewards: Sequence[RewardSource],
     held_out: Sequence[PromptItem],
+    watched: Sequence[RewardSource],
     target: Path,
 ) -> TrainedPolicy:
     recipe = plan.recipe
@@ -142,9 +154,10 @@ def _train(
         with_reference=recipe.needs_reference,
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
     )
-    trainer = PolicyTrainer(
-        recipe, policy, recipe.source.open(prompts, seed=recipe.seed, policy=policy), rewards, run.folder
-    )
+    source = recipe.source.open(prompts, seed=recipe.seed, policy=policy)
+    settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
+    watch = [HeldOutReward(watched, run.folder, settings)] if watched else []
+    trainer = PolicyTrainer(recipe, policy, source, rewards, run.folder, extra=watch)
 
     def evaluate(when: str) -> PolicyEvaluation | None:
         if not held_out:
@@ -247,8 +260,9 @@ def take_over(old: Path, new: Path) -> None:
         shutil.copytree(newest, new / newest.name, copy_function=os.link)  # never written to again
     except OSError:
         shutil.copytree(newest, new / newest.name, dirs_exist_ok=True)
-    for name in (METRICS_FILE, ROLLOUTS_FILE):
-        shutil.copyfile(old / name, new / name)
+    for name in (METRICS_FILE, ROLLOUTS_FILE, SUSPECTS_FILE):
+        if (old / name).is_file():
+            shutil.copyfile(old / name, new / name)
 
 
 def _keep_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:
