@@ -46,6 +46,8 @@ def test_no_body_breaks_a_route(fuzzed_server: RunningServer) -> None:
     for found in schema.get_all_operations():
         operation = found.ok()
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            if mode is GenerationMode.NEGATIVE and only_names(operation):
+                continue
             try:
                 try_operation(operation, mode)
             except Unsatisfiable:
@@ -55,6 +57,14 @@ def test_no_body_breaks_a_route(fuzzed_server: RunningServer) -> None:
             tried.add(operation.path)
     assert {"/v1/score", "/get_reward", "/classify", "/v1/chat/completions"} <= tried
     assert not faults, "\n\n".join(faults)
+
+
+def only_names(operation: Any) -> bool:
+    """Whether all it takes is a name in its path, where any text is one: a wrong one is sought in vain."""
+    places = [
+        (parameter.location, parameter.definition["schema"].get("type")) for parameter in operation.iter_parameters()
+    ]
+    return not operation.body and bool(places) and set(places) == {("path", "string")}
 
 
 def try_operation(operation: Any, mode: GenerationMode) -> None:
