@@ -261,6 +261,7 @@ class PolicyTrainer:
         before = [recipe.estimator, self.sampler, *(plugin for chain in chains for plugin in chain)]
         before += [loss for loss in recipe.losses if isinstance(loss, Steers)]
         before += [recipe.objective] if isinstance(recipe.objective, PreparesBatch) else []
+        before += [recipe.replay] if recipe.replay is not None else []
         needs = negotiate([*before, *self.extra], supplied)
         self._batch_extras = needs & EXTRAS
         read_early = bool(needs & {"logp_old", "entropy", *EXTRAS})
