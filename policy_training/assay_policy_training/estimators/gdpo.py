@@ -18,7 +18,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
-from assay_policy_training.estimators.group_relative import EQUAL_RANGE, grpo, over_tokens
+from assay_policy_training.estimators.group_relative import EQUAL_RANGE, group_moments, grpo, over_tokens
 
 OVER = ("tokens", "rows")
 
@@ -26,15 +26,16 @@ OVER = ("tokens", "rows")
 def summed_parts(
     parts: Mapping[str, Tensor], weights: Mapping[str, float], group: Tensor, *, ddof: int = 1, eps: float = 1e-6
 ) -> Tensor:
-    """[B] sum of weight x GRPO advantage of each part; NaN where a part that counts is missing.
+    """[B] sum of weight x GRPO advantage of each part; NaN where a part that counts is missing, or the row is alone.
 
-    Single-row groups and parts that are all equal in a group contribute 0, as in `grpo`.
+    Parts that are all equal in a group contribute 0, as in `grpo`.
     """
     counted = {name: weight for name, weight in weights.items() if weight != 0}
     missing = torch.stack([parts[name].isnan() for name in counted]).any(0)
     whole = {name: parts[name].double().masked_fill(missing, torch.nan) for name in counted}
     total = torch.stack([weight * grpo(whole[name], group, ddof=ddof, eps=eps) for name, weight in counted.items()])
-    return total.sum(0).masked_fill(missing, torch.nan)
+    count, _, _, _ = group_moments(next(iter(whole.values())), group, ddof=0)
+    return total.sum(0).masked_fill(missing | (count < 2), torch.nan)
 
 
 def whiten(values: Tensor, weight: Tensor, *, eps: float = 1e-8) -> Tensor:
@@ -55,7 +56,10 @@ def whiten(values: Tensor, weight: Tensor, *, eps: float = 1e-8) -> Tensor:
 
 @dataclass(frozen=True)
 class Gdpo:
-    """S6: `whiten(summed_parts)` on every token. `weights`: none given = every part counts once."""
+    """S6: `whiten(summed_parts)` on every token. `weights`: none given = every part counts once.
+
+    Whitening moves the mean over tokens to 0, so where long rows do worse a constant group's rows are moved too.
+    """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     over: str = "tokens"
