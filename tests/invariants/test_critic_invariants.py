@@ -24,6 +24,7 @@ from assay_policy_training.prompts.source import ShuffledPrompts
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.shaping.kl_in_reward import KlInReward
 from assay_policy_training.slots import PromptItem, Rewards
 
 CPU = torch.device("cpu")
@@ -208,7 +209,7 @@ def ppo(**changes: Any) -> Recipe:
 
 def trainer(recipe: Recipe, folder: Path) -> PolicyTrainer:
     folder.mkdir(exist_ok=True)
-    policy = Policy("tiny", device=CPU, max_prompt_tokens=128)
+    policy = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=recipe.needs_reference)
     return PolicyTrainer(recipe, policy, ShuffledPrompts(ITEMS, seed=0), [Lengths()], folder)
 
 
@@ -242,3 +243,35 @@ def test_only_the_critic_learns_while_it_warms_up(tmp_path: Path) -> None:
     run.train(2)
     assert run.updates == 2
     assert any(not torch.equal(value, run.parameters[name]) for name, value in before.items())
+
+
+def test_warming_up_counts_the_steps_that_taught_something(policy: Policy, rollouts: RolloutBatch) -> None:
+    """In a step in which no row got a reward the critic learns nothing, and is as cold as before."""
+    critic = ValueModel(warmup_steps=2).open(policy)
+    nothing = rollouts.with_(reward=torch.full((12,), torch.nan, dtype=torch.float64))
+    warm = []
+    for step, batch in enumerate((nothing, rollouts, nothing, rollouts, nothing), start=1):
+        warm.append(critic.warming(step))
+        critic.update(batch, step=step, seed=0)
+    assert warm == [True, True, True, True, False]
+    again = ValueModel(warmup_steps=2).open(policy)
+    again.load_state_dict(critic.state_dict())
+    assert not again.warming(1)
+
+
+def test_an_adaptive_kl_penalty_resumes(tmp_path: Path) -> None:
+    recipe = ppo(shaping=(KlInReward(coefficient=0.1, target=0.01, horizon=20.0),), steps=3, report_kl=False)
+    assert recipe.needs_reference
+    whole = trainer(recipe, tmp_path / "whole")
+    whole.train()
+    trainer(recipe, tmp_path / "halves").train(2)
+    again = trainer(recipe, tmp_path / "halves")
+    assert again.resume() == 2
+    again.train()
+    found = [run.recipe.shaping[0] for run in (whole, again)]
+    assert isinstance(found[0], KlInReward)
+    assert found[0] == found[1]
+    assert found[0].current != 0.1
+    assert recipe.shaping[0] == KlInReward(coefficient=0.1, target=0.01, horizon=20.0)  # the recipe's own is untouched
+    for name, value in whole.parameters.items():
+        assert torch.equal(value, again.parameters[name]), f"{name} differs after a resume"

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.errors import BadInputError
@@ -111,6 +113,30 @@ def test_reinforce_pp_baseline() -> None:
     expected = [1.0, -1.0, -1.0, 1.0, 0.5, 0.5, 0.5, -1.5]
     assert found[:, 0].tolist() == pytest.approx(expected, abs=TOLERANCE)
     assert not found[4:, 1].any()
+
+
+@given(
+    mask=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4),
+    gamma=st.floats(0.5, 1.0),
+    lam=st.floats(0.0, 1.0),
+    seed=st.integers(0, 999),
+)
+def test_gae_is_the_discounted_sum_over_a_rows_own_tokens(
+    mask: list[list[bool]], gamma: float, lam: float, seed: int
+) -> None:
+    """A_t = sum_k (gamma lam)^k delta_(t+k), with every token that is not the policy's taken out of the row."""
+    own = torch.tensor(mask)
+    generator = torch.Generator().manual_seed(seed)
+    reward, values = torch.randn(2, *own.shape, dtype=torch.float64, generator=generator)
+    goes_on = torch.rand(len(own), generator=generator) < 0.5
+    found = gae(reward, values, own, gamma=gamma, lam=lam, bootstrap=goes_on)
+    assert not found[~own].any()
+    for row in range(len(own)):
+        r, v = reward[row][own[row]].tolist(), values[row][own[row]].tolist()
+        after = [*v[1:], v[-1] if goes_on[row] else 0.0] if v else []
+        deltas = [a + gamma * b - c for a, b, c in zip(r, after, v, strict=True)]
+        expected = [sum((gamma * lam) ** k * d for k, d in enumerate(deltas[t:])) for t in range(len(deltas))]
+        assert found[row][own[row]].tolist() == pytest.approx(expected, abs=1e-9)
 
 
 def test_missing_rewards_take_no_part() -> None:

@@ -59,9 +59,11 @@ class ValueCritic:
             list(self.parameters.values()), lr=plan.lr, weight_decay=plan.weight_decay, fused=True
         )
         self.updates = 0
+        self.steps = 0  #: of the run, in which there was something to learn from
 
     def warming(self, step: int) -> bool:
-        return step <= self.plan.warmup_steps
+        """Counted in steps that taught it something: a row that goes on teaches nothing before it ends."""
+        return self.steps < self.plan.warmup_steps
 
     @torch.no_grad()
     def values(self, batch: RolloutBatch) -> Tensor:
@@ -97,6 +99,7 @@ class ValueCritic:
                     self.optimiser.step()
                     self.updates += 1
                 self.optimiser.zero_grad(set_to_none=True)
+        self.steps += 1
         found = {"value_loss": sum(losses) / len(losses), "value_grad_norm": sum(norms) / len(norms)}
         found |= {"value_updates_skipped": sum(not math.isfinite(norm) for norm in norms), "value_rows": len(batch)}
         return found | fit(batch) | means.to_dict()
@@ -142,10 +145,10 @@ class ValueCritic:
         return list(micro_batches(batch, rows, size=size, shared=can_pack(self.model)))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"updates": self.updates}
+        return {"updates": self.updates, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.updates = int(state["updates"])
+        self.updates, self.steps = int(state["updates"]), int(state["steps"])
 
     def tensors(self) -> dict[str, Any]:
         parameters = {name: p.detach().cpu() for name, p in self.parameters.items()}
@@ -188,9 +191,9 @@ class ValueModel:
     low: float = 0.0
     high: float = 1.0
     sigma_bins: float = 0.75
-    base: str | None = None  #: model the critic starts from; None = the policy's base
+    base: str | None = None  #: what the critic starts from: a folder, a hub id; None = the policy's base
     lora: Lora = field(default_factory=Lora)  #: of the critic; rank 0 = all its weights learn
-    warmup_steps: int = 0  #: first steps of the run in which only the critic learns
+    warmup_steps: int = 0  #: the critic's first steps, in which it alone learns
     epochs: int = 1
     minibatches: int = 1
     micro_batch_rows: int = 8
