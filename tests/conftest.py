@@ -22,17 +22,25 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 #: Files that take long, longest first. A process runs a file whole, so one that is begun last is waited for.
 LONG_FILES = (
     "test_stage1_loop.py",
+    "test_serve_restarts.py",
     "test_readme.py",
-    "test_serve_processes.py",
-    "test_distributed_training.py",
     "test_curation_stages.py",
-    "test_demo.py",
+    "test_serve_processes.py",
     "test_generative_training.py",
-    "test_policy_training.py",
+    "test_demo.py",
+    "test_distributed_training.py",
+    "test_model_lifecycle.py",
+    "test_judge_endpoint.py",
     "test_trust_commands.py",
-    "test_openapi_fuzz.py",
+    "test_serve_command.py",
+    "test_serve_admin_command.py",
     "test_distributed_commands.py",
-    "test_hub_models.py",
+    "test_scalar_commands.py",
+    "test_hygiene_commands.py",
+    "test_annotation_commands.py",
+    "test_train_and_eval_commands.py",
+    "test_data_commands.py",
+    "test_exporters.py",
 )
 
 #: A file system in memory, for temporary folders: hundreds of tests commit to a store, which waits for the disk.
