@@ -258,7 +258,7 @@ class PolicyTrainer:
         supplied |= {"values"} if self.critic is not None else set()
         negotiate([*recipe.plugins().values(), *self.extra], supplied)
         chains = (recipe.shaping, recipe.modulators, recipe.corrections, recipe.token_weights)
-        before = [recipe.estimator, self.sampler, *(plugin for chain in chains for plugin in chain)]
+        before: list[object] = [recipe.estimator, self.sampler, *(plugin for chain in chains for plugin in chain)]
         before += [loss for loss in recipe.losses if isinstance(loss, Steers)]
         before += [recipe.objective] if isinstance(recipe.objective, PreparesBatch) else []
         before += [recipe.replay] if recipe.replay is not None else []

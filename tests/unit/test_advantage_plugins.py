@@ -186,8 +186,10 @@ def test_signed_needs_no_group() -> None:
     found = advantage("signed", whole)
     assert whole.acc is not None
     first = found[:, 0]
-    assert first[whole.valid & (whole.acc == 1)].unique().tolist() == pytest.approx([0.1])
-    assert first[whole.valid & (whole.acc == 0)].unique().tolist() == [-1.0]
+    correct = first[whole.valid & (whole.acc == 1)]
+    assert correct.tolist() == pytest.approx([0.1] * len(correct))
+    assert len(correct) > 0
+    assert set(first[whole.valid & (whole.acc == 0)].tolist()) == {-1.0}
 
 
 def test_signed_reads_the_reward_only_without_a_verifier() -> None:

@@ -39,7 +39,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> str:
     draw = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in policy.trainable().values():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=draw)
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=draw))
     folder = tmp_path_factory.mktemp("models") / "teacher"
     policy.save(folder)
     return str(folder)
@@ -53,6 +53,11 @@ def pupil(teacher: str | None) -> Policy:
 def rollouts(policy: Policy) -> RolloutBatch:
     sampler = TransformersSampler(policy, Sampling(max_new_tokens=10))
     return sampler.rollout(ITEMS, 2, seed=1, version=0)
+
+
+def frozen_teacher(policy: Policy) -> Any:
+    assert policy.has_teacher
+    return policy._teacher
 
 
 def hybrid(policy: Policy, folder: Path, *overrides: str, **changes: Any) -> PolicyTrainer:
@@ -79,7 +84,7 @@ def test_full_kl_is_that_of_whole_rows_of_logits(teacher: str) -> None:
             model(input_ids=ids, attention_mask=seen.long(), position_ids=(seen.cumsum(1) - 1).clamp(min=0))
             .logits[:, start - 1 : -1]
             .log_softmax(-1)
-            for model in (policy.model, policy._teacher)
+            for model in (policy.model, frozen_teacher(policy))
         )
     expected = (logp.exp() * (logp - log_q)).sum(-1) * batch.mask
     torch.testing.assert_close(found.detach(), expected, atol=1e-5, rtol=1e-4)
@@ -130,13 +135,13 @@ def test_a_vocabulary_padded_further_and_a_pruned_one() -> None:
 def test_imitation_brings_the_policy_nearer_to_its_teacher(teacher: str, tmp_path: Path) -> None:
     policy = pupil(teacher)
     batch = rollouts(policy)
-    frozen = {name: value.clone() for name, value in policy._teacher.state_dict().items()}  # type: ignore[union-attr]
+    frozen = {name: value.clone() for name, value in frozen_teacher(policy).state_dict().items()}
     before = float(teacher_kl(policy, batch)[batch.mask].mean().detach())
     trainer = hybrid(policy, tmp_path, "auxiliary.0.coefficient=1.0", "modulators.0.coefficient=1.0")
     trainer.train(5)
     after = float(teacher_kl(policy, batch)[batch.mask].mean().detach())
     assert after < 0.7 * before
-    for name, value in policy._teacher.state_dict().items():  # type: ignore[union-attr]
+    for name, value in frozen_teacher(policy).state_dict().items():
         assert torch.equal(value, frozen[name])
 
 
