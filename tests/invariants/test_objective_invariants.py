@@ -161,10 +161,10 @@ def first_gradient(policy: Policy, batch: RolloutBatch, objective: Any, mode: st
     """Gradient with old = mu = theta, as one vector."""
     scores = policy.scores(batch, temperature=TEMPERATURE)
     same = scores.logp.detach()
-    assert batch.adv is not None
     batch = batch.with_(logp_old=same, logp_mu=same)
     if hasattr(objective, "prepare"):
         batch = objective.prepare(batch)
+    assert batch.adv is not None
     context = UpdateContext(batch.adv, batch.mask, batch.loss_mask, same, same, rows=batch)
     loss, _ = objective.loss(scores.logp, context)
     total = aggregate(loss, batch.loss_mask, count(batch.loss_mask), mode)

@@ -117,7 +117,7 @@ def test_icepop_masks_tokens_on_both_sides() -> None:
 def test_geometric_rejection() -> None:
     made = GeometricRejection(0.999, 1.001).correct(drawn([0.1, -0.1, 0.0], [0.002, 0.002], [0.0]))
     assert made.keep[:, 0].tolist() == [True, False, True]
-    assert made.weight.unique().tolist() == [1.0]
+    assert bool((made.weight == 1).all())
     assert made.metrics["geometric_kept_short"] == 0.5
     assert made.metrics["geometric_kept_long"] == 1.0
 
@@ -152,7 +152,7 @@ def test_equal_policies_are_left_alone(plugin: Any) -> None:
     batch = drawn([0.0, 0.0], [0.0])
     made = plugin.correct(batch)
     assert made.keep.all()
-    assert made.weight.unique().tolist() == [1.0]
+    assert bool((made.weight == 1).all())
     assert made.metrics["mismatch_k3"] == 0
     assert all(torch.tensor(list(made.metrics.values())).isfinite())
 

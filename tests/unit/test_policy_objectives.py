@@ -75,6 +75,18 @@ def test_gspo_with_token_mean_is_another_objective() -> None:
     assert tokens.tolist() == pytest.approx([-0.75, -0.25])
 
 
+def test_constant_length_is_the_configured_one() -> None:
+    """Dr. GRPO: some ports divide by the padded width, so that the loss changes with what a row is batched with."""
+    loss = torch.ones(2, 3)
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    found = [
+        aggregate(torch.nn.functional.pad(loss, (0, more)), torch.nn.functional.pad(mask, (0, more)), count(mask),
+                  "seq-mean-token-sum-norm", max_length=10)
+        for more in (0, 5)
+    ]  # fmt: skip
+    assert [float(value) for value in found] == pytest.approx([3 / 2 / 10] * 2)
+
+
 @pytest.mark.parametrize("objective", [Gspo(), Gmpo(), PpoClip(), Cispo(eps_high=0.28), Sapo(), StableReinforce()])
 def test_extreme_ratios_stay_finite(objective: Any) -> None:
     logp, batch = batch_of(torch.tensor([[300.0, -300.0]]), torch.tensor([-1.0]))

@@ -175,7 +175,7 @@ def test_order_of_rows_and_padding_change_nothing(plugin: Any) -> None:
     found = outcome(plugin, batch)
     torch.testing.assert_close(outcome(plugin, batch.select(order)), found[order])
     torch.testing.assert_close(outcome(plugin, padded(batch))[:, :6], found)
-    assert len(found[batch.mask].unique()) > 1, "the numbers are such that the plug-in does something"
+    assert float(found[batch.mask].std()) > 0, "the numbers are such that the plug-in does something"
 
 
 @pytest.mark.parametrize("plugin", SELECTORS, ids=repr)
