@@ -1,6 +1,7 @@
 """How the command line names what rewards: a server's model, what of a response it reads, the part it gives.
 
 verifier                      the prompt's own constraints
+recorded                      what a recorded response was rated (sampler `recorded`)
 http://host:port              the server's model, or that of --model
 quality=http://host:port      its part of the reward is called "quality", as a recipe may ask for it
 http://host:port#safety       the model "safety" of the server
@@ -16,13 +17,13 @@ from dataclasses import dataclass
 
 from assay.errors import BadInputError
 
-VERIFIER, ROW, WHOLE, ANSWER, STEPS = "verifier", "row", "whole", "answer", "steps"
+VERIFIER, RECORDED, ROW, WHOLE, ANSWER, STEPS = "verifier", "recorded", "row", "whole", "answer", "steps"
 _PATTERN = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps):)?(?P<url>https?://[^#]+)(?:#(?P<model>.+))?")
 
 
 @dataclass(frozen=True)
 class RewardReference:
-    """`form`: verifier, row, or what of a response the model at `url` reads: whole, answer, steps."""
+    """`form`: verifier, recorded, row, or what of a response the model at `url` reads: whole, answer, steps."""
 
     form: str
     name: str | None = None  #: of the part; None = the source's own; of `row` the key
@@ -32,12 +33,12 @@ class RewardReference:
 
 def parse_reward(text: str) -> RewardReference:
     """Raises BadInputError for a text that names nothing."""
-    if text == VERIFIER:
-        return RewardReference(VERIFIER)
+    if text in (VERIFIER, RECORDED):
+        return RewardReference(text)
     if text.startswith("row:") and len(text) > len("row:"):
         return RewardReference(ROW, text.removeprefix("row:"))
     if (found := _PATTERN.fullmatch(text)) is None:
         raise BadInputError(
-            f"a server's URL or `verifier`, not {text!r}; serve a model with: assay serve", field="--reward"
+            f"a server's URL, `verifier` or `recorded`, not {text!r}; serve a model with: assay serve", field="--reward"
         )
     return RewardReference(found["form"] or WHOLE, found["name"], found["url"], found["model"])

@@ -43,6 +43,12 @@ META: dict[str, Any] = {
     ],
 }
 
+#: How the policy's turn begins where a recipe reads a form that a tiny model does not write by itself.
+FORCED = {
+    "rlmt": "<think>so</think>",
+    "rlcr": "<think>so</think><answer>blue</answer><analysis>sky</analysis><confidence>0.7</confidence>",
+}
+
 
 def items(forced: str = "") -> list[PromptItem]:
     checks: list[tuple[Constraint, ...]] = [(AllLowercase(),), (MaxWords(6),), (MinWords(4), NoCommas()), (NoCommas(),)]
@@ -117,9 +123,7 @@ def trainer(recipe: Recipe, folder: Path, model: Path) -> PolicyTrainer:
         lora=recipe.lora,
         teacher=recipe.teacher,
     )
-    prompts = recipe.source.open(
-        items("<think>so</think>" if recipe.name == "rlmt" else ""), seed=recipe.seed, policy=policy
-    )
+    prompts = recipe.source.open(items(FORCED.get(recipe.name, "")), seed=recipe.seed, policy=policy)
     return PolicyTrainer(recipe, policy, prompts, sources(recipe, model), folder)
 
 

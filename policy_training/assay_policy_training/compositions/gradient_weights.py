@@ -2,9 +2,10 @@
 
 Source: "Learning to Optimize Multi-Objective Alignment Through Dynamic Reward Weighting", arXiv 2509.11452. Influence
 of reward i: sum over j of <g_i, g_j>, itself included; weights move by softmax(log w + lr I / mu). The influence grows
-with the square of a reward's scale: gradients are brought to unit length unless told otherwise (the official code has
-that commented out). Measured on a step's rollouts after its update, with group-centred rewards. Leaves out: the
-hypervolume form.
+with the square of a reward's scale (tenfold rewards, a hundredfold influence), so rewards are brought to one deviation
+unless told otherwise. Gradients of length 1, which the official code has commented out, would not do: of two rewards
+both influences would be 1 + <g_1, g_2>, and no weight would ever move. Measured on a step's rollouts after its update,
+with group-centred rewards. Leaves out: the hypervolume form.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from assay_policy_training.slots import StepReport
 if TYPE_CHECKING:
     from assay_policy_training.policy import Policy
 
+#: Advantages smaller than this are rounding noise.
+FLAT = 1e-9
+
 
 def influence(gradients: Tensor) -> Tensor:
     """[K] row sums of the Gram matrix of gradients [K,P]."""
@@ -38,6 +42,12 @@ def moved(weights: Sequence[float], influences: Sequence[float], rate: float) ->
     highest = max(logits)
     raised = [math.exp(value - highest) for value in logits]
     return [value / sum(raised) for value in raised]
+
+
+def unit_deviation(advantage: Tensor) -> Tensor:
+    """[B] over its root mean square; zeros stay."""
+    size = advantage.square().mean().sqrt()
+    return advantage / size if float(size) > FLAT else advantage
 
 
 @dataclass
@@ -85,16 +95,17 @@ class GradientWeighting:
         advantages = [dr_grpo(named_part(batch.r_parts, name), batch.group) for name in self.parts]
         if any(bool(named_part(batch.r_parts, name).isnan().all()) for name in self.parts):
             return
-        gradients = self._gradients(batch, advantages)
         if self.normalise:
-            gradients = torch.nn.functional.normalize(gradients, dim=1)
-        self._sums = [total + float(i) for total, i in zip(self._sums, influence(gradients), strict=True)]
+            advantages = [unit_deviation(advantage) for advantage in advantages]
+        found = influence(self._gradients(batch, advantages)).tolist()
+        self._sums = [total + i for total, i in zip(self._sums, found, strict=True)]
         self._steps += 1
         if self._steps < self.accumulate:
             return
         means = [total / self._steps for total in self._sums]
-        found = moved([self.weights[name] for name in self.parts], means, self.rate)
-        self.weights = dict(zip(self.parts, found, strict=True))
+        self.weights = dict(
+            zip(self.parts, moved([self.weights[name] for name in self.parts], means, self.rate), strict=True)
+        )
         self._sums, self._steps = [0.0] * len(self.parts), 0
 
     def _selected(self) -> list[Tensor]:
