@@ -55,7 +55,8 @@ def rl(
         typer.Option(
             "--reward",
             metavar="URL",
-            help="Reward server, or `verifier` for the prompts' own constraints; repeatable, parts add up. "
+            help="Reward server, `verifier` for the prompts' own constraints, `recorded` for what "
+            "recorded responses were rated; repeatable, parts add up. "
             "NAME=URL#MODEL names the part and the model; answer:URL reads what follows the thinking, steps:URL "
             "every step, row:KEY is a number of the prompt's row.",
             show_default=False,
@@ -211,13 +212,16 @@ def _reward_source(
 ) -> RewardSource:
     from assay_policy_training.answer_part import AnswerPart
     from assay_policy_training.process_reward import ProcessReward
-    from assay_policy_training.reward_reference import ANSWER, ROW, STEPS, parse_reward
+    from assay_policy_training.recorded import RecordedReward
+    from assay_policy_training.reward_reference import ANSWER, RECORDED, ROW, STEPS, parse_reward
     from assay_policy_training.rewards import ModelReward, RowNumber, VerifierReward
     from assay_serving.client import RemoteScorer, RewardClient
 
     named = parse_reward(reference)
     if named.form == VERIFIER:
         return VerifierReward()
+    if named.form == RECORDED:
+        return RecordedReward()
     if named.form == ROW:
         return RowNumber(named.name or "")
     # One failed request masks its rollouts; the step goes on with the others.
