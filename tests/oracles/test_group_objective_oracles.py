@@ -23,6 +23,10 @@ def numbers(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+def each(a: float, b: float, c: float, d: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return numbers(a), numbers(b), numbers(c), numbers(d)
+
+
 def test_pacs() -> None:
     scores, label, group = numbers(1, -1, 0, -0.5), numbers(1, 0, 0, 1), torch.zeros(4, dtype=torch.long)
     psi = against_group(scores, group, "rloo").requires_grad_()
@@ -73,12 +77,12 @@ def test_inpo() -> None:
 
 
 def test_srpo() -> None:
-    loss = improvement_loss(*numbers(0.6, -0.2, -0.4, 0.1), beta=0.5)
+    loss = improvement_loss(*each(0.6, -0.2, -0.4, 0.1), 0.5)
     assert float(loss) == pytest.approx(0.03625, abs=TOLERANCE)
     # g(w) - g(l) as far apart as g(w|w) - g(l|l): nothing left to fit, whatever the constant between them.
-    assert float(answer_loss(*numbers(5.3, 5.0, 0.1, -0.2), beta=0.5)) == pytest.approx(0, abs=TOLERANCE)
+    assert float(answer_loss(*each(5.3, 5.0, 0.1, -0.2), 0.5)) == pytest.approx(0, abs=TOLERANCE)
     # .5 (.5 (.6 - .3))^2
-    assert float(answer_loss(*numbers(5.6, 5.0, 0.1, -0.2), beta=0.5)) == pytest.approx(0.01125, abs=TOLERANCE)
+    assert float(answer_loss(*each(5.6, 5.0, 0.1, -0.2), 0.5)) == pytest.approx(0.01125, abs=TOLERANCE)
 
 
 def test_a_lol_ratio() -> None:

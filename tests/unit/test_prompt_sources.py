@@ -204,7 +204,7 @@ def test_angles_are_of_the_question_itself(policy: Policy) -> None:
     item = PromptItem((Message("system", "Be brief."), Message("user", "What is tall, green and old?")))
     ids, start, end = question_span(policy.renderer, item)
     assert 0 < start < end <= len(ids)
-    assert policy.tokenizer.decode(ids[start:end]).strip() == "What is tall, green and old?"
+    assert str(policy.tokenizer.decode(ids[start:end])).strip() == "What is tall, green and old?"
 
 
 def test_angles_of_a_model(policy: Policy) -> None:

@@ -118,8 +118,8 @@ def test_rows_of_earlier_steps_join_until_they_are_too_old() -> None:
     assert mixed.source == ("policy",) * 4 + (REPLAYED,) * 2
     assert mixed.version.tolist() == [1, 1, 1, 1, 0, 0]
     assert mixed.logp_old is not None
-    assert mixed.logp_old[4:].unique().tolist() == [-1.0], "what the row was sampled with"
-    assert mixed.logp_old[:4].unique().tolist() == pytest.approx([-1.9])
+    assert set(mixed.logp_old[4:].flatten().tolist()) == {-1.0}, "what the row was sampled with"
+    assert torch.allclose(mixed.logp_old[:4], torch.tensor(-1.9))
     assert len(plugin.mix(step_of(4))) == 4, "all of it is too old"
     assert plugin.memory is not None
     assert set(plugin.memory.version.tolist()) == {4}
