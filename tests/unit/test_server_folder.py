@@ -12,9 +12,11 @@ from assay_serving.engine_process.folder import METRICS, PREFIX, SOCKET, private
 
 
 @pytest.fixture
-def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+def parent(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder, of a name so short that a socket's path fits."""
+    folder = tmp_path_factory.mktemp("s")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 def left_over(parent: Path, name: str, mode: int = 0o700) -> Path:
