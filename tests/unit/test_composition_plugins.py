@@ -219,14 +219,14 @@ def test_gradients_are_those_of_the_policy(policy: Policy, drawn: RolloutBatch) 
 
     selected, step = list(policy.trainable().values()), 1e-3
     before = [gain(0), gain(1)]
-    pieces = gradients[0].split([p.numel() for p in selected])
+    pieces = torch.split(gradients[0], [p.numel() for p in selected])
     with torch.no_grad():
         for p, piece in zip(selected, pieces, strict=True):
-            p += step * piece.view_as(p)
+            p.add_(step * piece.view_as(p))
     rises = [(gain(number) - before[number]) / step for number in range(2)]
     with torch.no_grad():
         for p, piece in zip(selected, pieces, strict=True):
-            p -= step * piece.view_as(p)
+            p.sub_(step * piece.view_as(p))
     assert rises == pytest.approx((gradients @ gradients[0]).tolist(), rel=0.05, abs=1e-2)
 
 
