@@ -104,7 +104,7 @@ class Gradients:
             means.add("outside_share", scores.extras["outside"], context.mask)
         if first:  # theta is still old: statistics of the policy that made the rollouts
             means.add("entropy", scores.entropy, context.mask)
-            means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, context.mask)
+            means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, _newest(context))
             if context.logp_ref is not None:
                 means.add_kl(scores.logp, context.logp_ref, context.mask)
 
@@ -139,6 +139,14 @@ def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
         extras=_detached(scores.extras),
         rows=part,
     )
+
+
+def _newest(context: UpdateContext) -> Tensor:
+    """[b,T] bool: the tokens that the row's newest weights drew; those of earlier windows differ for another reason."""
+    if context.rows is None:
+        return context.mask
+    rows = context.rows
+    return context.mask & (rows.token_version == rows.version[:, None]).to(context.mask.device)
 
 
 def _detached(extras: Mapping[str, Any]) -> dict[str, Tensor]:

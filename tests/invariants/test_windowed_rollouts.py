@@ -228,6 +228,9 @@ def test_rewards_are_asked_for_once_when_rows_are_done(tmp_path: Path) -> None:
         assert trained is not None
         assert len(trained) == len(batch)
     assert rows[0]["rollouts_unfinished"] > 0
+    gaps = [row["sampler_gap_max"] for row in rows if "sampler_gap_max" in row]
+    assert gaps
+    assert max(gaps) < 1e-3  # tokens that older weights drew are no mismatch
     assert sum(row["prompts_drawn"] for row in rows) == 4 + sum(
         int((~batch.unfinished).sum()) for batch in batches[:-1] if batch.unfinished is not None
     )
