@@ -179,7 +179,10 @@ def test_ctrl_c_in_a_reinforcement_says_how_to_go_on(
     options = ("--base", tiny_judges["pairwise"], "--name", "judge-rl", "--device", "cpu", *SMALL[2:], "--steps", "500")
     more = ("--set", "checkpoint_every=1", "--workspace", workspace.root)
     arguments = ("train", "generative-rl", "--data", data, *options, *more)
-    command = [sys.executable, "-c", "from assay.cli.main import main; main()", *map(str, arguments)]
+    # Tests that a shell began in the background ignore Ctrl-C, and so would what they start.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program += "; from assay.cli.main import main; main()"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     try:
