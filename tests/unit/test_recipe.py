@@ -83,7 +83,7 @@ def test_plain_reinforce_allows_one_step_a_batch() -> None:
 
 
 def test_unknown_recipe_and_broken_file(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="dr_grpo, .*grpo, .*rloo"):
+    with pytest.raises(NotFoundError, match=r"dr_grpo, .*grpo, .*rloo"):
         load_recipe("no_such_recipe")
     path = tmp_path / "mine.yaml"
     path.write_text("estimator: [", encoding="utf-8")

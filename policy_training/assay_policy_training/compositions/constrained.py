@@ -82,7 +82,7 @@ class Constrained:
         if not 0 <= self.momentum < 1:
             raise BadInputError(f"must lie in [0, 1), not {self.momentum}", field="reward.momentum")
         draw = random.Random(self.seed)
-        self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in self.thresholds}
+        self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in sorted(self.thresholds)}
         self._velocity = dict.fromkeys(self.thresholds, 0.0)
         self._moments = {name: [0.0, 0.0, 0.0] for name in self.thresholds}  # count, sum, sum of squares
 
@@ -105,7 +105,7 @@ class Constrained:
     def observe(self, report: StepReport) -> None:
         """Move the multipliers by the step's means; a part that no row has leaves its multiplier where it is."""
         parts = report.batch.r_parts
-        means = {name: part_mean(parts, name) for name in self.thresholds}
+        means = {name: part_mean(parts, name) for name in sorted(self.thresholds)}
         known = {name: mean for name, mean in means.items() if mean is not None}
         names = list(known)
         found = gradients(
