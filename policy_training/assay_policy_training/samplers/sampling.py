@@ -65,3 +65,19 @@ def prune(logits: Tensor, log_ratio: float | None) -> Tensor:
 def min_p(log_ratio: float | None) -> float:
     """`prune`'s bound as other samplers name it: a share of the most likely token's probability; 0 = none."""
     return 0.0 if log_ratio is None else math.exp(log_ratio)
+
+
+def draw(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """One token a row of logits [N,V] (float32, -inf = never) and its log-prob, both [N].
+
+    By the inverse of the distribution function: one uniform number a row, where `torch.multinomial` draws V. Sums are
+    kept in double precision on a CPU; a token below about 1e-7 may be drawn a little too often or too rarely.
+    """
+    largest = logits.amax(-1, keepdim=True)
+    reached = (logits - largest).exp_().cumsum(-1)
+    total = reached[:, -1:]
+    point = torch.rand(len(logits), 1, generator=generator, device=logits.device) * total
+    point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))  # the product may round up to it
+    choice = torch.searchsorted(reached, point, right=True)  # the first whose sum is above: never one of probability 0
+    logp = logits.gather(1, choice) - largest - total.log()
+    return choice.squeeze(1), logp.squeeze(1)

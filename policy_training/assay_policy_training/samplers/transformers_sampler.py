@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from assay.models.packing import unwrapped
 from assay.models.pooling import position_ids
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.policy import Policy
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.samplers.assembly import assemble, generation_ids, pad_left
-from assay_policy_training.samplers.sampling import Sampling, prune, top_p_filter
+from assay_policy_training.samplers.sampling import Sampling, draw, prune, top_p_filter
 
 
 class TransformersSampler:
@@ -50,18 +51,22 @@ class TransformersSampler:
         """Items that are generated from together, and what `generate` made of them, on the CPU."""
         ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
-        at_once = max(1, self.sampling.rows_at_once // group_size)
+        rows = self.sampling.rows_at_once
+        at_once = max(1, rows // group_size)
         for i in range(0, len(items), at_once):
             part = slice(i, i + at_once)
-            tokens, mask, logp = self.generate(ids[part], seen[part], group_size, generator)
-            yield items[part], (tokens.cpu(), mask.cpu(), logp.cpu())
+            # A group larger than what is generated at once is drawn in pieces; then `part` is one prompt.
+            sizes = [min(rows, group_size - done) for done in range(0, group_size, rows)]
+            drawn = [self.generate(ids[part], seen[part], size, generator) for size in sizes]
+            tokens, mask, logp = (torch.cat(column).cpu() for column in zip(*drawn, strict=True))
+            yield items[part], (tokens, mask, logp)
 
     @torch.no_grad()
     def generate(
         self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; limit None = max_new_tokens."""
-        from transformers import DynamicCache
+        """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; None = max_new_tokens."""
+        from assay_policy_training.samplers.key_value_cache import buffered_cache, compacted
 
         policy, width = self.policy, limit or self.sampling.max_new_tokens
         device = policy.device
@@ -72,7 +77,7 @@ class TransformersSampler:
         tokens = torch.full((rows, width), int(policy.tokenizer.pad_token_id), device=device)
         mask = torch.zeros((rows, width), dtype=torch.bool, device=device)
         logp = torch.zeros((rows, width), device=device)
-        cache = DynamicCache(config=policy.model.config)
+        cache = buffered_cache(unwrapped(policy.model).config)
         with policy.precision():
             logits = self._forward(ids, seen, position_ids(seen), cache)
             # The prompt is read once; its keys and values are copied to the rows of the group.
@@ -80,24 +85,24 @@ class TransformersSampler:
             logits, seen = logits.repeat_interleave(group_size, 0), seen.repeat_interleave(group_size, 0)
             active = torch.arange(rows, device=device)
             for step in range(width):
-                scaled = self.adjusted(logits.float() / self.sampling.temperature)
-                scaled = prune(scaled, self.sampling.prune_log_ratio)
-                scaled = top_p_filter(scaled, self.sampling.top_p)
-                distribution = scaled.log_softmax(-1)
-                choice = torch.multinomial(distribution.exp(), 1, generator=generator)
-                tokens[active, step] = choice.squeeze(1)
-                logp[active, step] = distribution.gather(1, choice).squeeze(1)
-                mask[active, step] = True
-                going = ~torch.isin(choice.squeeze(1), ends)
+                choice, found = draw(self._scaled(logits.float()), generator)
+                tokens[active, step], logp[active, step], mask[active, step] = choice, found, True
+                going = ~torch.isin(choice, ends)
                 if step == width - 1 or not going.any():
                     break
                 if not going.all():
-                    stay = going.nonzero().squeeze(1)
+                    stay = compacted(going)
                     cache.batch_select_indices(stay)
                     active, choice, seen = active[stay], choice[stay], seen[stay]
                 seen = torch.cat([seen, seen.new_ones(len(seen), 1)], 1)
-                logits = self._forward(choice, seen, position_ids(seen)[:, -1:], cache)
+                logits = self._forward(choice[:, None], seen, position_ids(seen)[:, -1:], cache)
         return tokens, mask, logp
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        """[rows,V] logits of the distribution that tokens are drawn from."""
+        chosen = self.sampling
+        scaled = self.adjusted(logits if chosen.temperature == 1 else logits / chosen.temperature)
+        return top_p_filter(prune(scaled, chosen.prune_log_ratio), chosen.top_p)
 
     def adjusted(self, logits: Tensor) -> Tensor:
         """A hook for samplers that change the temperature token by token: logits [rows,V] over the temperature."""

@@ -19,7 +19,13 @@ from assay.models.loading import resolve_model
 from assay_policy_training.policy import Policy
 from assay_policy_training.samplers import vllm_rollouts
 from assay_policy_training.samplers.sampling import Sampling
-from assay_policy_training.samplers.vllm_rollouts import EXTENSION, LOGPROBS_MODE, Completion, VllmSampler
+from assay_policy_training.samplers.vllm_rollouts import (
+    EXTENSION,
+    LOGPROBS_MODE,
+    Completion,
+    VllmSampler,
+    needed_length,
+)
 from assay_serving.vllm.in_process import CPU_CACHE_BYTES, ENVIRONMENT, checked_options
 from assay_serving.vllm.versions import flags_for
 
@@ -86,7 +92,7 @@ class Vllm:
 
     def open(self, policy: Policy, sampling: Sampling) -> VllmSampler:
         """Raises BackendError where vLLM is not installed, is older than is known, or cannot run the policy."""
-        longest = self.max_model_len or sampling.max_prompt_tokens + sampling.max_new_tokens
+        longest = self.max_model_len or needed_length(policy, sampling)
         folder = None if self.folder is None else Path(self.folder).expanduser()
         engine = InProcessEngine(self._started(policy, longest), longest)
         return VllmSampler(policy, sampling, engine, tolerance=self.tolerance, folder=folder)

@@ -23,6 +23,7 @@ import torch
 
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError
+from assay.models.packing import unwrapped
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.policy import Policy
 from assay_policy_training.prompt_item import PromptItem
@@ -36,6 +37,7 @@ EXTENSION = "assay_policy_training.samplers.vllm_worker.PolicyWorker"
 LOGPROBS_MODE = "processed_logprobs"
 PROBE = PromptItem((Message("user", "Describe the sea in one sentence."),))
 PROBE_TOKENS = 16
+FORCED_TOKENS = 256  #: room for the given start of a turn
 #: Away from 1, so that an engine that leaves the temperature out of its log-probs is caught.
 PROBE_TEMPERATURE = 0.7
 
@@ -186,6 +188,13 @@ class VllmSampler:
             logp[number, :length] = torch.tensor(row.logps)
             mask[number, :length] = True
         return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version)
+
+
+def needed_length(policy: Policy, sampling: Sampling) -> int:
+    """Tokens that an engine of ours is started for: prompt, given start of the turn, answer."""
+    wanted = sampling.max_prompt_tokens + FORCED_TOKENS + sampling.max_new_tokens
+    most = getattr(unwrapped(policy.model).config, "max_position_embeddings", None)
+    return wanted if most is None else min(wanted, int(most))
 
 
 def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:

@@ -24,7 +24,13 @@ from assay_policy_training.policy import Policy
 from assay_policy_training.samplers import vllm_rollouts
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.samplers.vllm_launch import Launch, launched
-from assay_policy_training.samplers.vllm_rollouts import EXTENSION, LOGPROBS_MODE, Completion, VllmSampler
+from assay_policy_training.samplers.vllm_rollouts import (
+    EXTENSION,
+    LOGPROBS_MODE,
+    Completion,
+    VllmSampler,
+    needed_length,
+)
 from assay_serving.vllm.connection import Connection, RemoteSettings
 from assay_serving.vllm.rows import Fault
 from assay_serving.vllm.versions import flags_for
@@ -149,7 +155,7 @@ class VllmServer:
         """Raises BackendError where there is no such server, or it does not start."""
         url = self.url
         if self.launch:
-            longest = self.max_model_len or sampling.max_prompt_tokens + sampling.max_new_tokens
+            longest = self.max_model_len or needed_length(policy, sampling)
             url = launched(
                 Launch(
                     python=self.python or os.environ.get("ASSAY_VLLM_PYTHON", ""),

@@ -1,0 +1,82 @@
+"""Keys and values of rows under generation, in memory that is there before it is needed.
+
+Covers: a layer that appends in place where transformers' own copies all it holds at every token, and whose rows leave
+by moving only those that take their places. Leaves out: layers of other kinds (sliding windows, recurrences), which
+stay transformers' own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PretrainedConfig
+from transformers.cache_utils import DynamicLayer
+
+ROOM = 64  #: columns allocated ahead
+
+
+class BufferedLayer(DynamicLayer):
+    """`keys` and `values` [rows, heads, columns, d] are views of larger buffers."""
+
+    _buffers: tuple[Tensor, Tensor] | None = None
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Append; returns all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        held, new = self.get_seq_length(), key_states.shape[-2]
+        if self._buffers is None or self._buffers[0].shape[-2] < held + new:
+            self._make_room((key_states, value_states), held, held + new + ROOM)
+        assert self._buffers is not None
+        rows = key_states.shape[0]
+        views = []
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:rows, :, held : held + new] = states
+            views.append(buffer[:rows, :, : held + new])
+        self.keys, self.values = views
+        return self.keys, self.values
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        super().batch_repeat_interleave(repeats)
+        self._buffers = None  # made anew by the next update
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Rows `indices` in that order; those that stay where they are are not touched."""
+        if self._buffers is None:
+            super().batch_select_indices(indices)
+            return
+        held, rows = self.get_seq_length(), len(indices)
+        moved = (indices != torch.arange(rows, device=indices.device)).nonzero().squeeze(1)
+        if len(moved):
+            for buffer in self._buffers:
+                buffer[moved, :, :held] = buffer[indices[moved], :, :held]
+        self.keys, self.values = (buffer[:rows, :, :held] for buffer in self._buffers)
+
+    def _make_room(self, states: tuple[Tensor, Tensor], held: int, columns: int) -> None:
+        made = []
+        for like, old in zip(states, (self.keys, self.values), strict=True):
+            rows, heads, _, width = like.shape
+            buffer = like.new_empty(rows, heads, columns, width)
+            if held:
+                buffer[:, :, :held] = old
+            made.append(buffer)
+        self._buffers = (made[0], made[1])
+
+
+def buffered_cache(config: PretrainedConfig) -> DynamicCache:
+    """A cache for a model of this config, its plain attention layers buffered."""
+    cache = DynamicCache(config=config)
+    cache.layers = [BufferedLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+def compacted(going: Tensor) -> Tensor:
+    """Indices of the rows that go on [rows] bool, each in its place where that is below their number, the others in
+    the gaps."""
+    stay = going.nonzero().squeeze(1)
+    number = len(stay)
+    order = torch.arange(number, device=going.device)
+    order[~going[:number]] = stay[stay >= number]
+    return order
