@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from token_rows import batch_of
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.estimators.gae import Gae, ReturnsToGo, gae, returns_to_go
 from assay_policy_training.estimators.group_relative import DrGrpo
 from assay_policy_training.modulators.clip import ClipAdvantage
@@ -28,30 +28,6 @@ def row(values: list[float]) -> Tensor:
 
 def every(matrix: Tensor) -> Tensor:
     return torch.ones(matrix.shape, dtype=torch.bool)
-
-
-def batch_of(mask: Tensor, reward: list[float], uid: list[str] | None = None, **fields: Any) -> RolloutBatch:
-    """A batch of which only what estimators read is filled in."""
-    rows, context = len(mask), torch.ones(len(mask), 1, dtype=torch.bool)
-    return RolloutBatch(
-        uid=tuple(uid or map(str, range(rows))),
-        prompts=((),) * rows,
-        responses=("",) * rows,
-        gen_input_ids=context.long(),
-        gen_mask=context,
-        train_input_ids=context.long(),
-        train_mask=context,
-        tokens=mask.long(),
-        mask=mask,
-        loss_mask=fields.pop("loss_mask", mask),
-        logp_mu=torch.zeros(mask.shape),
-        version=torch.zeros(rows, dtype=torch.long),
-        token_version=torch.zeros(mask.shape, dtype=torch.long),
-        finished=fields.pop("finished", torch.ones(rows, dtype=torch.bool)),
-        truncated=fields.pop("truncated", torch.zeros(rows, dtype=torch.bool)),
-        reward=torch.tensor(reward, dtype=torch.float64),
-        **fields,
-    )
 
 
 def test_gae() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from token_rows import batch_of
 
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
@@ -15,32 +16,11 @@ from assay_policy_training.shaping.kl_in_reward import KlInReward, adapted
 from assay_policy_training.slots import StepReport
 
 
-def batch_of(logp_old: list[list[float]], reward: list[float], lengths: list[int]) -> RolloutBatch:
+def penalised(logp_old: list[list[float]], reward: list[float], lengths: list[int]) -> RolloutBatch:
     """logp_ref is 0, so that logp_old is d."""
     old = torch.tensor(logp_old)
-    rows, width = old.shape
-    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
-    context = torch.ones(rows, 1, dtype=torch.bool)
-    return RolloutBatch(
-        uid=tuple(map(str, range(rows))),
-        prompts=((),) * rows,
-        responses=("",) * rows,
-        gen_input_ids=context.long(),
-        gen_mask=context,
-        train_input_ids=context.long(),
-        train_mask=context,
-        tokens=mask.long(),
-        mask=mask,
-        loss_mask=mask,
-        logp_mu=old,
-        version=torch.zeros(rows, dtype=torch.long),
-        token_version=torch.zeros(rows, width, dtype=torch.long),
-        finished=torch.ones(rows, dtype=torch.bool),
-        truncated=torch.zeros(rows, dtype=torch.bool),
-        reward=torch.tensor(reward, dtype=torch.float64),
-        logp_old=old,
-        logp_ref=torch.zeros(rows, width),
-    )
+    mask = torch.arange(old.shape[1]) < torch.tensor(lengths)[:, None]
+    return batch_of(mask, reward, logp_old=old, logp_ref=torch.zeros(old.shape))
 
 
 def test_adaptive_coefficient() -> None:
@@ -51,7 +31,7 @@ def test_adaptive_coefficient() -> None:
 
 @pytest.mark.parametrize(("estimator", "kl"), [("k1", 0.5), ("k2", 0.125), ("k3", 0.106531), ("abs", 0.5)])
 def test_penalty_of_each_token(estimator: str, kl: float) -> None:
-    batch = batch_of([[0.5, 0.5, 0.5]], [1.0], [2])
+    batch = penalised([[0.5, 0.5, 0.5]], [1.0], [2])
     shaped = KlInReward(coefficient=0.1, estimator=estimator).shape(batch)
     assert shaped.token_reward[0].tolist() == pytest.approx([-0.1 * kl, 1 - 0.1 * kl, 0.0], abs=1e-6)
     assert float(shaped.outcome[0]) == pytest.approx(1 - 0.2 * kl, abs=1e-6)
@@ -59,13 +39,13 @@ def test_penalty_of_each_token(estimator: str, kl: float) -> None:
 
 def test_returns_of_the_reinforce_pp_oracle() -> None:
     """KL [.01,.02,.03] and [.03,0] with outcomes 1 and 0 -> returns [.94,.95,.97], [-.03,0]."""
-    batch = batch_of([[0.1, 0.2, 0.3], [0.3, 0.0, 5.0]], [1.0, 0.0], [3, 2])
+    batch = penalised([[0.1, 0.2, 0.3], [0.3, 0.0, 5.0]], [1.0, 0.0], [3, 2])
     returns, _ = ReturnsToGo()(KlInReward(coefficient=0.1).shape(batch))
     assert returns.flatten().tolist() == pytest.approx([0.94, 0.95, 0.97, -0.03, 0.0, 0.0], abs=1e-6)
 
 
 def test_two_penalties_add_up_and_a_missing_reward_stays_missing() -> None:
-    batch = batch_of([[0.5, 0.5]], [torch.nan], [2])
+    batch = penalised([[0.5, 0.5]], [torch.nan], [2])
     once = KlInReward(coefficient=0.1).shape(batch)
     twice = KlInReward(coefficient=0.1).shape(once)
     assert once.dense is not None
@@ -76,7 +56,7 @@ def test_two_penalties_add_up_and_a_missing_reward_stays_missing() -> None:
 
 
 def test_controller_remembers_over_a_restart() -> None:
-    batch = batch_of([[1.0, 1.0, 1.0], [9.0, 6.0, 9.0]], [1.0, 0.0], [3, 2])  # 3 and 15 nats: a mean of 9
+    batch = penalised([[1.0, 1.0, 1.0], [9.0, 6.0, 9.0]], [1.0, 0.0], [3, 2])  # 3 and 15 nats: a mean of 9
     plugin = KlInReward(coefficient=0.2, target=6.0, horizon=100.0)
     plugin.observe(StepReport(1, {}, batch, batch))
     assert plugin.current == pytest.approx(0.2 * (1 + 0.2 * 2 / 100))
@@ -93,7 +73,7 @@ def test_controller_remembers_over_a_restart() -> None:
 
 def test_fixed_coefficient_stays() -> None:
     plugin = KlInReward(coefficient=0.2)
-    batch = batch_of([[9.0]], [1.0], [1])
+    batch = penalised([[9.0]], [1.0], [1])
     plugin.observe(StepReport(1, {}, batch, batch))
     assert plugin.current == 0.2
 
