@@ -91,7 +91,14 @@ class Recipe:
         if self.sampling.group_size < 2 and getattr(self.estimator, "group_relative", False):
             raise BadInputError("a group-relative advantage needs at least 2 rows", field="sampling.group_size")
         check_single_correction(self.objective, self.corrections)
-        for plugin in (*self.plugins().values(), self.sampler, self.critic):
+        weighs = self.token_weights or [plugin for plugin in self.corrections if getattr(plugin, "weighs", True)]
+        if self.objective.scope == "group" and weighs:
+            name = type(self.objective).__name__
+            raise BadInputError(
+                f"{name} compares whole rows: weights of tokens would be left out",
+                field="token_weights" if self.token_weights else "corrections",
+            )
+        for plugin in (*self.plugins().values(), self.source, self.sampler, self.critic):
             if isinstance(plugin, ChecksRecipe):
                 plugin.check_recipe(self)
 

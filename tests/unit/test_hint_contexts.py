@@ -21,7 +21,7 @@ from assay_policy_training.filters.guided_mixed import GuidedMixed
 from assay_policy_training.loop import PolicyTrainer
 from assay_policy_training.objectives.guide import GuideLoss
 from assay_policy_training.policy import Policy
-from assay_policy_training.recipe_file import load_recipe
+from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.rewards import VerifierReward
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.samplers.transformers_sampler import TransformersSampler
@@ -174,6 +174,22 @@ def test_hint_tokens_are_given_and_only_learnt_by_likelihood() -> None:
     assert set(loss.loss(logp, context)[forced].tolist()) == {2.0}
     plain = rollouts([2], adv=torch.zeros(1, 2), logp_old=torch.zeros(1, 2))
     assert not loss.own_mask(context_of_rows(plain)).any()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "section", "field"),
+    [
+        ("guide_grpo", "corrections", "corrections"),
+        ("pacs", "corrections", "corrections"),
+        ("drpo", "token_weights", "token_weights"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(recipe: str, section: str, field: str) -> None:
+    plugin = {"corrections": {"kind": "token_tis"}, "token_weights": {"kind": "high_entropy"}}[section]
+    sections = recipe_to_dict(load_recipe(recipe)) | {section: [plugin]}
+    with pytest.raises(BadInputError) as caught:
+        recipe_from_dict(sections)
+    assert caught.value.field == field
 
 
 def test_a_hinted_group_is_trained_on_in_a_run(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from assay_policy_training.prompts.gain_rl import GainPrompts, GainRl
 from assay_policy_training.prompts.one_shot import OneShot
 from assay_policy_training.prompts.stages import Stage, Stages
 from assay_policy_training.prompts.streams import Mixed
+from assay_policy_training.recipe_file import load_recipe
 from assay_policy_training.slots import PromptItem, PromptSource, StepReport
 
 CPU = torch.device("cpu")
@@ -159,6 +160,12 @@ def test_one_shot_takes_the_example_whose_accuracy_varied_most() -> None:
     assert [item.prompt[0].content for item in drawn] == ["question 1", "question 2"]
     with pytest.raises(BadInputError, match="3 prompts have a history"):
         OneShot(rows=(), count=4).open(prompts, seed=0)
+
+
+def test_one_shot_refuses_to_draw_until_groups_are_mixed() -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_recipe("dapo", ["source.kind=one_shot"])
+    assert caught.value.field == "filters"
 
 
 def test_stages_follow_each_other() -> None:

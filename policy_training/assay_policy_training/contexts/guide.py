@@ -12,12 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.contexts.hints import check_wording, entry, groups, with_hint
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.slots import Redraw
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 GUIDED = "guided"
 
@@ -34,6 +38,11 @@ class Guide:
         if not 0 <= self.threshold < 1:
             raise BadInputError(f"must be in [0, 1), not {self.threshold}", field="contexts.threshold")
         check_wording(self.wording)
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for a behaviour correction: old and mu of guided rows are of different contexts."""
+        if recipe.corrections:
+            raise BadInputError("guided rows have no sampler to be corrected for", field="corrections")
 
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
         return list(items)

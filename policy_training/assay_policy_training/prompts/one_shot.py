@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pvariance
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.prompts.source import prompts_digest
 from assay_policy_training.slots import StepReport
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 
 class RepeatedPrompts:
@@ -71,6 +74,11 @@ class OneShot:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise BadInputError(f"must be at least 1, not {self.count}", field="source.count")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for a filter that draws until groups are mixed: solved examples go on teaching."""
+        if any(plugin.rounds > 1 for plugin in recipe.filters):
+            raise BadInputError("one shot has nothing else to draw; take filters that drop rows out", field="filters")
 
     def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> RepeatedPrompts:
         """Raises BadInputError for a row that is not there."""
