@@ -37,6 +37,7 @@ from assay_policy_training.slots import (
     SeesPolicy,
     Steers,
     StepReport,
+    Tells,
     negotiate,
 )
 from assay_policy_training.training_state import restore, save
@@ -238,6 +239,9 @@ class PolicyTrainer:
         report = StepReport(step, metrics, batch, trained)
         for plugin in self.extra:
             metrics |= plugin.measure(report)
+        for shown in self.plugins().values():
+            if isinstance(shown, Tells):
+                metrics |= shown.numbers()
         for observer in self._observers():
             observer.observe(report)
         row: dict[str, Any] = {"step": step, **metrics, "reward_versions": reward_versions(batch)}

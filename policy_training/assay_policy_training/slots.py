@@ -44,7 +44,7 @@ __all__ = [
     "Metrics", "Observer", "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource",
     "Publishes", "Redraw", "Replay", "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler",
     "SamplerPlan", "Schedule", "Scope", "SeesPolicy", "Stateful", "Steers", "StepReport", "StopRule", "Streams",
-    "Tensors", "TokenWeight", "UpdateContext", "negotiate",
+    "Tells", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
 ]  # fmt: skip
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
@@ -114,6 +114,15 @@ class Observer(Protocol):
     """A plug-in that learns of each step."""
 
     def observe(self, report: StepReport) -> None: ...
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A plug-in with memory that shows it among the metrics of each step."""
+
+    def numbers(self) -> Mapping[str, float]:
+        """As they were in the step that ends: asked before `observe`."""
+        ...
 
 
 @runtime_checkable

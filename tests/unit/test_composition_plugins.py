@@ -25,7 +25,7 @@ from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.registry import plugin_class
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.slots import RewardComposition, SeesPolicy, Stateful, StepReport
+from assay_policy_training.slots import RewardComposition, SeesPolicy, Stateful, StepReport, Tells
 
 NAN = float("nan")
 CPU = torch.device("cpu")
@@ -135,6 +135,8 @@ def test_memory_survives_a_restart(number: int, policy: Policy, drawn: RolloutBa
     for step in reports[1:]:
         again.observe(step)
     assert again.state_dict() == whole.state_dict()
+    assert isinstance(whole, Tells)
+    assert again.numbers() == whole.numbers()
     assert json.dumps(whole.state_dict()) != fresh
     sample = parts(a=[0.3, 0.5], b=[0.1, 0.9])
     assert torch.equal(again(sample), whole(sample))

@@ -123,6 +123,9 @@ class Constrained:
             for i, extra in enumerate((len(present), float(present.sum()), float((present**2).sum()))):
                 moments[i] += extra
 
+    def numbers(self) -> dict[str, float]:
+        return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
+
     def state_dict(self) -> dict[str, Any]:
         return {"multipliers": self.multipliers, "velocity": self._velocity, "moments": self._moments}
 

@@ -139,6 +139,9 @@ class GradientWeighting:
                     totals[number] += torch.cat([g.flatten().float() for g in flat])
         return torch.stack(totals)
 
+    def numbers(self) -> dict[str, float]:
+        return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
+
     def state_dict(self) -> dict[str, Any]:
         return {"weights": self.weights, "sums": self._sums, "steps": self._steps}
 

@@ -89,6 +89,9 @@ class HypervolumeWeighting:
             stays = [p for p in self.front if any(a > b for a, b in zip(p, point, strict=True))]
             self.front = [*stays, point]
 
+    def numbers(self) -> dict[str, float]:
+        return {"reward_factor": self.factor}
+
     def state_dict(self) -> dict[str, Any]:
         return {"factor": self.factor, "front": self.front}
 

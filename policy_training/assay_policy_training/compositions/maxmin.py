@@ -73,6 +73,9 @@ class MaxMin:
         if known:
             self.worst = worst_group(known)
 
+    def numbers(self) -> dict[str, float]:
+        return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
+
     def state_dict(self) -> dict[str, Any]:
         return {"worst": self.worst}
 

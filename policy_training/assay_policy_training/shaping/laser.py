@@ -173,6 +173,9 @@ class LaserD:
         own = batch.tokens[row][batch.mask[row]].tolist()
         return repeated_share(own, self.repetition_n) >= self.repetition_share
 
+    def numbers(self) -> dict[str, float]:
+        return {f"laser_target_{name}": float(self.targets.get(name, self.longest)) for name in BANDS}
+
     def state_dict(self) -> dict[str, Any]:
         return {"targets": dict(self.targets), "window": self._window, "group_size": self._group_size}
 

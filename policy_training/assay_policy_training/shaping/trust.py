@@ -78,6 +78,9 @@ class TrustedThinking:
     def observe(self, report: StepReport) -> None:
         self.done = report.step
 
+    def numbers(self) -> dict[str, float]:
+        return {"thinking_weight": self.weight}
+
     def state_dict(self) -> dict[str, Any]:
         return {"done": self.done}
 
