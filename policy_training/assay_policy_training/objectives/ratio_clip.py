@@ -1,9 +1,9 @@
 """Policy objectives: the clipped ratio of PPO with asymmetric and dual clip, and plain REINFORCE.
 
 Covers: per-token losses and what they report; PPO whose ratio is theta / mu ("bypass": the sampler's own log-probs
-stand for old's, which saves a forward pass and contains the correction of the sampler's mismatch). At r = 1 (the first
-optimiser step on a batch) PPO's gradient is that of REINFORCE. Leaves out: sequence ratios (`sequence_ratio`),
-truncated ratios (`truncated_ratio`), corrections for a stale sampler (`corrections`).
+stand for old's, so that the ratio contains the correction of the sampler's mismatch). At r = 1 (the first optimiser
+step on a batch) PPO's gradient is that of REINFORCE. Leaves out: sequence ratios (`sequence_ratio`), truncated ratios
+(`truncated_ratio`), corrections for a stale sampler (`corrections`).
 
 Sources: PPO arXiv 1707.06347; dual clip arXiv 1912.09729; clip-higher (DAPO) arXiv 2503.14476; GPG arXiv 2504.02546.
 """
