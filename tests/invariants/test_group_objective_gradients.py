@@ -194,3 +194,21 @@ def test_pacs_starts_from_zero_and_learns_from_uniform_groups_later(policy: Poli
     assert float(found.abs().max()) < 1e-6
     moved, _ = gradient(policy, Pacs(), fresh.with_(logp_old=rollouts.logp_old), 4)
     assert float(moved.abs().max()) > 1e-4
+
+
+def test_a_group_is_generated_in_pieces_that_fit(policy: Policy) -> None:
+    """BroRL: hundreds of rollouts a prompt, never more than `rows_at_once` of them in memory."""
+    sizes: list[int] = []
+
+    class Watched(TransformersSampler):
+        def generate(self, ids: Tensor, seen: Tensor, group_size: int, *given: Any, **options: Any) -> Any:
+            sizes.append(len(ids) * group_size)
+            return super().generate(ids, seen, group_size, *given, **options)
+
+    batch = Watched(policy, replace(SAMPLING, rows_at_once=5)).rollout(ITEMS, 12, seed=5, version=0)
+    assert sizes == [5, 5, 2] * 2
+    assert batch.uid == ("0.0",) * 12 + ("0.1",) * 12
+    assert len(set(batch.responses)) > 12
+    with torch.no_grad():
+        logp = policy.scores(batch, temperature=1.0).logp
+    torch.testing.assert_close(batch.logp_mu, logp * batch.mask, atol=1e-4, rtol=1e-4)
