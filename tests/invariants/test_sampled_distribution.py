@@ -228,7 +228,7 @@ def test_hapo_corrects_its_samplers_temperature(tmp_path: Path) -> None:
     [
         ("tis", "tis_clipped_share", ["corrections.0.cap=1.0"]),
         ("icepop", "icepop_rejected_tokens", ["corrections.0.low=0.999", "corrections.0.high=1.001"]),
-        ("mis", "mis_rejected_rows", ["corrections.0.cap=0.5"]),
+        ("mis", "mis_rejected_rows", ["corrections.0.cap=1.001"]),
         ("geometric_rejection", "geometric_rejected_rows", ["corrections.1.low=0.9999", "corrections.1.high=1.0001"]),
         ("trust_region_masking", "trust_region_rejected_rows", ["corrections.0.max_k2=0.00001"]),
     ],
@@ -237,8 +237,8 @@ def test_corrections_act_on_rollouts_of_older_weights(
     tmp_path: Path, recipe: str, metric: str, overrides: list[str]
 ) -> None:
     """Step 1 is drawn by its own weights, the next ones by weights that are a step old."""
-    rows = trainer(tmp_path, recipe, "asynchrony.lag=1", "optimisation.lr=0.01", *overrides).train(3)
+    rows = trainer(tmp_path, recipe, "asynchrony.lag=1", "optimisation.lr=0.01", *overrides).train(5)
     assert rows[0]["mismatch_worst"] < 1e-4
     assert rows[2]["mismatch_worst"] > 1e-3
     assert rows[2]["mismatch_k3"] > 0
-    assert rows[2][metric] > 0
+    assert max(row[metric] for row in rows[2:]) > 0
