@@ -1,13 +1,13 @@
 """Constraints on a response that a program can decide, and the verdicts on them.
 
-Covers: seventeen kinds of constraints with their wording, check and JSON form, which of them can stand together,
-and the verification of a response. Pure Python, no model. Leaves out: prompts built from them
+Covers: the kinds of constraints with their wording, check and JSON form (the seventeen that generated prompts ask for,
+and IFEval's), which of them can stand together, and the verification of a response. Leaves out: prompts built from them
 (`assay_policy_training.prompts`) and judgments or rewards made of verdicts.
 """
 
 from __future__ import annotations
 
-from assay_serving.verifiers.catalogue import CONSTRAINT_TYPES, KINDS, constraint_from_dict
+from assay_serving.verifiers.catalogue import ASKED_TYPES, CONSTRAINT_TYPES, KINDS, constraint_from_dict
 from assay_serving.verifiers.characters import AllLowercase, AllUppercase, ContainsNumber, NoCommas
 from assay_serving.verifiers.compatibility import compatible, conflict
 from assay_serving.verifiers.constraint import Constraint
@@ -19,6 +19,7 @@ from assay_serving.verifiers.verdict import Verdict, Verification, verify
 from assay_serving.verifiers.vocabulary import ForbiddenWords, RequiredWords
 
 __all__ = [
+    "ASKED_TYPES",
     "CONSTRAINT_TYPES",
     "KINDS",
     "AllLowercase",

@@ -13,13 +13,41 @@ from typing import Any
 from assay.errors import BadInputError
 from assay_serving.verifiers.characters import AllLowercase, AllUppercase, ContainsNumber, NoCommas
 from assay_serving.verifiers.constraint import Constraint
+from assay_serving.verifiers.detection import DetectedLanguage, EnglishCapital, EnglishLowercase
 from assay_serving.verifiers.ends import EndsWith, Quoted, StartsWith
 from assay_serving.verifiers.language import AnswerLanguage
 from assay_serving.verifiers.layout import BulletCount, JsonObject, NumberedList
 from assay_serving.verifiers.length import MaxWords, MinWords, ParagraphCount, SentenceCount
+from assay_serving.verifiers.markdown import (
+    DividedParagraphs,
+    HighlightedSections,
+    JsonText,
+    MarkdownBullets,
+    MarkedSections,
+    Placeholders,
+    Title,
+)
+from assay_serving.verifiers.passages import (
+    ExactEnd,
+    KeywordsOccur,
+    NthParagraphFirstWord,
+    OneOfOptions,
+    Postscript,
+    RepeatPrompt,
+    TwoResponses,
+    WrappedInQuotes,
+)
+from assay_serving.verifiers.relations import (
+    CapitalWordFrequency,
+    KeywordFrequency,
+    LetterFrequency,
+    NumberOfSentences,
+    NumberOfWords,
+)
 from assay_serving.verifiers.vocabulary import ForbiddenWords, RequiredWords
 
-CONSTRAINT_TYPES: tuple[type[Constraint], ...] = (
+#: Those that generated prompts ask for, exact and countable by hand.
+ASKED_TYPES: tuple[type[Constraint], ...] = (
     MaxWords,
     MinWords,
     SentenceCount,
@@ -38,6 +66,33 @@ CONSTRAINT_TYPES: tuple[type[Constraint], ...] = (
     JsonObject,
     AnswerLanguage,
 )
+#: Those of IFEval that differ from the ones above (`ifeval` maps its instructions to both).
+IFEVAL_TYPES: tuple[type[Constraint], ...] = (
+    NumberOfWords,
+    NumberOfSentences,
+    KeywordFrequency,
+    LetterFrequency,
+    CapitalWordFrequency,
+    HighlightedSections,
+    Placeholders,
+    MarkdownBullets,
+    DividedParagraphs,
+    MarkedSections,
+    Title,
+    JsonText,
+    Postscript,
+    RepeatPrompt,
+    TwoResponses,
+    NthParagraphFirstWord,
+    OneOfOptions,
+    ExactEnd,
+    WrappedInQuotes,
+    KeywordsOccur,
+    DetectedLanguage,
+    EnglishCapital,
+    EnglishLowercase,
+)
+CONSTRAINT_TYPES = (*ASKED_TYPES, *IFEVAL_TYPES)
 KINDS: dict[str, type[Constraint]] = {constraint.kind: constraint for constraint in CONSTRAINT_TYPES}
 
 

@@ -116,6 +116,19 @@ def sentences(text: str) -> list[str]:
     return [sentence.strip() for sentence in found if words(sentence)]
 
 
+def running_sentences(text: str) -> list[str]:
+    """Sentences of running text, each with at least one word: as `sentences`, but a line break alone ends none.
+
+    So a heading without a full stop belongs to the sentence after it. A blank line ends a sentence, and list items
+    keep their markers out of the count.
+    """
+    found: list[str] = []
+    for block in re.split(r"\n[^\S\n]*\n", "\n".join(text.splitlines())):
+        bodies = [line if (body := list_item(line)) is None else body for line in block.split("\n")]
+        found += sentences(" ".join(bodies))
+    return found
+
+
 def _abbreviates(so_far: str, following: str) -> bool:
     if not following.strip():
         return False

