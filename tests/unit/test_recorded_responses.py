@@ -23,6 +23,7 @@ from assay_policy_training.recorded import RecordedReward, checked_record, read_
 from assay_policy_training.samplers.recorded_sampler import Recorded, RecordedSampler
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.slots import PromptItem
+from assay_serving.verifiers import StartsWith
 
 CPU = torch.device("cpu")
 RECORDS: list[Any] = [
@@ -201,16 +202,28 @@ def test_revisions_show_every_answer_after_every_answer(policy: Policy) -> None:
         Revise().again(rollouts([1], items=(ITEM,)), 1)
 
 
-@pytest.mark.parametrize(("recipe", "steps"), [("inpo", 6), ("srpo", 6), ("direct_advantage", 3), ("a_lol", 3)])
-def test_offline_methods_come_to_prefer_the_better_response(
-    recipe: str, steps: int, policy: Policy, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "steps"),
+    [
+        ("inpo", 6),
+        ("srpo", 6),
+        ("direct_advantage", 3),
+        ("incorrect_data", 3),
+        ("a_lol", 3),
+        ("pacs", 3),
+        ("drpo", 6),
+        ("rover", 3),
+    ],
+)
+def test_methods_come_to_prefer_the_better_response(recipe: str, steps: int, tmp_path: Path) -> None:
     """The gap between the two responses' log-probs grows, by the same loop and without generating a token."""
     good = {"steps": ["yes, ", "of course"], "step_values": [0.5, 0.8, 1.0], "reward": 1.0}
     bad = {"steps": ["never ", "again"], "step_values": [0.5, 0.2, 0.0], "reward": 0.0}
-    items = [PromptItem((Message("user", f"Will you do {n}?"),), meta={"responses": [bad, good]}) for n in range(3)]
+    right = (StartsWith("yes"),)
+    asked = [(Message("user", f"Will you do {n}?"),) for n in range(3)]
+    items = [PromptItem(prompt, right, {"responses": [bad, good]}) for prompt in asked]
     sizes = ["sampling.prompts_per_step=3", "sampling.group_size=2", "checkpoint_every=0", "optimisation.lr=0.01"]
-    chosen = load_recipe(recipe, sizes)
+    chosen = load_recipe(recipe, [*sizes, "sampler.kind=recorded"])
     torch.manual_seed(0)
     fresh = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=True)
     source = chosen.source.open(items, seed=0, policy=fresh)
@@ -224,3 +237,20 @@ def test_offline_methods_come_to_prefer_the_better_response(
     before = gap()
     trainer.train(steps)
     assert gap() > before + 0.5
+
+
+def test_a_lol_against_values_of_a_critic(tmp_path: Path) -> None:
+    """The critic learns what the responses to a prompt earn: the better one's advantage falls from 1 to half."""
+    records = [{"text": "yes, of course", "reward": 1.0}, {"text": "never again", "reward": 0.0}]
+    items = [PromptItem((Message("user", f"Will you do {n}?"),), meta={"responses": records}) for n in range(2)]
+    options = ["sampling.prompts_per_step=2", "sampling.group_size=2", "checkpoint_every=0", "optimisation.lr=0"]
+    critic = ["critic.kind=value_model", "critic.lr=0.003"]
+    chosen = load_recipe("a_lol", [*options, "estimator.values=critic", "replay=null", *critic])
+    torch.manual_seed(0)
+    fresh = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=True)
+    source = chosen.source.open(items, seed=0, policy=fresh)
+    PolicyTrainer(chosen, fresh, source, [RecordedReward()], tmp_path).train(25)
+    rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
+    better = [row["advantage"] for row in rows if row["reward"] == 1]
+    assert better[0] == pytest.approx(1)
+    assert better[-1] == pytest.approx(0.5, abs=0.2)
