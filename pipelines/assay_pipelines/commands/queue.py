@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay_pipelines.commands import rollout_queue
 from assay_pipelines.commands.annotate import sit_down
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter
 
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_)
     for command in (create, status, close, reopen, adjudicate, resolve, report, agreement, recover):
         group.command(command.__name__)(command)
+    rollout_queue.add(group)
     app.add_typer(group, name="queue")
 
 
