@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
+from assay_policy_training.estimators.group_relative import grpo
 from assay_policy_training.modulators.progress import progress, regret
+from assay_policy_training.modulators.reward_scaling import data_scale, model_scale, similarity
 from assay_policy_training.shaping.cosine import cosine
 from assay_policy_training.shaping.laser import bands, laser_reward, length_target, released_counts
 from assay_policy_training.shaping.length import concise_reward, kimi_score, overlong_penalty
@@ -185,3 +187,23 @@ def test_a_stream_keeps_its_own_discount() -> None:
     stream = discounted_stream(numbers(0, -0.05, 0, -0.05), 0.99)
     returns = [-0.05 * 0.99 - 0.05 * 0.99**3, -0.05 - 0.05 * 0.99**2, -0.05 * 0.99, -0.05]
     assert suffix_sums(stream.tolist()) == pytest.approx(returns)
+
+
+def test_reward_scaling() -> None:
+    data = data_scale([0.2, 0.4, 0.6])
+    model = model_scale([1.0, 1.2, 0.8, 5.0], 4.0)
+    assert data == pytest.approx([0.918399, 1.0, 1.078453], abs=TOLERANCE)
+    assert model == pytest.approx(0.829997, abs=TOLERANCE)
+    alpha = [scale * model for scale in data]
+    assert alpha == pytest.approx([0.762268, 0.829997, 0.895112], abs=TOLERANCE)
+    advantages = alpha[0] * grpo(numbers(1, 0, 0, 1), ONE_GROUP, ddof=0, eps=0.0)
+    assert advantages.tolist() == pytest.approx([0.762268, -0.762268, -0.762268, 0.762268], abs=TOLERANCE)
+    assert model_scale([0.0, 4.0], 1.0) == 1.0  # both lie too far from their mean
+
+
+def test_similarity_of_clauses() -> None:
+    """By hand: of the six words of "the sky is blue" and "the sea is green" two are in both."""
+    assert similarity("The sky is blue. Grass is green!", "grass is green; the sky is blue") == 1.0
+    assert similarity("the sea is green", "the sky is blue") == pytest.approx(2 / 6)
+    assert similarity("", "the sky") == 0
+    assert similarity("the sky", " ... ") == 0

@@ -15,6 +15,7 @@ from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.estimators.constant import Constant
 from assay_policy_training.filters.after_truncation import VariesAfterTruncation
 from assay_policy_training.filters.best_of_group import BestOfGroup
+from assay_policy_training.modulators.reward_scaling import RewardScaling
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.registry import plugin_class
 from assay_policy_training.shaping.cosine import CosineLength
@@ -341,3 +342,24 @@ def test_the_best_of_each_group_is_kept_and_counts_as_one() -> None:
     adv, returns = Constant(2.0)(batch)
     assert returns is None
     assert adv[:, 0].tolist() == [2.0, 0.0, 2.0, 2.0, 0.0]
+
+
+def test_advantages_are_scaled_by_their_prompts_demonstrations() -> None:
+    """The prompt whose demonstration the rollouts are unlike counts more; one without a demonstration as it did."""
+    metas = [
+        {"references": ["a b"], "reference_rewards": [1.0]},
+        {"references": ["c d"], "reference_rewards": [1.0]},
+        {},
+    ]
+    rows = [PromptItem((Message("user", "x"),), meta=metas["abc".index(uid)]) for uid in "abcabc"]
+    batch = batch_of("abcabc", [0.5] * 6, items=tuple(rows), responses=("a b",) * 6)
+    batch = batch.with_(adv=torch.where(batch.mask, 1.0, 0.0))
+    found = RewardScaling().modulate(batch)[:, 0]
+    assert torch.equal(found[:3], found[3:])
+    assert found[0] < 1 < found[1]
+    assert found[2] == 1
+    order = torch.tensor([5, 3, 1, 0, 2, 4])
+    torch.testing.assert_close(RewardScaling().modulate(batch.select(order))[:, 0], found[order])
+    assert batch.adv is not None
+    nothing = batch.with_(reward=torch.full((6,), NAN, dtype=torch.float64))
+    assert torch.equal(RewardScaling().modulate(nothing), batch.adv)

@@ -9,4 +9,5 @@ KINDS: dict[str, str] = {
     "effective_rank": "assay_policy_training.modulators.effective_rank:EffectiveRank",
     "exploration": "assay_policy_training.modulators.exploration:Exploration",
     "future_kl": "assay_policy_training.modulators.future_kl:FutureKl",
+    "dr_irl": "assay_policy_training.modulators.reward_scaling:RewardScaling",
 }

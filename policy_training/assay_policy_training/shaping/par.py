@@ -51,7 +51,7 @@ class Par:
             if not valid[i]:
                 continue
             if self.references == "row":
-                others = _of_row(batch, i)
+                others = reference_rewards(batch, i)
             else:
                 near = (batch.group == batch.group[i]) & valid
                 near[i] = False
@@ -61,7 +61,8 @@ class Par:
         return batch.with_(reward=out)
 
 
-def _of_row(batch: RolloutBatch, row: int) -> Tensor:
+def reference_rewards(batch: RolloutBatch, row: int) -> Tensor:
+    """[M] rewards of reference responses that the prompt's row holds. Raises BadInputError unless they are numbers."""
     listed = batch.items[row].meta.get(ROW_KEY) if batch.items else None
     numbers = listed if isinstance(listed, list | tuple) else []
     if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
