@@ -39,7 +39,10 @@ def reward_part(batch: RolloutBatch, name: str) -> Tensor:
 
 def response_limit(batch: RolloutBatch, setting: int | None) -> int:
     """Most tokens that a response of this step may have: as set, else the length of the longest truncated row, else the
-    batch's width."""
+    batch's width.
+
+    Samplers pad rows to `max_new_tokens`; those that do not (windows, recorded responses) need the setting.
+    """
     if setting is not None:
         return setting
     cut = batch.lengths[batch.truncated]
