@@ -65,9 +65,7 @@ def test_rollouts_become_labels_and_labels_a_model(
     assert before["overturned"] == sum(e["label"] != e["preferred"] for e in before["decisions"])
     assert before["models"] == []
     assay("data", "snapshot", "corrected", "--pool", "gold")
-    assay(
-        "train", "bt", "--data", "corrected", "--base", "tiny", "--name", "next", "--epochs", "1", "--allow-unchecked"
-    )
+    assay("train", "bt", "--data", "corrected", "--base", "tiny", "--name", "next", "--epochs", "1")
     after = assay("queue", "effect", "doubts")
     assert after["models"] == ["next"]
     assert all(e["snapshots"] == ["corrected"] and e["models"] == ["next"] for e in after["decisions"])
