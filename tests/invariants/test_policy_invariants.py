@@ -24,6 +24,7 @@ from assay_policy_training.policy import Lora, Policy
 from assay_policy_training.prompts.source import ShuffledPrompts, load_prompts
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.recipe_file import load_recipe
+from assay_policy_training.samplers.key_value_cache import BufferedLayer
 from assay_policy_training.samplers.sampling import Sampling, top_p_filter
 from assay_policy_training.samplers.transformers_sampler import TransformersSampler
 from assay_policy_training.slots import PromptItem, Rewards, UpdateContext
@@ -120,6 +121,30 @@ def test_sampler_log_probs_are_the_trainers(policy: Policy, rows_at_once: int) -
     ratio = (logp - batch.logp_mu).exp()
     assert float((ratio - 1).abs().max()) < 1e-5
     assert float(batch.logp_mu[batch.mask].max()) < 0
+
+
+@pytest.mark.parametrize("rows_at_once", [4, 8, 12, 64])
+def test_prompts_join_rows_under_way(monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
+    """Rows end soon and at different lengths; whoever shares the batch, log-probs are the trainer's."""
+    policy = Policy("tiny", device=CPU, max_prompt_tokens=128)
+    policy.model.generation_config.eos_token_id = list(range(0, 256, 9))
+    joined: list[int] = []
+    join = BufferedLayer.join
+    monkeypatch.setattr(BufferedLayer, "join", lambda *a, **options: (joined.append(1), join(*a, **options)))
+    items = [PromptItem((Message("user", "word " * number + "?"),)) for number in (3, 1, 9, 2, 14, 5, 1)]
+    sampler = _sampler(policy, max_new_tokens=24, rows_at_once=rows_at_once)
+    batch = sampler.rollout(items, 4, seed=1, version=0)
+    assert bool(joined) == (4 < rows_at_once < 28)
+    assert len(set(batch.lengths.tolist())) > 5
+    ends = torch.isin(batch.tokens, torch.tensor(sorted(policy.end_ids))) & batch.mask
+    assert torch.equal(ends.any(1), batch.finished)
+    assert torch.equal(ends.int().argmax(1)[batch.finished], batch.lengths[batch.finished] - 1)
+    with torch.no_grad():
+        logp = policy.scores(batch, temperature=TEMPERATURE).logp
+    assert float((logp - batch.logp_mu)[batch.mask].abs().max()) < 1e-5
+    parts = list(sampler.stream(items, 4, seed=1, version=0))
+    assert [part.prompts[0] for part in parts] == [item.prompt for item in items]
+    assert torch.equal(torch.cat([part.tokens for part in parts]), batch.tokens)
 
 
 def test_top_p_log_probs_are_of_the_distribution_sampled(policy: Policy) -> None:

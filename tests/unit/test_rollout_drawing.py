@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -56,7 +58,8 @@ def states(rows: int, columns: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def test_buffered_layers_hold_what_transformers_own_hold() -> None:
     """Read a prompt, copy it to a group, append one column at a time past the allocated room, drop rows under way."""
-    own, ours = DynamicLayer(), BufferedLayer()
+    own: Any = DynamicLayer()  # type: ignore[no-untyped-call]
+    ours: Any = BufferedLayer()
     for layer in (own, ours):
         layer.update(*states(3, 5, 0))
         layer.batch_repeat_interleave(2)

@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicLayer
 ROOM = 64  #: columns allocated ahead
 
 
-class BufferedLayer(DynamicLayer):
+class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """`keys` and `values` [rows, heads, columns, d] are views of larger buffers."""
 
     _buffers: tuple[Tensor, Tensor] | None = None
@@ -53,6 +53,17 @@ class BufferedLayer(DynamicLayer):
             for buffer in self._buffers:
                 buffer[moved, :, :held] = buffer[indices[moved], :, :held]
         self.keys, self.values = (buffer[:rows, :, :held] for buffer in self._buffers)
+
+    def join(self, other: DynamicLayer, *, drop: int) -> None:
+        """Put the rows of another layer below, both ending in the same column; the first `drop` columns are let go."""
+        width = max(self.get_seq_length() - drop, other.get_seq_length())
+        pairs = ((self.keys[:, :, drop:], other.keys), (self.values[:, :, drop:], other.values))
+        # Zeros, since what is masked is multiplied by 0 all the same.
+        self.keys, self.values = (
+            torch.cat([torch.nn.functional.pad(part, (0, 0, width - part.shape[-2], 0)) for part in pair])
+            for pair in pairs
+        )
+        self._buffers = None
 
     def _make_room(self, states: tuple[Tensor, Tensor], held: int, columns: int) -> None:
         made = []

@@ -8,6 +8,7 @@ started with. Seen with vLLM 0.32.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 
@@ -19,13 +20,11 @@ class PolicyWorker:
         worker: Any = self
         worker.reload_weights(weights_path=weights_path)
         model = worker.model_runner.get_model()
-        head = getattr(model, "lm_head", None)
+        head: Any = getattr(model, "lm_head", None)
         embedding = getattr(getattr(model, "model", None), "embed_tokens", None)
         tied = bool(getattr(getattr(model, "config", None), "tie_word_embeddings", False))
         if not (tied and hasattr(head, "cpu_linear") and embedding is not None):
             return {"rebuilt": False}
-        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
-
         head.weight = embedding.weight
-        dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+        import_module("vllm.model_executor.layers.utils").dispatch_cpu_unquantized_gemm(head, remove_weight=False)
         return {"rebuilt": True}
