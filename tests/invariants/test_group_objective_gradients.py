@@ -206,7 +206,7 @@ def test_a_group_is_generated_in_pieces_that_fit(policy: Policy) -> None:
     handle = policy.model.register_forward_pre_hook(watch, with_kwargs=True)
     batch = TransformersSampler(policy, replace(SAMPLING, rows_at_once=5)).rollout(ITEMS, 12, seed=5, version=0)
     handle.remove()
-    assert max(sizes) == 5
+    assert 1 < max(sizes) <= 5
     assert batch.uid == ("0.0",) * 12 + ("0.1",) * 12
     assert len(set(batch.responses)) > 12
     with torch.no_grad():
