@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 import torch
 
-from assay_policy_training.compositions.constrained import gradients, mixed, squash
+from assay_policy_training.compositions.constrained import gradients, squash
 from assay_policy_training.compositions.directional import Directional, direction_text
 from assay_policy_training.compositions.gated import ConsistencyReward, GatedAccumulation, SoftPenalties
 from assay_policy_training.compositions.gradient_weights import influence, moved
 from assay_policy_training.compositions.hypervolume import hypervolume, multiplier
 from assay_policy_training.compositions.maxmin import worst_group
+from assay_policy_training.estimators.constrained import mixture
 
 TOLERANCE = 1e-5
 
@@ -43,19 +44,21 @@ def test_soft_penalties_multiply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "weights", "mixture", "slopes", "after"),
+    ("kind", "weights", "mixed", "slopes", "after"),
     [
         ("at_least", [0.622459, 0.268941], 0.266269, [0.037601, -0.027132], [0.49624, -0.997287]),
         ("equal", [0.462117, -0.761594], 0.383019, [0.125832, -0.057956], [0.487417, -0.994204]),
     ],
 )
-def test_constrained(kind: str, weights: list[float], mixture: float, slopes: list[float], after: list[float]) -> None:
+def test_constrained(kind: str, weights: list[float], mixed: float, slopes: list[float], after: list[float]) -> None:
     multipliers = [0.5, -1.0]
     assert [squash(value, kind) for value in multipliers] == pytest.approx(weights, abs=TOLERANCE)
-    assert mixed([1.0, -0.5], -0.2, multipliers, kind) == pytest.approx(mixture, abs=TOLERANCE)
-    found = gradients(multipliers, [0.60, 0.10], [0.44, 0.238], kind)
-    assert found == pytest.approx(slopes, abs=TOLERANCE)
-    stepped = [value - 0.1 * gradient for value, gradient in zip(multipliers, found, strict=True)]
+    advantages = [torch.tensor(1.0), torch.tensor(-0.5)]
+    found = mixture(advantages, torch.tensor(-0.2), [squash(value, kind) for value in multipliers])
+    assert float(found) == pytest.approx(mixed, abs=TOLERANCE)
+    slope = gradients(multipliers, [0.60, 0.10], [0.44, 0.238], kind)
+    assert slope == pytest.approx(slopes, abs=TOLERANCE)
+    stepped = [value - 0.1 * gradient for value, gradient in zip(multipliers, slope, strict=True)]
     assert stepped == pytest.approx(after, abs=TOLERANCE)
 
 

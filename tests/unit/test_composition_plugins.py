@@ -20,6 +20,7 @@ from assay_policy_training.compositions.gradient_weights import GradientWeightin
 from assay_policy_training.compositions.hypervolume import HypervolumeWeighting
 from assay_policy_training.compositions.maxmin import MaxMin
 from assay_policy_training.contexts.direction import DrawnDirection
+from assay_policy_training.estimators.constrained import ConstrainedMixture
 from assay_policy_training.policy import Policy
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.registry import plugin_class
@@ -135,7 +136,7 @@ def test_memory_survives_a_restart(number: int, policy: Policy, drawn: RolloutBa
     for step in reports[1:]:
         again.observe(step)
     assert again.state_dict() == whole.state_dict()
-    assert isinstance(whole, Tells)
+    assert all(isinstance(plugin, Tells) for plugin in (whole, again))
     assert again.numbers() == whole.numbers()
     assert json.dumps(whole.state_dict()) != fresh
     sample = parts(a=[0.3, 0.5], b=[0.1, 0.9])
@@ -166,6 +167,32 @@ def test_constrained_rewards_are_standardised_by_the_run_so_far(drawn: RolloutBa
     weights = plugin.weights
     found = plugin(parts(a=[1.0, 0.5], b=[50.0, 100.0]))
     assert found.tolist() == pytest.approx([weights["a"], weights["b"]])
+
+
+def test_the_kl_counts_more_as_thresholds_are_met(drawn: RolloutBatch) -> None:
+    """Of two rewards with weights g the KL has 2 - sum g; a missing row gets nothing and changes nothing."""
+    part = [0.0, 1.0, 2.0, NAN, 0.5, 1.5, 1.0, 1.0]
+    step = told(drawn, 1, a=part, b=[1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0]).batch
+    noise = torch.randn(drawn.mask.shape, generator=torch.Generator().manual_seed(2))
+    batch = step.with_(logp_old=drawn.logp_mu, logp_ref=drawn.logp_mu + noise, reward=step.r_parts["a"])
+    plugin = ConstrainedMixture({"a": 0.5, "b": 0.5})
+    adv, returns = plugin(batch)
+    assert returns is None
+    assert not adv[3].any()
+    others = [row for row in range(8) if row != 3]
+    torch.testing.assert_close(plugin(batch.select(others))[0], adv[others])
+    plugin.multipliers = {"a": 20.0, "b": 20.0}  # both count in full: nothing is left for the KL
+    moved = batch.with_(logp_ref=drawn.logp_mu)
+    torch.testing.assert_close(plugin(batch)[0], plugin(moved)[0], atol=1e-6, rtol=1e-5)
+    plugin.multipliers = {"a": -20.0, "b": -20.0}  # neither counts
+    only_kl = plugin(batch)[0]
+    torch.testing.assert_close(plugin(moved)[0], torch.zeros(drawn.mask.shape), atol=1e-6, rtol=0)
+    assert float(only_kl[batch.mask & batch.valid[:, None]].mean()) == pytest.approx(0, abs=1e-6)
+    plugin.observe(told(drawn, 1, a=[0.9], b=[0.1]))
+    again = ConstrainedMixture({"a": 0.5, "b": 0.5})
+    again.load_state_dict(json.loads(json.dumps(plugin.state_dict())))
+    assert torch.equal(again(batch)[0], plugin(batch)[0])
+    assert again.numbers() == plugin.numbers()
 
 
 def test_hypervolume_counts_for_the_next_step(drawn: RolloutBatch) -> None:

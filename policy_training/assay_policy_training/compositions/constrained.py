@@ -1,10 +1,9 @@
 """Constrained RLHF: a learned multiplier for each reward, which falls once the reward is where it should be.
 
 Source: "Confronting Reward Model Overoptimization with Constrained RLHF", arXiv 2310.04373, its squashed branch (the
-other one of the official code indexes multipliers from 1). The paper mixes advantages of separate value heads:
-A = (N - sum g(l)) A_KL + sum g(l_i) A_i, with every advantage standardised. Here the rewards are mixed, each
-standardised by what the run has seen so far, and the KL has the weight that the recipe gives it; `mixed` is the paper's
-formula, which the tests hold it against. Leaves out: the search for proxy points.
+other one of the official code indexes multipliers from 1). The paper mixes advantages, which `estimators.constrained`
+does; the composition here mixes rewards, each standardised by what the run has seen so far, for any estimator, and
+leaves the KL the weight that the recipe gives it. Leaves out: the search for proxy points.
 """
 
 from __future__ import annotations
@@ -38,13 +37,6 @@ def slope(multiplier: float, kind: str) -> float:
     return g * (1 - g) if kind == AT_LEAST else 1 - g * g
 
 
-def mixed(advantages: Sequence[float], kl_advantage: float, multipliers: Sequence[float], kind: str) -> float:
-    """(N - sum g(l)) A_KL + sum g(l_i) A_i: the paper's mixture of advantages."""
-    weights = [squash(value, kind) for value in multipliers]
-    own = sum(w * a for w, a in zip(weights, advantages, strict=True))
-    return (len(weights) - sum(weights)) * kl_advantage + own
-
-
 def gradients(
     multipliers: Sequence[float], means: Sequence[float], thresholds: Sequence[float], kind: str
 ) -> list[float]:
@@ -56,11 +48,11 @@ def gradients(
 
 
 @dataclass
-class Constrained:
-    """S3: sum of g(l_i) x part_i. `thresholds`: part -> where its mean should be, in its own units.
+class Multipliers:
+    """One multiplier l for each constraint, moved once a step by SGD on the means of the step's rollouts.
 
-    `kind`: at_least or equal. One SGD step a training step, on the means of the step's rollouts, with `momentum` and
-    gradients cut to a norm of `clip`. Standardised: less the running mean, over the running deviation of each part.
+    `thresholds`: part -> where its mean should be, in its own units. `constraint`: at_least or equal. Gradients are cut
+    to a norm of `clip`.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -68,11 +60,9 @@ class Constrained:
     lr: float = 0.1
     momentum: float = 0.1
     clip: float = 0.5
-    standardise: bool = True
     seed: int = 0
     multipliers: dict[str, float] = field(init=False, default_factory=dict)
     _velocity: dict[str, float] = field(init=False, default_factory=dict, repr=False)
-    _moments: dict[str, list[float]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         check_numbers(self.thresholds, "thresholds")
@@ -82,13 +72,51 @@ class Constrained:
         if not 0 <= self.momentum < 1:
             raise BadInputError(f"must lie in [0, 1), not {self.momentum}", field="reward.momentum")
         draw = random.Random(self.seed)
-        self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in sorted(self.thresholds)}
+        self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in self.thresholds}
         self._velocity = dict.fromkeys(self.thresholds, 0.0)
-        self._moments = {name: [0.0, 0.0, 0.0] for name in self.thresholds}  # count, sum, sum of squares
 
     @property
     def weights(self) -> dict[str, float]:
+        """g(l) of each part."""
         return {name: squash(value, self.constraint) for name, value in self.multipliers.items()}
+
+    def observe(self, report: StepReport) -> None:
+        """Move the multipliers; a part that no row has leaves its own where it is."""
+        means = {name: part_mean(report.batch.r_parts, name) for name in self.thresholds}
+        known = {name: mean for name, mean in means.items() if mean is not None}
+        found = gradients(
+            [self.multipliers[name] for name in known],
+            list(known.values()),
+            [self.thresholds[name] for name in known],
+            self.constraint,
+        )
+        norm = math.sqrt(sum(gradient * gradient for gradient in found))
+        shrink = min(1.0, self.clip / norm) if norm > 0 else 1.0
+        for name, gradient in zip(known, found, strict=True):
+            self._velocity[name] = self.momentum * self._velocity[name] + gradient * shrink
+            self.multipliers[name] -= self.lr * self._velocity[name]
+
+    def numbers(self) -> dict[str, float]:
+        return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"multipliers": self.multipliers, "velocity": self._velocity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.multipliers = {name: float(value) for name, value in state["multipliers"].items()}
+        self._velocity = {name: float(value) for name, value in state["velocity"].items()}
+
+
+@dataclass
+class Constrained(Multipliers):
+    """S3: sum of g(l_i) x part_i. `standardise`: each part less its running mean, over its running deviation."""
+
+    standardise: bool = True
+    _moments: dict[str, list[float]] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._moments = {name: [0.0, 0.0, 0.0] for name in self.thresholds}  # count, sum, sum of squares
 
     def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
         scaled = [weight * self._scaled(name, named_part(parts, name)) for name, weight in self.weights.items()]
@@ -103,33 +131,16 @@ class Constrained:
         return (values - mean) / math.sqrt(variance) if variance > 1e-12 else values - mean
 
     def observe(self, report: StepReport) -> None:
-        """Move the multipliers by the step's means; a part that no row has leaves its multiplier where it is."""
-        parts = report.batch.r_parts
-        means = {name: part_mean(parts, name) for name in sorted(self.thresholds)}
-        known = {name: mean for name, mean in means.items() if mean is not None}
-        names = list(known)
-        found = gradients(
-            [self.multipliers[n] for n in names], list(known.values()), [self.thresholds[n] for n in names],
-            self.constraint,
-        )  # fmt: skip
-        norm = math.sqrt(sum(g * g for g in found))
-        shrink = min(1.0, self.clip / norm) if norm > 0 else 1.0
-        for name, gradient in zip(names, found, strict=True):
-            self._velocity[name] = self.momentum * self._velocity[name] + gradient * shrink
-            self.multipliers[name] -= self.lr * self._velocity[name]
-            values = named_part(parts, name)
+        super().observe(report)
+        for name in self.thresholds:
+            values = named_part(report.batch.r_parts, name)
             present = values[~values.isnan()]
-            moments = self._moments[name]
             for i, extra in enumerate((len(present), float(present.sum()), float((present**2).sum()))):
-                moments[i] += extra
-
-    def numbers(self) -> dict[str, float]:
-        return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
+                self._moments[name][i] += extra
 
     def state_dict(self) -> dict[str, Any]:
-        return {"multipliers": self.multipliers, "velocity": self._velocity, "moments": self._moments}
+        return {**super().state_dict(), "moments": self._moments}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.multipliers = {name: float(value) for name, value in state["multipliers"].items()}
-        self._velocity = {name: float(value) for name, value in state["velocity"].items()}
+        super().load_state_dict(state)
         self._moments = {name: [float(v) for v in values] for name, values in state["moments"].items()}

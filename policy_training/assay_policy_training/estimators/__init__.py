@@ -17,4 +17,5 @@ KINDS: dict[str, str] = {
     "pass_at_k": "assay_policy_training.estimators.pass_at_k:PassAtK",
     "gdpo": "assay_policy_training.estimators.gdpo:Gdpo",
     "lite_ppo": "assay_policy_training.estimators.lite_ppo:LitePpo",
+    "constrained": "assay_policy_training.estimators.constrained:ConstrainedMixture",
 }
