@@ -20,11 +20,13 @@ from assay.errors import BackendError, BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.checkpoint import JsonLog
 from assay_policy_training.collection import Collected, Collector, derived_seed, unrewarded
+from assay_policy_training.corrections.mismatch import mismatch_metrics
 from assay_policy_training.drawing import done
 from assay_policy_training.gradients import Gradients
 from assay_policy_training.logprobs import EXTRAS, SUPPLIED
 from assay_policy_training.measures import Stopwatch, TokenMeans, reward_versions, rollout_measures, rollout_records
 from assay_policy_training.policy import Policy
+from assay_policy_training.prompt_item import POLICY
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.slots import (
@@ -162,7 +164,8 @@ class PolicyTrainer:
     def _advantages(self, batch: RolloutBatch) -> tuple[RolloutBatch, dict[str, float]]:
         """Shape, correct, estimate, modulate, mix, select; and what the corrections and the losses found."""
         recipe = self.recipe
-        found: dict[str, float] = {}
+        own = batch.mask & batch.of_source(POLICY)[:, None]
+        found = {} if batch.logp_old is None else mismatch_metrics(batch.logp_old, batch.logp_mu, own)
         for shaper in recipe.shaping:
             batch = shaper.shape(batch)
         for correction in recipe.corrections:  # they narrow `loss_mask` only: no statistic of an estimator changes

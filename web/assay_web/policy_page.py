@@ -32,7 +32,7 @@ _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
         ("Explained variance of the critic", "", False, {"critic": "explained_variance"}),
     ),
     "Sampler and trainer": (
-        ("Effective sample size", "", True, {"of the corrected tokens": "ess"}),
+        ("Effective sample size", "", True, {"tokens, under old / sampler": "mismatch_ess"}),
         ("KL from the sampler's policy", "nats a token", False, {"k3": "mismatch_k3", "old to new": "approx_kl_old"}),
         ("Largest gap in a log-prob", "nats", False, {"sampler to trainer": "sampler_gap_max"}),
         ("Staleness", "updates", False, {"mean": "staleness_mean", "oldest": "staleness_max"}),

@@ -7,6 +7,7 @@ Covers: one function, so that every correction reports the same. Over tokens of 
     mismatch_perplexity_ratio   mean over rows of exp(mean_t (log mu - log old))
     mismatch_chi2               mean of c^2 - 1
     mismatch_worst              largest |log c|
+    mismatch_ess                1 / mean((c / mean c)^2): share of tokens that would count under c itself
     NAME_ess                    1 / mean((w / mean w)^2): share of tokens that effectively count
     NAME_clipped_share          tokens whose weight was truncated
     NAME_rejected_tokens, NAME_rejected_rows    shares that lost their gradient; a row: all of it
@@ -23,6 +24,23 @@ from torch import Tensor
 from assay_policy_training.ratios import log_ratio, row_mean
 
 
+def mismatch_metrics(logp_old: Tensor, logp_mu: Tensor, mask: Tensor) -> dict[str, float]:
+    """What needs no correction to be said, and `mismatch_ess`, the effective share under c. All [B,T]; `mask`: the
+    tokens to look at. Empty where there are none."""
+    if not mask.any():
+        return {}
+    ratio = log_ratio(logp_old, logp_mu).double()
+    tokens = ratio[mask]
+    return {
+        "mismatch_kl": float(-tokens.mean()),
+        "mismatch_k3": float((torch.expm1(tokens) - tokens).mean()),
+        "mismatch_perplexity_ratio": float((-row_mean(ratio, mask)[mask.any(1)]).exp().mean()),
+        "mismatch_chi2": float((2 * tokens).exp().mean() - 1),
+        "mismatch_worst": float(tokens.abs().max()),
+        "mismatch_ess": float(effective_share(tokens.exp())),
+    }
+
+
 def correction_metrics(
     name: str,
     logp_old: Tensor,
@@ -36,14 +54,8 @@ def correction_metrics(
     """See above. All [B,T]; `mask`: the tokens to look at. Empty where there are none."""
     if not mask.any():
         return {}
-    ratio = log_ratio(logp_old, logp_mu).double()
-    tokens = ratio[mask]
-    found = {
-        "mismatch_kl": -tokens.mean(),
-        "mismatch_k3": (torch.expm1(tokens) - tokens).mean(),
-        "mismatch_perplexity_ratio": (-row_mean(ratio, mask)[mask.any(1)]).exp().mean(),
-        "mismatch_chi2": (2 * tokens).exp().mean() - 1,
-        "mismatch_worst": tokens.abs().max(),
+    found: dict[str, Tensor | float] = {
+        **mismatch_metrics(logp_old, logp_mu, mask),
         f"{name}_rejected_tokens": (~keep[mask]).double().mean(),
     }
     used = weight.double()[mask & keep]
