@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from assay.errors import BadInputError
+from assay.models.distributed import Parallel
 
 Schedule = Literal["constant", "linear", "cosine", "wsd"]
 OptimizerName = Literal["adamw", "adafactor"]
-Parallel = Literal["auto", "none", "ddp", "fsdp"]
 Keep = Literal["last", "best"]
 Metric = Literal["nll", "accuracy"]
 HeadInit = Literal["zero", "normal"]

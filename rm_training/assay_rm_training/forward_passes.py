@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from assay.models.parallel import Alone, deal
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.item_set import micro_batches
-from assay_rm_training.parallel import Alone, deal
 from assay_rm_training.step_clock import StepClock
 from assay_rm_training.task import Measured, Task
 
@@ -57,5 +57,5 @@ def forward_passes(
         given = [task.weight(item) if counts else 0.0 for item in chosen]
         weights = torch.tensor(given, dtype=torch.float32, device=device)
         with clock.part("forward"):
-            measured = parallel.forward(trainee, lambda: task.measure(trainee, chosen))  # noqa: B023  # called at once
+            measured = parallel.forward(trainee.model, lambda: task.measure(trainee, chosen))  # noqa: B023  # called at once
         yield Pass(numbers if counts else [], weights, measured)

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 
 from assay.intervals import wilson
+from assay.models.parallel import Alone
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.calibration import calibration_report
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.forward_passes import forward_passes
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.metrics import length_correlation, outcomes, pair_accuracy
-from assay_rm_training.parallel import Alone
 from assay_rm_training.slices import Tags, slices
 from assay_rm_training.step_clock import StepClock
 from assay_rm_training.task import Task

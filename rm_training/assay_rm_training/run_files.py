@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
+from assay.models.parallel import Alone
 from assay.tensorboard_log import TensorBoardLog
 from assay_rm_training import early_choice
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.early_choice import Choice
 from assay_rm_training.metrics_file import MetricsFile, read_metrics
-from assay_rm_training.parallel import Alone
 from assay_rm_training.training_state import Position, load_state, save_state
 
 

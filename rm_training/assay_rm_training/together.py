@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from assay.models.devices import pick_device
+from assay.models.distributed import PeerFailedError, joined, local_device
+from assay.models.parallel import Alone, division, resolve
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.config import TrainingConfig
-from assay_rm_training.distributed import PeerFailedError, joined, local_device
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.methods import Method, method_of, method_payload
-from assay_rm_training.parallel import Alone, division, resolve
 from assay_rm_training.trainer import train
 
 

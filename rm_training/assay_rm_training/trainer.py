@@ -22,13 +22,13 @@ from typing import TypeVar
 import torch
 
 from assay.errors import BackendError
+from assay.models.parallel import Alone
 from assay.progress import Advance, silent
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.forward_passes import forward_passes
 from assay_rm_training.held_out import measure
 from assay_rm_training.item_set import ItemSet
-from assay_rm_training.parallel import Alone
 from assay_rm_training.run_files import RunFiles
 from assay_rm_training.run_totals import RunTotals, StepMeasurement, StepSums, TrainingSummary
 from assay_rm_training.schedules import lr_factor

@@ -22,6 +22,8 @@ from assay.contamination import BenchmarkState, contamination_of, record_waivers
 from assay.durable import replacing
 from assay.errors import BadInputError, NotFoundError
 from assay.models.devices import pick_dtype
+from assay.models.distributed import world_size
+from assay.models.parallel import resolve
 from assay.models.renderer import Renderer
 from assay.models.spec import ParityCheck, RewardModelSpec
 from assay.progress import progress_bar
@@ -31,13 +33,11 @@ from assay_rm_training import early_choice, metrics_file, training_state
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.config import TrainingConfig
-from assay_rm_training.distributed import world_size
 from assay_rm_training.findings import Findings
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.methods import Divides, Finishes, Method, Prepares, method_of, method_payload
 from assay_rm_training.model_card import model_card
 from assay_rm_training.pairwise import Pairwise
-from assay_rm_training.parallel import resolve
 from assay_rm_training.run_inputs import snapshot_id
 from assay_rm_training.run_totals import TrainingSummary
 from assay_rm_training.step_plan import StepPlan

@@ -17,7 +17,7 @@ import torch
 
 from assay.durable import replacing
 from assay.errors import BadInputError, NotFoundError
-from assay_rm_training.parallel import Alone
+from assay.models.parallel import Alone, collect_optimizer, spread_optimizer
 
 FILE = "state.pt"
 FORMAT = 1
@@ -46,16 +46,11 @@ def save_state(
     All processes call this; the first collects and writes.
     """
     parallel = parallel or Alone()
-    described = optimizer.state_dict()
-    described["state"] = {
-        number: {key: parallel.collect(v) if isinstance(v, torch.Tensor) else v for key, v in state.items()}
-        for number, state in described["state"].items()
-    }
     payload = {
         "format": FORMAT,
         "position": (position.step, position.tokens, position.seconds),
         "weights": {name: parallel.collect(p) for name, p in weights.items()},
-        "optimizer": described,
+        "optimizer": collect_optimizer(optimizer, parallel),
         "random": _random_state(),
         "belongs_to": dict(belongs_to),
     }
@@ -83,7 +78,7 @@ def load_state(
     with torch.no_grad():
         for name, parameter in weights.items():
             parameter.copy_(parallel.spread(payload["weights"][name] if payload else None, parameter))
-    _spread_optimizer(payload["optimizer"] if payload else None, optimizer, parallel)
+    spread_optimizer(payload["optimizer"] if payload else None, optimizer, parallel)
     if payload:
         torch.set_rng_state(payload["random"]["cpu"])
         if "cuda" in payload["random"] and torch.cuda.is_available():
@@ -106,31 +101,6 @@ def _read(path: Path, weights: Mapping[str, torch.nn.Parameter], belongs_to: Map
     if payload["weights"].keys() != weights.keys():
         raise BadInputError("the state is of another model", file=path)
     return payload
-
-
-def _spread_optimizer(described: dict[str, Any] | None, optimizer: torch.optim.Optimizer, parallel: Alone) -> None:
-    """Load an optimiser's state, which only the first process has: what is as large as its weight is laid out as the
-    weight is, the rest (counts, settings) is the same everywhere."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    small = None
-    if described is not None:
-        small = described | {
-            "state": {
-                number: {key: None if _is_like(value, parameters[number]) else value for key, value in state.items()}
-                for number, state in described["state"].items()
-            }
-        }
-    made: dict[str, Any] = parallel.share(small)
-    for number, state in made["state"].items():
-        for key, value in state.items():
-            if value is None:
-                full = described["state"][number][key] if described is not None else None
-                state[key] = parallel.spread(full, parameters[number])
-    optimizer.load_state_dict(made)
-
-
-def _is_like(value: Any, parameter: torch.nn.Parameter) -> bool:
-    return isinstance(value, torch.Tensor) and value.shape == parameter.shape
 
 
 def _random_state() -> dict[str, torch.Tensor]:

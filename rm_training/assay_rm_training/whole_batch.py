@@ -17,10 +17,10 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 
+from assay.models.parallel import Alone
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.config import TrainingConfig
 from assay_rm_training.forward_passes import forward_passes
-from assay_rm_training.parallel import Alone
 from assay_rm_training.step_clock import StepClock
 from assay_rm_training.task import Task
 

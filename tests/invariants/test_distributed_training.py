@@ -22,17 +22,17 @@ import pytest
 import torch
 
 from assay.domain import Message, PreferencePair
+from assay.models.distributed import joined
 from assay.models.loading import load_tokenizer
+from assay.models.parallel import Alone, division
 from assay.models.renderer import Renderer
 from assay_rm_training.config import LoraConfig, TrainingConfig
-from assay_rm_training.distributed import joined
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.metrics_file import read_metrics
 from assay_rm_training.objectives import Objective
 from assay_rm_training.odin import Odin
 from assay_rm_training.pairs_dataset import encode_pairs
 from assay_rm_training.pairwise import Pairwise
-from assay_rm_training.parallel import Alone, division
 from assay_rm_training.trainer import train
 
 CPU = torch.device("cpu")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from assay.domain import Message, PreferencePair
 from assay.errors import BackendError, BadInputError
 from assay.models.loading import load_tokenizer
+from assay.models.parallel import Alone, deal
 from assay.models.renderer import Renderer
 from assay_rm_training import early_choice
 from assay_rm_training.base_model import load_trainee
@@ -27,7 +28,6 @@ from assay_rm_training.item_set import ItemSet
 from assay_rm_training.metrics_file import read_metrics
 from assay_rm_training.pairs_dataset import encode_pairs
 from assay_rm_training.pairwise import Pairwise
-from assay_rm_training.parallel import Alone, deal
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.schedules import lr_factor
 from assay_rm_training.slices import Tags, slices, tags_of

@@ -116,7 +116,7 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        from assay_rm_training.distributed import is_follower
+        from assay.models.distributed import is_follower
 
         if is_follower():  # another process has the workspace; this one trains with it
             from assay_rm_training.together import follow

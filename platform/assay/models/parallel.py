@@ -1,29 +1,38 @@
 """How the work of one training is divided among processes: not at all, copies of the model, or shares of it.
 
 Covers: which items a process computes, the gradient of the whole batch, clipping, whole tensors for files and for the
-finished model. A step is the same whatever the division, to float32 rounding: items are dealt out after the batch is
-drawn, the loss's denominator is the whole batch's, and gradients are added up, once a step. Leaves out: the processes
-(`distributed.py`), the loop (`trainer.py`).
+finished model, an optimiser's state whole or spread. A step is the same whatever the division, to float32 rounding:
+items are dealt out after the batch is drawn, the loss's denominator is the whole batch's, and gradients are added up,
+once a step. Leaves out: the processes (`distributed`), the loops of reward models and of policies.
 
 `Sharded` is FSDP2 (`torch.distributed.fsdp.fully_shard`): each decoder layer is a unit, the rest of the model another,
-so weights, gradients and optimiser state are divided by the number of processes. A task may read any weight (a head,
-a tied embedding) as in one process: its whole measuring runs as the outermost unit's forward pass.
+so weights, gradients and optimiser state are divided by the number of processes. What is computed may read any weight
+(a head, a tied embedding) as in one process: the whole of it runs as the outermost unit's forward pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 from assay.errors import BadInputError
-from assay_rm_training.base_model import Trainee
-from assay_rm_training.config import Parallel
-from assay_rm_training.distributed import Group, world_size
+from assay.models.distributed import Group, Parallel, world_size
+
+
+class Trainee(Protocol):
+    """What is trained: a model, and its weights that the optimiser changes, by name."""
+
+    @property
+    def model(self) -> Any: ...
+    def trainable(self) -> dict[str, torch.nn.Parameter]: ...
+
 
 T = TypeVar("T")
+Trained = TypeVar("Trained", bound=Trainee)
 
 _BUCKET = 32 * 2**20  #: gradient numbers of one message
 
@@ -50,7 +59,20 @@ class Alone:
     def seed(self, seed: int, step: int) -> None:
         """Random state of `step`. One process simply goes on with the state that it has."""
 
-    def forward(self, trainee: Trainee, measure: Callable[[], T]) -> T:
+    def shard(self, model: Any) -> None:
+        """Divide a model that is not trained, once."""
+
+    @contextmanager
+    def gathered(self, *models: Any) -> Iterator[None]:
+        """Every process has the whole of these models' weights, to read: passes need no other process, for a time."""
+        yield
+
+    def replicated(self) -> Alone:
+        """The same processes, each with the whole of a smaller model."""
+        return self
+
+    def forward(self, model: Any, measure: Callable[[], T]) -> T:
+        """What `measure` computes with the model, whose result is tensors in plain containers."""
         return measure()
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -85,7 +107,7 @@ class Alone:
             raise BadInputError("the state lacks a tensor that the model has")
         return full
 
-    def whole(self, trainee: Trainee, load: Callable[[], Trainee]) -> Trainee:
+    def whole(self, trainee: Trained, load: Callable[[], Trained]) -> Trained:
         """The trained model in one piece, in the first process; `load` loads the base again where that is needed."""
         return trainee
 
@@ -153,11 +175,13 @@ class Sharded(Replicated):
         return torch.device("cpu")
 
     def prepare(self, trainee: Trainee) -> None:
+        super().prepare(trainee)  # what the first process has set before is in every share
+        self.shard(trainee.model)
+
+    def shard(self, model: Any) -> None:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-        super().prepare(trainee)  # what the first process has set before is in every share
-        model: Any = trainee.model
         mesh = init_device_mesh(self.device.type, (self.world,))
         units = set(model._no_split_modules or ())
         for module in [module for module in model.modules() if type(module).__name__ in units]:
@@ -166,8 +190,29 @@ class Sharded(Replicated):
         model.assay_measure = MethodType(lambda self, measure: measure(), model)
         register_fsdp_forward_method(model, "assay_measure")
 
-    def forward(self, trainee: Trainee, measure: Callable[[], T]) -> T:
-        model: Any = trainee.model
+    @contextmanager
+    def gathered(self, *models: Any) -> Iterator[None]:
+        from torch.distributed.fsdp import FSDPModule
+
+        for model in models:
+            model.set_reshard_after_forward(False)
+            for module in model.modules():
+                if isinstance(module, FSDPModule):
+                    module.unshard()
+        try:
+            yield
+        finally:
+            for model in models:
+                model.set_reshard_after_forward(True)
+                for module in model.modules():
+                    if isinstance(module, FSDPModule):
+                        module.reshard()
+                model.set_reshard_after_forward(False, recurse=False)  # the outermost keeps its own for the backward
+
+    def replicated(self) -> Alone:
+        return Replicated(self._group)
+
+    def forward(self, model: Any, measure: Callable[[], T]) -> T:
         return model.assay_measure(measure)  # type: ignore[no-any-return]
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -196,7 +241,7 @@ class Sharded(Replicated):
         made = torch.empty(like.shape, dtype=like.dtype, device=self.device) if full is None else full
         return distribute_tensor(made.to(self.device, like.dtype), like.device_mesh, like.placements)
 
-    def whole(self, trainee: Trainee, load: Callable[[], Trainee]) -> Trainee:
+    def whole(self, trainee: Trained, load: Callable[[], Trained]) -> Trained:
         weights = {name: self.collect(parameter) for name, parameter in trainee.trainable().items()}
         if not self.main:
             return trainee
@@ -216,7 +261,11 @@ def resolve(parallel: Parallel) -> str:
     if several == (parallel == "none"):
         raise BadInputError(
             f"{parallel} with {world_size()} process{'es' if several else ''}: "
-            + ("choose ddp or fsdp" if several else "start the command with torchrun (docs/reward-models/training.md)"),
+            + (
+                "choose ddp or fsdp"
+                if several
+                else "start the command with torchrun (docs/reward-models/training.md, docs/policy-training/scale.md)"
+            ),
             field="parallel",
         )
     return parallel
@@ -242,6 +291,41 @@ def deal(costs: Sequence[int], world: int) -> list[list[int]]:
         row, seat = divmod(place, world)
         hands[seat if row % 2 == 0 else world - 1 - seat].append(number)
     return [sorted(hand) for hand in hands]
+
+
+def collect_optimizer(optimizer: torch.optim.Optimizer, parallel: Alone) -> dict[str, Any]:
+    """Its state with whole tensors, for the first process to write."""
+    described: dict[str, Any] = optimizer.state_dict()
+    described["state"] = {
+        number: {key: parallel.collect(v) if isinstance(v, torch.Tensor) else v for key, v in state.items()}
+        for number, state in described["state"].items()
+    }
+    return described
+
+
+def spread_optimizer(described: dict[str, Any] | None, optimizer: torch.optim.Optimizer, parallel: Alone) -> None:
+    """Load the whole state of an optimiser, which only the first process has (None elsewhere): what is as large as its
+    weight is laid out as the weight is, the rest (counts, settings) is the same everywhere."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    small = None
+    if described is not None:
+        small = described | {
+            "state": {
+                number: {key: None if _is_like(value, parameters[number]) else value for key, value in state.items()}
+                for number, state in described["state"].items()
+            }
+        }
+    made: dict[str, Any] = parallel.share(small)
+    for number, state in made["state"].items():
+        for key, value in state.items():
+            if value is None:
+                full = described["state"][number][key] if described is not None else None
+                state[key] = parallel.spread(full, parameters[number])
+    optimizer.load_state_dict(made)
+
+
+def _is_like(value: Any, parameter: torch.nn.Parameter) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == parameter.shape
 
 
 def _buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:

@@ -2,8 +2,8 @@
 
 Covers: the processes that torchrun starts (RANK, WORLD_SIZE, LOCAL_RANK), joining and leaving, objects from the first
 process to all and from all to all, errors. The first process, rank 0, is the one that owns the workspace: it alone
-opens the store and writes files. Leaves out: what the processes do to gradients and weights (`parallel.py`), what the
-other processes run (`together.py`).
+opens the store and writes files. Leaves out: what the processes do to gradients and weights (`parallel`), what the
+other processes run (`together` of reward models and of policies).
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from assay.errors import AssayError, BackendError
 
 if TYPE_CHECKING:
     import torch
+
+Parallel = Literal["auto", "none", "ddp", "fsdp"]
 
 T = TypeVar("T")
 
