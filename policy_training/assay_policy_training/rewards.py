@@ -20,7 +20,7 @@ from assay_policy_training.answer_part import AnswerPart
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.slots import Rewards, RewardSource
 from assay_serving.scorer import ScoreItem, Scorer
-from assay_serving.verifiers import verify
+from assay_serving.verifiers import Outcome, shared_pool
 
 VERIFIER = "verifier"
 NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint that a program can check", VERIFIER)
@@ -95,29 +95,38 @@ def principle_of(item: PromptItem) -> str | None:
 
 
 class VerifierReward:
-    """S3: the share of a prompt's constraints that the response meets, 0 to 1; missing where there are none."""
+    """S3: the share of a prompt's constraints that the response meets, 0 to 1.
+
+    Missing where there are none, and where a check came to no verdict (a worker process that hung or crashed).
+    """
 
     name = VERIFIER
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        shares = [
-            verify(item.constraints, response).fraction if item.constraints else math.nan
-            for item, response in zip(items, responses, strict=True)
-        ]
+        found = verified(items, responses)
+        shares = [math.nan if isinstance(outcome, ScoreFailure) else outcome.fraction for outcome in found]
         return Rewards(
             parts={self.name: torch.tensor(shares, dtype=torch.float64)},
-            failures=[() if item.constraints else (NO_CONSTRAINTS,) for item in items],
+            failures=[(outcome,) if isinstance(outcome, ScoreFailure) else () for outcome in found],
             scores=[{} for _ in items],
         )
 
 
 def verifier_accuracy(items: Sequence[PromptItem], responses: Sequence[str]) -> Tensor:
-    """[B] float64 `acc`: 1 where every constraint holds, 0 where one fails, NaN where there are none."""
-    passed = [
-        float(verify(item.constraints, response).passed) if item.constraints else math.nan
-        for item, response in zip(items, responses, strict=True)
-    ]
+    """[B] float64 `acc`: 1 where every constraint holds, 0 where one fails, NaN where there is no verdict on one."""
+    found = verified(items, responses)
+    passed = [math.nan if isinstance(outcome, ScoreFailure) else float(outcome.passed) for outcome in found]
     return torch.tensor(passed, dtype=torch.float64)
+
+
+def verified(items: Sequence[PromptItem], responses: Sequence[str]) -> list[Outcome]:
+    """Of each row, the verdicts on its prompt's constraints, or why there are none."""
+    rows = [row for row, item in enumerate(items) if item.constraints]
+    if len(responses) != len(items):
+        raise ValueError(f"{len(responses)} responses to {len(items)} prompts")
+    outcomes = shared_pool().verify([(items[row].constraints, responses[row]) for row in rows]) if rows else []
+    given = dict(zip(rows, outcomes, strict=True))
+    return [given.get(row, NO_CONSTRAINTS) for row in range(len(items))]
 
 
 def gather(sources: Sequence[RewardSource], items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:

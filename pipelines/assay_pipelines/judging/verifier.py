@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.domain import AnnotatorKind, Answer
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import JudgeFailure, OnResult, Opinion, Question, Vote
 from assay_serving.verifiers import Verification, constraint_from_dict, verify
@@ -44,7 +44,11 @@ class ConstraintJudge:
         metas = {comparison: json.loads(meta) for comparison, meta in rows}
         for place, question in enumerate(questions):
             meta = metas.get(question.comparison_id, {})
-            judged = judge_constraints(meta, question.response_a, question.response_b, question.comparison_id)
+            try:
+                judged = judge_constraints(meta, question.response_a, question.response_b, question.comparison_id)
+            except BackendError as error:
+                on_result(place, JudgeFailure("backend", str(error)))
+                continue
             if judged is None:
                 on_result(place, JudgeFailure("no_answer", "the prompt has no checkable constraint"))
             else:
@@ -53,7 +57,10 @@ class ConstraintJudge:
 
 
 def judge_constraints(meta: Any, response_a: str, response_b: str, comparison_id: str) -> tuple[Answer, str] | None:
-    """Answer and reason; None where there is nothing to check. Raises BadInputError for constraints that are wrong."""
+    """Answer and reason; None where there is nothing to check.
+
+    Raises BadInputError for constraints that are wrong, BackendError where a check came to no verdict.
+    """
     described = meta.get("constraints") if isinstance(meta, Mapping) else None
     if not described or not isinstance(described, list):
         return None  # a column of that name with something else in it is no constraint of ours

@@ -4,7 +4,9 @@ Covers: reading and naming the source, endless shuffled epochs whose place is in
 generator (`constrained`), curricula (another `PromptSource`).
 
 File format: one object a line with `prompt` (text, or messages with role and content) and, optionally, `constraints`
-(as `Constraint.to_dict` writes them) for the verifier.
+(as `Constraint.to_dict` writes them) for the verifier. Short forms: `answer`, the right answer to a problem, is a
+`math_answer`; `tests`, a list of statements, are `python_tests`, with the row's `entry_point` where it names one. Both
+stay readable in the row (`PromptItem.meta`), and stand beside the listed constraints, unless one is of that kind.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from assay.json_lines import Lines, RowError, parse_object
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.prompts.constrained import Split, generate_prompts
 from assay_policy_training.slots import StepReport
-from assay_serving.verifiers import constraint_from_dict
+from assay_serving.verifiers import Constraint, MathAnswer, PythonTests, constraint_from_dict
 
 GENERATOR = "constrained"
 
@@ -102,6 +104,21 @@ def load_prompts(source: str, *, seed: int, split: Split | None = "train") -> li
     return items
 
 
+def short_forms(record: Mapping[str, Any], listed: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+    """`listed`, and what the row's `answer` and `tests` state. Raises BadInputError naming the field."""
+    found, kinds = list(listed), {constraint.kind for constraint in listed}
+    answer, tests = record.get("answer"), record.get("tests")
+    if answer is not None and MathAnswer.kind not in kinds:
+        if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+            raise BadInputError(f"must be text or a number, not {answer!r}", field="answer")
+        found.append(MathAnswer(str(answer)))
+    if tests is not None and PythonTests.kind not in kinds:
+        if not isinstance(tests, list):
+            raise BadInputError("must be a list of Python statements, each as text", field="tests")
+        found.append(PythonTests(tuple(tests), entry_point=record.get("entry_point") or ""))
+    return tuple(found)
+
+
 def _read_item(path: Path, row: int, line: bytes) -> PromptItem:
     try:
         record = parse_object(line)
@@ -109,7 +126,7 @@ def _read_item(path: Path, row: int, line: bytes) -> PromptItem:
         listed = record.get("constraints") or []
         if not isinstance(listed, list) or not all(isinstance(c, dict) for c in listed):
             raise BadInputError("must be a list of objects", field="constraints")
-        constraints = tuple(constraint_from_dict(c) for c in listed)
+        constraints = short_forms(record, tuple(constraint_from_dict(c) for c in listed))
     except RowError as error:
         raise BadInputError(error.reason, file=path, row=row, field=error.field) from error
     except BadInputError as error:

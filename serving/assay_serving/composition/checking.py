@@ -1,7 +1,7 @@
 """Constraints that a program checks, as a `Scorer`: one kind of part of a composed reward.
 
-Covers: constraints of the file or of each item's label, the share that holds or whether all hold, the identity of the
-checking code. Leaves out: the checks (`assay_serving.verifiers`).
+Covers: constraints of the file or of each item's label, the share that holds or whether all hold, a failure where a
+check came to no verdict, the identity of the checking code. Leaves out: the checks (`assay_serving.verifiers`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from assay.errors import BadInputError
+from assay.errors import AssayError, BadInputError
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_serving.verifiers import Constraint, constraint_from_dict, verify
+from assay_serving.verifiers import Constraint, Outcome, constraint_from_dict, shared_pool
 
 KIND = "verifier"
 NAME = "constraints"
@@ -55,19 +55,31 @@ class ConstraintScorer:
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`."""
-        results = [self._result(item) for item in items]
+        asked = [self._asked(item) for item in items]
+        pairs = [(of, item.response) for of, item in zip(asked, items, strict=True) if not isinstance(of, ScoreFailure)]
+        try:
+            found: list[Outcome] = shared_pool().verify(pairs) if pairs else []
+        except AssayError as error:  # of none of them is anything known
+            found = [ScoreFailure(error.code, str(error), NAME)] * len(pairs)
+        outcomes = iter(found)
+        results = [self._result(of if isinstance(of, ScoreFailure) else next(outcomes)) for of in asked]
         on_progress(len(items))
         return results
 
-    def _result(self, item: ScoreItem) -> ScoreResult:
+    def _asked(self, item: ScoreItem) -> Sequence[Constraint] | ScoreFailure:
+        """What the item's response is to be checked against, or why that is not known."""
         if item.rendered is not None:
             return ScoreFailure("bad_input", "a rendered conversation does not say which of it is the response", NAME)
         try:
             constraints = self.constraints if self.constraints is not None else constraints_of(item.label)
-            verification = verify(constraints, item.response)
         except BadInputError as error:
             return ScoreFailure("bad_input", str(error), NAME)
-        reward = verification.fraction if self.measure == "fraction" else float(verification.passed)
+        return constraints or ScoreFailure("bad_input", "no constraints to verify", NAME)
+
+    def _result(self, outcome: Outcome) -> ScoreResult:
+        if isinstance(outcome, ScoreFailure):
+            return ScoreFailure(outcome.code, outcome.message, NAME)
+        reward = outcome.fraction if self.measure == "fraction" else float(outcome.passed)
         return Score(reward, NAME, self._info.version, "", tokens=0, truncated=False, uncertainty=0.0)
 
 

@@ -7,7 +7,7 @@ constraints can stand together (`compatibility`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from assay.errors import BadInputError
@@ -15,6 +15,7 @@ from assay_serving.verifiers.characters import AllLowercase, AllUppercase, Conta
 from assay_serving.verifiers.constraint import Constraint
 from assay_serving.verifiers.detection import DetectedLanguage, EnglishCapital, EnglishLowercase
 from assay_serving.verifiers.ends import EndsWith, Quoted, StartsWith
+from assay_serving.verifiers.json_schemas import JsonSchema
 from assay_serving.verifiers.language import AnswerLanguage
 from assay_serving.verifiers.layout import BulletCount, JsonObject, NumberedList
 from assay_serving.verifiers.length import MaxWords, MinWords, ParagraphCount, SentenceCount
@@ -27,6 +28,7 @@ from assay_serving.verifiers.markdown import (
     Placeholders,
     Title,
 )
+from assay_serving.verifiers.maths import MathAnswer
 from assay_serving.verifiers.passages import (
     ExactEnd,
     KeywordsOccur,
@@ -37,6 +39,8 @@ from assay_serving.verifiers.passages import (
     TwoResponses,
     WrappedInQuotes,
 )
+from assay_serving.verifiers.patterns import Regex
+from assay_serving.verifiers.programs import PythonTests
 from assay_serving.verifiers.relations import (
     CapitalWordFrequency,
     KeywordFrequency,
@@ -92,7 +96,9 @@ IFEVAL_TYPES: tuple[type[Constraint], ...] = (
     EnglishCapital,
     EnglishLowercase,
 )
-CONSTRAINT_TYPES = (*ASKED_TYPES, *IFEVAL_TYPES)
+#: Those that run foreign input, in worker processes (`processes`).
+FOREIGN_TYPES: tuple[type[Constraint], ...] = (MathAnswer, Regex, JsonSchema, PythonTests)
+CONSTRAINT_TYPES = (*ASKED_TYPES, *IFEVAL_TYPES, *FOREIGN_TYPES)
 KINDS: dict[str, type[Constraint]] = {constraint.kind: constraint for constraint in CONSTRAINT_TYPES}
 
 
@@ -109,7 +115,8 @@ def constraint_from_dict(payload: Mapping[str, Any]) -> Constraint:
     try:
         return KINDS[kind](**given)
     except TypeError as error:
-        missing = sorted(wanted - given.keys())
+        needed = {f.name for f in fields(KINDS[kind]) if f.default is MISSING}
+        missing = sorted(needed - given.keys())
         if not missing:
             raise
         raise BadInputError(f"a {kind} constraint needs it", field=missing[0]) from error

@@ -22,6 +22,17 @@ class Constraint(ABC):
     """One property of a response that a program can decide."""
 
     kind: ClassVar[str]
+    #: Runs what others wrote (a pattern, a formula, a schema, a program), which can hang or crash: checked in a worker
+    #: process only (`processes`), never in this one.
+    foreign: ClassVar[bool] = False
+
+    @property
+    def run_seconds(self) -> float:
+        """Time that the check itself may spend on programs it runs, on top of what any check may take."""
+        return 0.0
+
+    def prepare(self, response: str) -> None:  # noqa: B027  (most need nothing)
+        """Import what the check of this response needs, outside its time limit. Raises BackendError without it."""
 
     @abstractmethod
     def wordings(self) -> tuple[str, ...]:

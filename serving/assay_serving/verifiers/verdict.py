@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 
 if TYPE_CHECKING:
     from assay_serving.verifiers.constraint import Constraint
@@ -57,7 +57,18 @@ class Verification:
 
 
 def verify(constraints: Sequence[Constraint], response: str) -> Verification:
-    """Check `response` against every constraint. Raises BadInputError when there is none to check."""
+    """Check `response` against every constraint.
+
+    Raises BadInputError when there is none to check; where kinds run in worker processes, BackendError when one did not
+    come to a verdict. Who has many to check, or wants to go on after a failure, asks the pool (`processes`).
+    """
     if not constraints:
         raise BadInputError("no constraints to verify: an unconstrained response neither passes nor fails")
+    if any(constraint.foreign for constraint in constraints):
+        from assay_serving.verifiers.processes import shared_pool
+
+        outcome = shared_pool().verify([(constraints, response)])[0]
+        if not isinstance(outcome, Verification):
+            raise BackendError(f"{outcome.code}: {outcome.message}")
+        return outcome
     return Verification(tuple(constraints), tuple(constraint.check(response) for constraint in constraints))
