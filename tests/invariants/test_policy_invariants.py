@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers.cache_utils import DynamicLayer
 
 from assay.domain import Message
 from assay_policy_training import logprobs
@@ -130,7 +131,12 @@ def test_prompts_join_rows_under_way(monkeypatch: pytest.MonkeyPatch, rows_at_on
     policy.model.generation_config.eos_token_id = list(range(0, 256, 9))
     joined: list[int] = []
     join = BufferedLayer.join
-    monkeypatch.setattr(BufferedLayer, "join", lambda *a, **options: (joined.append(1), join(*a, **options)))
+
+    def counted(layer: BufferedLayer, other: DynamicLayer, *, drop: int) -> None:
+        joined.append(drop)
+        join(layer, other, drop=drop)
+
+    monkeypatch.setattr(BufferedLayer, "join", counted)
     items = [PromptItem((Message("user", "word " * number + "?"),)) for number in (3, 1, 9, 2, 14, 5, 1)]
     sampler = _sampler(policy, max_new_tokens=24, rows_at_once=rows_at_once)
     batch = sampler.rollout(items, 4, seed=1, version=0)

@@ -29,6 +29,7 @@ from assay_policy_training.recipe_file import load_recipe
 from assay_policy_training.rewards import VerifierReward
 from assay_policy_training.samplers import vllm_rollouts
 from assay_policy_training.samplers.sampling import Sampling, top_p_filter
+from assay_policy_training.samplers.vllm_launch import BATCHED_TOKENS
 from assay_policy_training.samplers.vllm_rollouts import VllmSampler
 from assay_policy_training.samplers.vllm_server import VllmServer
 from assay_serving.verifiers import AllLowercase
@@ -139,6 +140,14 @@ def test_seeds_groups_and_parts(fresh: VllmSampler) -> None:
     parts = list(fresh.stream(ITEMS, 3, seed=5, version=0))
     assert [len(part) for part in parts] == [3, 3, 3]
     assert torch.equal(torch.cat([part.tokens for part in parts]), batch.tokens)
+
+
+def test_more_prompts_than_are_read_at_once(fresh: VllmSampler) -> None:
+    """vLLM 0.32 on a CPU ends where a seeded prompt is read in two parts."""
+    long = [PromptItem((Message("user", f"{number} " + "word " * 12),)) for number in range(8)]
+    batch = fresh.rollout(long, 16, seed=3, version=0)
+    assert int(batch.gen_mask.sum()) > 2 * BATCHED_TOKENS
+    assert gap(fresh.policy, batch, SAMPLING) < TOLERANCE
 
 
 def test_ends_truncation_and_forced_text(fresh: VllmSampler) -> None:

@@ -133,7 +133,7 @@ def test_rows_that_do_not_fit_are_refused_before_they_are_asked_for(policy: Poli
     [
         ({}, "sampler.url"),
         ({"url": "http://a", "launch": True}, "sampler.url"),
-        ({"launch": True, "tolerance": 0.0}, ""),
+        ({"launch": True, "tolerance": 0.0}, "sampler.tolerance"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], field: str) -> None:

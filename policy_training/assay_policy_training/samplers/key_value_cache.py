@@ -18,7 +18,9 @@ ROOM = 64  #: columns allocated ahead
 class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """`keys` and `values` [rows, heads, columns, d] are views of larger buffers."""
 
-    _buffers: tuple[Tensor, Tensor] | None = None
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._buffers: tuple[Tensor, Tensor] | None = None
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -57,7 +59,8 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def join(self, other: DynamicLayer, *, drop: int) -> None:
         """Put the rows of another layer below, both ending in the same column; the first `drop` columns are let go."""
         width = max(self.get_seq_length() - drop, other.get_seq_length())
-        pairs = ((self.keys[:, :, drop:], other.keys), (self.values[:, :, drop:], other.values))
+        (keys, values), (joining, with_values) = _held(self), _held(other)
+        pairs = ((keys[:, :, drop:], joining), (values[:, :, drop:], with_values))
         # Zeros, since what is masked is multiplied by 0 all the same.
         self.keys, self.values = (
             torch.cat([torch.nn.functional.pad(part, (0, 0, width - part.shape[-2], 0)) for part in pair])
@@ -67,13 +70,20 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def _make_room(self, states: tuple[Tensor, Tensor], held: int, columns: int) -> None:
         made = []
-        for like, old in zip(states, (self.keys, self.values), strict=True):
+        for place, like in enumerate(states):
             rows, heads, _, width = like.shape
             buffer = like.new_empty(rows, heads, columns, width)
             if held:
-                buffer[:, :, :held] = old
+                buffer[:, :, :held] = _held(self)[place]
             made.append(buffer)
         self._buffers = (made[0], made[1])
+
+
+def _held(layer: DynamicLayer) -> tuple[Tensor, Tensor]:
+    """Keys and values of a layer that has some."""
+    assert layer.keys is not None
+    assert layer.values is not None
+    return layer.keys, layer.values
 
 
 def buffered_cache(config: PretrainedConfig) -> DynamicCache:

@@ -19,6 +19,7 @@ from assay.models.loading import resolve_model
 from assay_policy_training.policy import Policy
 from assay_policy_training.samplers import vllm_rollouts
 from assay_policy_training.samplers.sampling import Sampling
+from assay_policy_training.samplers.vllm_launch import BATCHED_TOKENS
 from assay_policy_training.samplers.vllm_rollouts import (
     EXTENSION,
     LOGPROBS_MODE,
@@ -125,6 +126,8 @@ class Vllm:
         }
         if found == "cpu":
             arguments["enforce_eager"] = True  # compiling takes a minute and gains 3 to 7 %
+            arguments["enable_chunked_prefill"] = False  # see `vllm_launch.BATCHED_TOKENS`
+            arguments["max_num_batched_tokens"] = max(BATCHED_TOKENS, longest)
             if flags.cache_bytes:
                 arguments["kv_cache_memory_bytes"] = CPU_CACHE_BYTES
         try:

@@ -162,7 +162,7 @@ class VllmServer:
                     model=policy.name,
                     dtype=self.dtype,
                     max_model_len=longest,
-                    eager=policy.device.type == "cpu",
+                    cpu=policy.device.type == "cpu",
                     arguments=self.arguments,
                 )
             ).url
