@@ -187,9 +187,8 @@ def told(report: Report, recipe: str, runs: Sequence[dict[str, Any]]) -> None:
             drawn = np.random.default_rng(0).integers(len(by_prompt), size=(4000, len(by_prompt)))
             low, high = np.quantile(by_prompt[drawn].mean(1), [0.025, 0.975])
             changes.append(float(by_prompt.mean()))
-            rows.append(
-                f"seed {run['seed']}: {before.mean():.3f} -> {after.mean():.3f}, {by_prompt.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
-            )
+            change = f"{by_prompt.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
+            rows.append(f"seed {run['seed']}: {before.mean():.3f} -> {after.mean():.3f}, {change}")
         mean = statistics.mean(changes)
         figure: dict[str, Any] = {"seeds": rows, "mean_change": round(mean, 4)}
         if len(changes) > 1:

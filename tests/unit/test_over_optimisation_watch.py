@@ -122,6 +122,19 @@ def test_over_optimisation_is_a_fall_beyond_noise_while_the_other_rises() -> Non
     assert not overoptimised(history(falls[:5], rising[:5]), 3, 3.0), "too early to say"
 
 
+def test_prompts_that_differ_are_not_taken_for_a_fall(tmp_path: Path) -> None:
+    """Four prompts a step, rollouts of each alike, no trend: what differs from step to step is which prompts came."""
+    false_alarms = 0
+    for seed in range(8):
+        watch = HeldOutReward([Length()], tmp_path, WatchSettings(share=1.0, suspects=0))
+        draw = torch.Generator().manual_seed(seed)
+        for step in range(1, 21):
+            lengths = torch.randint(1, 40, (4,), generator=draw).repeat_interleave(8).tolist()
+            found = watch.measure(report(step, batch(["a" * n for n in lengths], [0.1 * step] * 32, groups=4)))
+        false_alarms += int(found["overoptimised"])
+    assert false_alarms <= 1
+
+
 def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     first = HeldOutReward([Length()], tmp_path, WatchSettings(share=1.0))
     rollouts = batch(["aaaa", "a"], [1.0, 0.0])

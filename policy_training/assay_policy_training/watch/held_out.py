@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from torch import Tensor
@@ -73,7 +74,7 @@ class HeldOutReward:
         found |= {"held_out_reward_mean": float(known.mean()), "held_out_reward_std": spread}
         if len(known) > 2 and math.isfinite(agreement := spearman(proxy.tolist(), known.tolist())):
             found["held_out_agreement"] = agreement
-        error = spread / math.sqrt(len(known))
+        error = _standard_error(known, [uid for uid, here in zip(part.uid, there.tolist(), strict=True) if here])
         self.history.append({"proxy": float(proxy.mean()), "held": float(known.mean()), "error": error})
         found["overoptimised"] = float(overoptimised(self.history, self.settings.window, self.settings.sigmas))
         self.log.append(suspects(part, held, step=report.step, most=self.settings.suspects))
@@ -115,3 +116,15 @@ def overoptimised(history: Sequence[Mapping[str, float]], window: int, sigmas: f
     fall = mean("held", best) - mean("held", last)
     noise = math.hypot(error(best), error(last))
     return fall > sigmas * noise and fall > 0 and mean("proxy", last) >= mean("proxy", best)
+
+
+def _standard_error(values: Tensor, groups: Sequence[str]) -> float:
+    """Of the mean of `values` [N]: rollouts of a prompt are alike, and each step has other prompts, so groups count as
+    one observation each. One group alone says nothing of the others: its spread stands for theirs."""
+    members: dict[str, list[float]] = {}
+    for value, group in zip(values.tolist(), groups, strict=True):
+        members.setdefault(group, []).append(value)
+    means = [fmean(found) for found in members.values()]
+    if len(means) > 1:
+        return stdev(means) / math.sqrt(len(means))
+    return float(values.std()) if len(values) > 1 else math.inf
