@@ -1,0 +1,122 @@
+"""docs/papers.md and docs/policy-training/recipes.md say of every recipe and of every plug-in what it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from assay.cli.main import main
+from assay.workspace import Workspace
+from assay_policy_training.recipe_texts import recipe_text, shipped_recipes
+from assay_policy_training.registry import SLOTS, plugin_class
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "policy_training"
+PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+RECIPES = (ROOT / "docs" / "policy-training" / "recipes.md").read_text(encoding="utf-8")
+PLUGINS = [(slot, kind) for slot, kinds in SLOTS.items() for kind in kinds]
+
+
+def tables(page: str, first_column: str) -> list[list[str]]:
+    """The cells of every row of the tables whose head begins with that column."""
+    found, within = [], False
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if not cells:
+            within = False
+        elif cells[0] == first_column:
+            within = True
+        elif within and set(cells[0]) != {"-"}:
+            found.append(cells)
+    return found
+
+
+#: Recipe -> its row; the recipe is the third column.
+ROWS = {row[2].strip("`"): row for row in tables(PAPERS, "method") if len(row) == 6}
+
+
+def marks(text: str) -> set[str]:
+    return set(re.findall(r"(?<!\w)\[([CFPSRA])[\]:]", text))
+
+
+def test_every_row_names_a_shipped_recipe_and_every_recipe_has_a_row() -> None:
+    assert sorted(ROWS) == sorted(shipped_recipes())
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_recipe_has_its_paper_its_plugins_and_its_marks(name: str) -> None:
+    text = recipe_text(name)
+    recipe, (_, paper, _, plugins, checked, mark) = yaml.safe_load(text), ROWS[name]
+    assert recipe["paper"] in paper
+    for slot, kinds in SLOTS.items():
+        listed = recipe.get(slot, [])
+        for section in listed if isinstance(listed, list) else [listed]:
+            kind = section.get("kind")
+            assert kind not in kinds or kind in ("enough_valid", "weighted") or f"`{kind}`" in plugins, (slot, kind)
+    claims = text.split("What was checked")[1].split(":\n", 1)[1]
+    assert marks(mark) == marks(claims) == marks(checked), "the recipe's claims, the page's words, the page's mark"
+
+
+@pytest.mark.parametrize(("slot", "kind"), PLUGINS)
+def test_plugin_imports_and_has_a_row_with_its_settings(slot: str, kind: str) -> None:
+    cls = plugin_class(slot, kind, slot)
+    assert is_dataclass(cls)
+    section = RECIPES.split(f"(`{slot}`)")[1].split("\n### ")[0]
+    rows = {row[0]: row for row in tables(section, "kind")}
+    assert f"`{kind}`" in rows, f"{kind} is not in the table of {slot}"
+    assert rows[f"`{kind}`"][1] == settings(cls), f"the settings of {slot}.{kind} as they are"
+
+
+def settings(cls: type[Any]) -> str:
+    """The cell of a plug-in's settings: each with its default; what is a table or a section of its own has none."""
+    return ", ".join(f"`{f.name}{_default(f)}`" for f in fields(cls) if f.init)
+
+
+def _default(setting: Field[Any]) -> str:
+    if setting.default is MISSING and setting.default_factory is MISSING:
+        return ": required"
+    value = setting.default if setting.default_factory is MISSING else setting.default_factory()
+    value = list(value) if isinstance(value, tuple) else value
+    if is_dataclass(value) or (isinstance(value, list) and any(map(is_dataclass, value))):
+        return ""
+    written = json.dumps(value, ensure_ascii=False)
+    return ": " + (written[1:-1] if re.fullmatch(r'"[\w-]+"', written) else written)
+
+
+def test_the_pages_example_is_the_file_and_trains(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("softer_negatives.py", "softer_negatives.yaml"):
+        assert (EXAMPLE / name).read_text(encoding="utf-8").strip() in RECIPES, name
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    small = ["--policy", "tiny", "--prompts", "constrained:4", "--steps", "1", "--group-size", "4"]
+    numbers = ["--prompts-per-step", "4", "--max-new-tokens", "8", "--lr", "1e-3", "-w", str(workspace.root)]
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "rl",
+                "--recipe",
+                str(EXAMPLE / "softer_negatives.yaml"),
+                "--reward",
+                "verifier",
+                "--json",
+                *small,
+                *numbers,
+            ]
+        )
+    assert ended.value.code == 0
+    folder = Path(json.loads(capsys.readouterr().out)["folder"])
+    rows = [json.loads(line) for line in (folder / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()]
+    below = 0
+    for row in rows:
+        group = [other["reward"] for other in rows if other["uid"] == row["uid"]]
+        ahead = row["reward"] - sum(group) / len(group)
+        below += ahead < 0
+        assert row["advantage"] == pytest.approx(ahead if ahead > 0 else 0.5 * ahead, abs=1e-6)
+    assert below, "some response is below its group's mean"
