@@ -162,7 +162,7 @@ def _percent(text: str) -> set[Fraction] | None:
 
 def _number_in(text: str) -> str | None:
     """The number of an answer in words ("72 clips in May"): the first, where no formula is in it."""
-    if re.search(r"[\\=^{}%+*]|\d\s*[a-zA-Z]\b", text):
+    if re.search(r"[\\=^{}%+*]|\d[a-zA-Z]\b", text):
         return None
     first = _IN_TEXT.search(text)
     return first.group() if first else None

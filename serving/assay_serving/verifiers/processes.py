@@ -75,7 +75,7 @@ class VerifierPool:
         self.config = config or PoolConfig()
         self._threads = ThreadPoolExecutor(self.config.size, thread_name_prefix="verifier")
         self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
-        self._known: OrderedDict[bytes, list[Verdict]] = OrderedDict()
+        self._known: OrderedDict[bytes, list[Verdict] | ScoreFailure] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -122,17 +122,21 @@ class VerifierPool:
         payloads = [constraint.to_dict() for constraint in constraints]
         key = hashlib.sha256(json.dumps([payloads, response]).encode()).digest()
         with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
+            known = self._known.pop(key, None)
+            if isinstance(
+                known, ScoreFailure
+            ):  # told once more, to the other of the reward and `acc`; then tried again
+                return known
+            if known is not None:
+                self._known[key] = known
+                return known
         seconds = self.config.seconds + sum(constraint.run_seconds for constraint in constraints)
         kinds = ", ".join(constraint.kind for constraint in constraints)
         answer = self._asked({"constraints": payloads, "response": response, "seconds": seconds}, seconds, kinds)
-        if isinstance(answer, list):
-            with self._lock:
-                self._known[key] = answer
-                if len(self._known) > REMEMBERED:
-                    self._known.popitem(last=False)
+        with self._lock:
+            self._known[key] = answer
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
         return answer
 
     def _asked(self, request: dict[str, Any], seconds: float, kinds: str) -> list[Verdict] | ScoreFailure:

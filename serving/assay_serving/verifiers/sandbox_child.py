@@ -37,16 +37,29 @@ def main() -> NoReturn:
     with os.fdopen(int(sys.argv[1]), "r+b", buffering=0) as control:
         sys.argv[:] = ["solution.py"]
         job = json.loads(_line(control))
-        _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         isolated = _isolate(job["folder"], job["disk"])
-        if pid := os.fork():  # a new PID namespace begins with a child, and ends with it
-            _, status = os.waitpid(pid, 0)
-            os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+        _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after every change of rights, which clears it
+        _in_child()  # a new PID namespace begins with a child, and ends with it
+        if "processes" in isolated and "files" in isolated and _libc.mount(b"proc", b"/proc", b"proc", 14, None) != 0:
+            _libc.mount(b"tmpfs", b"/proc", b"tmpfs", 14, None)
+        _in_child()  # for the first process of a namespace signals are not what they are for others
         _restrict(job, isolated)
         control.write(json.dumps({"isolated": isolated}).encode() + b"\n")
         if "tests" in job["modes"]:
             _run_with_tests(job["code"], control)
         _run_as_program(job["code"])
+
+
+def _in_child() -> None:
+    """Go on in a child that dies with this process; this one waits and ends as the child did."""
+    child = os.fork()
+    if child == 0:
+        _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        return
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
 def _line(control: Any) -> bytes:
@@ -87,9 +100,7 @@ def _isolate(folder: str, disk: int) -> list[str]:
 
 
 def _restrict(job: dict[str, Any], isolated: list[str]) -> None:
-    """Own view of the processes, limits, and no privileges."""
-    if "processes" in isolated and "files" in isolated and _libc.mount(b"proc", b"/proc", b"proc", 14, None) != 0:
-        _libc.mount(b"tmpfs", b"/proc", b"tmpfs", 14, None)
+    """Limits, and no privileges."""
     kept = 0
     if os.getuid() == 0:
         user = _FIRST_UID + int.from_bytes(os.urandom(3), "big")
@@ -105,7 +116,7 @@ def _restrict(job: dict[str, Any], isolated: list[str]) -> None:
     _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     _libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0))
-    _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after the change of user, which clears it
+    _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for limit, value in (
         (resource.RLIMIT_CPU, job["cpu"]),
         (resource.RLIMIT_AS, job["memory"]),
