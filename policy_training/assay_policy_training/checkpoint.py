@@ -32,11 +32,16 @@ class Checkpoint:
     state: dict[str, Any]
 
 
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """Where a run's checkpoint of `step` is."""
+    return folder / f"checkpoint-{step:08d}"
+
+
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write it under `folder`, then remove the older ones. Raises BackendError when the disk fails."""
     import torch
 
-    target = folder / f"checkpoint-{checkpoint.step:08d}"
+    target = checkpoint_folder(folder, checkpoint.step)
     scratch = folder / f".{target.name}.part"
     older = [path for path in checkpoints(folder) if path != target]
     shutil.rmtree(scratch, ignore_errors=True)

@@ -3,8 +3,9 @@
 Covers: contexts and their retries (S1), what is drawn and by which weights (S2, S14), reward parts and their
 composition (S3), `acc`, filters (S4) with bounded refilling: each further round draws only as many prompts as are
 lacking, so no rollout is left over. With a lag the first draw of a step was made while earlier steps were trained;
-retries and refills are drawn when they are asked for, by the newest weights that the copy was given. Leaves out:
-generating (`drawing`), the copy (`ahead`), everything after it (`loop`).
+retries and refills are drawn when they are asked for, by the newest weights that the copy was given. Of several
+processes each draws and rewards a share of the prompts, and all go on with all rows. Leaves out: generating
+(`drawing`), the copy (`ahead`), everything after it (`loop`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.ahead import Ahead, frozen_copy
 from assay_policy_training.batch import RolloutBatch, merged
-from assay_policy_training.drawing import Draw, Drawer, Drawn, done
+from assay_policy_training.drawing import Draw, Drawer, Drawn, done, drawn_together
 from assay_policy_training.measures import Stopwatch
 from assay_policy_training.policy import Policy
 from assay_policy_training.recipe import Recipe
@@ -128,10 +129,23 @@ class Collector:
 
     def _made(self, draw: Draw, version: int, clock: Stopwatch) -> Drawn:
         """The draw, carried out now."""
+        if self.policy.parallel.world > 1:
+            return self._made_together(draw, version, clock)
         if self.ahead is None:
             return self.drawer(draw, self.policy, version=version, clock=clock)
         with clock("wait"):
             return self.ahead.more(draw)[0]
+
+    def _made_together(self, draw: Draw, version: int, clock: Stopwatch) -> Drawn:
+        """This process's share of the draw, carried out now, and everybody else's."""
+        parallel = self.policy.parallel
+        own = share_of(draw, parallel.rank, parallel.world)
+        made: Drawn | None = None
+        with self.policy.gathered():
+            if own.items:
+                made = self.drawer(own, self.policy, version=version, clock=clock)
+        with clock("gather"):
+            return drawn_together([part for part in parallel.gather(made) if part is not None])
 
     def _retried(self, batch: RolloutBatch, draw: Draw, number: int, version: int, clock: Stopwatch) -> RolloutBatch:
         """The rows, with those that contexts ask for once more."""
@@ -151,7 +165,9 @@ class Collector:
         with clock("reward"):
             rows = done(batch)
             finished = batch.select(rows)
-            found = side_by_side(self.drawer.rest(made), len(rows))
+            parallel = self.policy.parallel
+            # Sources that wait see the whole batch, so one process asks them for all.
+            found = side_by_side(parallel.share(self.drawer.rest(made) if parallel.main else None), len(rows))
             rewarded = finished.with_(
                 r_parts=found.parts,
                 reward=self.recipe.reward(found.parts) if len(rows) else torch.zeros(0, dtype=torch.float64),
@@ -184,6 +200,14 @@ def _with_waiting(batch: RolloutBatch, rewarded: RolloutBatch, rows: Tensor) -> 
         failures=tuple(() if n is None else rewarded.failures[n] for n in at),
         scores=tuple({} if n is None else rewarded.scores[n] for n in at),
     )
+
+
+def share_of(draw: Draw, rank: int, world: int) -> Draw:
+    """The part of a draw that process `rank` carries out: consecutive prompts. What the first draws does not depend on
+    how many there are; the others' seeds follow from their first prompt's place."""
+    first, end = (len(draw.items) * number // world for number in (rank, rank + 1))
+    seed = derived_seed(draw.seed, draw.step, f"from/{first}") if first else draw.seed
+    return replace(draw, items=draw.items[first:end], uids=draw.uids[first:end], seed=seed)
 
 
 def scheduled(recipe: Recipe, step: int) -> Sampling:

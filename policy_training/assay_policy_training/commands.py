@@ -110,6 +110,13 @@ def rl(
         str | None,
         typer.Option("--watch-key", envvar="ASSAY_WATCH_API_KEY", help="API key of that server.", show_default=False),
     ] = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(
+            help="ddp or fsdp: how the processes of torchrun divide the work. Default under torchrun: ddp.",
+            show_default=False,
+        ),
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
     ] = False,
@@ -129,17 +136,25 @@ def rl(
     """Train a policy with rewards from a server, and save it in the workspace.
 
     Writes metrics.jsonl and rollouts.jsonl into the run's folder. A rollout whose score failed is masked and
-    counted, never scored 0. With --resume the plan is the old run's; --steps, --name and --reward may be given anew.
+    counted, never scored 0. With --resume the plan is the old run's; --steps, --name, --reward and --parallel may be
+    given anew. In several processes: `torchrun --nproc-per-node 2 -m assay.cli rl ...`.
 
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
     from assay.errors import BadInputError
+    from assay.models.distributed import division_named, is_follower, world_size
     from assay.runs import require_unfinished
     from assay.workspace import Workspace
     from assay_policy_training.prompts.source import load_prompts
     from assay_policy_training.recipe_file import load_recipe
     from assay_policy_training.run import Plan, train_policy
 
+    if is_follower():  # another process has the workspace; this one trains with it
+        from assay_policy_training.together import follow
+
+        with ExitStack() as stack:
+            follow(lambda given: [_reward_source(stack, reference, model, api_key, wait) for reference in given])
+        return
     place = Workspace.find(workspace)
     if resume is not None:
         plan = Plan.read(place, resume)
@@ -148,7 +163,9 @@ def rl(
         if overrides:
             raise BadInputError("a resumed run keeps its recipe; only --steps may change", field="--set")
         changes: dict[str, Any] = {"recipe": replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps)}
-        plan = replace(plan, **changes, name=name or plan.name, rewards=tuple(reward or plan.rewards))
+        kept = plan.parallel if world_size() > 1 and plan.parallel != "none" else "auto"
+        divided = division_named(parallel) if parallel else kept
+        plan = replace(plan, **changes, name=name or plan.name, rewards=tuple(reward or plan.rewards), parallel=divided)
     else:
         chosen = _with_options(
             load_recipe(recipe, overrides or ()), steps, prompts_per_step, group_size, max_new_tokens, lr, seed
@@ -165,6 +182,7 @@ def rl(
             tensorboard=tensorboard,
             watch=tuple(watch or ()),
             watch_share=watch_share,
+            parallel=division_named(parallel or "auto"),
         )
     if not plan.rewards:
         raise BadInputError("name what rewards: a server's URL, or verifier", field="--reward")
@@ -210,6 +228,7 @@ def _with_options(
 def _reward_source(
     stack: ExitStack, reference: str, model: str | None, api_key: str | None, wait: float
 ) -> RewardSource:
+    from assay.models.distributed import is_follower
     from assay_policy_training.answer_part import AnswerPart
     from assay_policy_training.process_reward import ProcessReward
     from assay_policy_training.recorded import RecordedReward
@@ -227,7 +246,8 @@ def _reward_source(
     # One failed request masks its rollouts; the step goes on with the others.
     client = RewardClient(named.url, model=named.model or model, api_key=api_key, failures_in_place=True)
     stack.enter_context(client)
-    typer.echo(f"asking {named.url} (waiting up to {wait:g} s until it is ready)", err=True)
+    if not is_follower():
+        typer.echo(f"asking {named.url} (waiting up to {wait:g} s until it is ready)", err=True)
     client.wait_until_ready(wait)
     scorer = RemoteScorer(client)
     if named.form == STEPS:

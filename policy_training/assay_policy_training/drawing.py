@@ -105,6 +105,12 @@ class Drawer:
         return [None if waits(source) else answer(source, part) for source in self.rewards]
 
 
+def drawn_together(parts: Sequence[Drawn]) -> Drawn:
+    """Draws of consecutive prompts as one."""
+    rewards = tuple(_concatenated(found) for found in zip(*(part.rewards for part in parts), strict=True))
+    return Drawn(merged([part.batch for part in parts]), rewards)
+
+
 def done(batch: RolloutBatch) -> Tensor:
     """Indices of the rows that do not go on: those that have a reward to come now."""
     rows = torch.arange(len(batch))

@@ -1,13 +1,14 @@
 """The gradient of one minibatch, micro-batch by micro-batch, with denominators that were fixed before.
 
 Covers: token weights (S8), objectives of every scope (S9), aggregation (S10), auxiliary losses (S11), the statistics
-of the policy being updated. A group-scope objective runs in two passes (see `slots.GroupObjective`). Leaves out: the
-optimiser's step (`loop`).
+of the policy being updated. A group-scope objective runs in two passes (see `slots.GroupObjective`). Of several
+processes each takes some of the micro-batches, and the gradients are added up. Leaves out: the optimiser's step
+(`loop`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -18,7 +19,7 @@ from assay_policy_training.aggregation import count
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.logprobs import SUPPLIED, TokenScores
 from assay_policy_training.measures import TokenMeans
-from assay_policy_training.micro_batches import micro_batches
+from assay_policy_training.micro_batches import Piece, own_pieces
 from assay_policy_training.policy import Policy
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.samplers.sampling import Sampling
@@ -37,14 +38,21 @@ class Gradients:
     def accumulate(
         self, batch: RolloutBatch, rows: Tensor, sampling: Sampling, means: TokenMeans, *, first: bool
     ) -> float:
-        """Add the gradient of the minibatch `rows`; returns its loss. `first`: theta is still old."""
-        recipe, total = self.recipe, 0.0
+        """Add the gradient of the minibatch `rows`, all processes' parts of it; returns this one's part of its loss.
+
+        `first`: theta is still old.
+        """
+        recipe, parallel, total = self.recipe, self.policy.parallel, 0.0
         counts = count(batch.loss_mask[rows])
         coefficients: Tensor | None = None
         if recipe.objective.scope == "group":
             coefficients, total = self._row_coefficients(batch, rows, sampling, means)
-        for micro in self.micro_batches(batch, rows):
+        for piece in self.pieces(batch, rows):
+            micro = piece.rows
             scores, context = self._forward(batch.select(micro), sampling)
+            if not piece.counts:
+                parallel.backward(0.0 * scores.logp.sum())
+                continue
             if coefficients is not None:
                 objective = cast(GroupObjective, recipe.objective)
                 loss = (coefficients[micro].to(scores.logp) * objective.row_scores(scores.logp, context)).sum()
@@ -59,20 +67,23 @@ class Gradients:
                 term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, counts)
                 total += float(term.detach())
                 loss = loss + term
-            loss.backward()  # type: ignore[no-untyped-call]
+            parallel.backward(loss)
             self._measure(means, scores, context, first=first)
+        parallel.reduce(list(self.policy.trainable().values()))
         return total
 
     def _row_coefficients(
         self, batch: RolloutBatch, rows: Tensor, sampling: Sampling, means: TokenMeans
     ) -> tuple[Tensor, float]:
-        """dL/ds of each row [B] (0 outside the minibatch), and L."""
+        """dL/ds of each row [B] (0 outside the minibatch), and L (0 but in the first process)."""
         objective = cast(GroupObjective, self.recipe.objective)
         found = torch.zeros(len(batch), dtype=torch.float64)
         with torch.no_grad():
-            for micro in self.micro_batches(batch, rows):
-                scores, context = self._forward(batch.select(micro), sampling)
-                found[micro] = objective.row_scores(scores.logp, context).double().cpu()
+            for piece in self.pieces(batch, rows):
+                scores, context = self._forward(batch.select(piece.rows), sampling)
+                if piece.counts:
+                    found[piece.rows] = objective.row_scores(scores.logp, context).double().cpu()
+        found = torch.stack(self.policy.parallel.gather(found)).sum(0)
         leaf = found[rows].requires_grad_()
         loss, reports = objective.batch_loss(leaf, batch.select(rows))
         coefficients = torch.zeros(len(batch), dtype=torch.float64)
@@ -80,7 +91,7 @@ class Gradients:
             (coefficients[rows],) = torch.autograd.grad(loss, leaf)
         for name, value in reports.items():
             means.add_number(name, value)
-        return coefficients, float(loss.detach())
+        return coefficients, float(loss.detach()) if self.policy.parallel.main else 0.0
 
     def _weighted(self, matrix: Tensor, logp: Tensor, context: UpdateContext) -> Tensor:
         """[b,T] token losses times the correction's weight and every token weight."""
@@ -108,10 +119,10 @@ class Gradients:
             if context.logp_ref is not None:
                 means.add_kl(scores.logp, context.logp_ref, context.mask)
 
-    def micro_batches(self, batch: RolloutBatch, rows: Tensor) -> Iterator[Tensor]:
-        """`rows` in pieces of the recipe's size."""
-        size = self.recipe.optimisation.micro_batch_rows
-        return micro_batches(batch, rows, size=size, shared=can_pack(self.policy.model))
+    def pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Piece]:
+        """This process's part of `rows`, in pieces of at most the recipe's size."""
+        size, shared = self.recipe.optimisation.micro_batch_rows, can_pack(self.policy.model)
+        return own_pieces(batch, rows, size=size, shared=shared, parallel=self.policy.parallel)
 
 
 def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:

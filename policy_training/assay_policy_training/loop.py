@@ -21,6 +21,7 @@ from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.checkpoint import JsonLog
 from assay_policy_training.collection import Collected, Collector, derived_seed, unrewarded
 from assay_policy_training.corrections.mismatch import mismatch_metrics
+from assay_policy_training.division import check_division
 from assay_policy_training.drawing import done
 from assay_policy_training.gradients import Gradients
 from assay_policy_training.logprobs import EXTRAS, SUPPLIED
@@ -50,6 +51,9 @@ METRICS_FILE, ROLLOUTS_FILE = "metrics.jsonl", "rollouts.jsonl"
 class PolicyTrainer:
     """Trains `policy` in place by `recipe`. Logs and checkpoints go to `folder`.
 
+    Of several processes (`policy.parallel`) each has a trainer and makes every call: it draws and computes its share,
+    sees the whole batch, and decides the same. The first alone measures and writes.
+
     `sampler`: instead of the recipe's. `extra`: more plug-ins that only measure (S16). The recipe's plug-ins are
     copied: what they remember is this trainer's. Raises BadInputError at once when a plug-in needs what the set-up does
     not supply.
@@ -74,6 +78,7 @@ class PolicyTrainer:
         self.extra = [*recipe.metrics, *extra]
         self.folder = folder
         self._check_needs()
+        check_division(self)
         for plugin in recipe.plugins().values():
             if isinstance(plugin, SeesPolicy):
                 plugin.attach(policy)
@@ -142,17 +147,21 @@ class PolicyTrainer:
         """
         options: dict[str, Any] = {"temperature": sampling.temperature, "prune_log_ratio": sampling.prune_log_ratio}
         columns: dict[str, list[Tensor]] = {}
-        pieces = list(self.gradients.micro_batches(batch, torch.arange(len(batch))))
-        for rows in pieces:
-            part, found = batch.select(rows), {}
+        own: list[tuple[Tensor, dict[str, Tensor]]] = []
+        for piece in self.gradients.pieces(batch, torch.arange(len(batch))):
+            part, found = batch.select(piece.rows), {}
             if self._scores_old:
                 scores = self.policy.scores(part, wanted=self._batch_extras, **options)
                 found = {"logp_old": scores.logp, "entropy": scores.entropy, **scores.extras}
             if self.policy.has_reference:
                 found["logp_ref"] = self.policy.reference_logp(part, **options)
+            if piece.counts:
+                own.append((piece.rows, {name: values.cpu() for name, values in found.items()}))
+        pieces = [piece for share in self.policy.parallel.gather(own) for piece in share]
+        for _, found in pieces:
             for name, values in found.items():
-                columns.setdefault(name, []).append(values.cpu())
-        back = torch.argsort(torch.cat(pieces))
+                columns.setdefault(name, []).append(values)
+        back = torch.argsort(torch.cat([rows for rows, _ in pieces]))
         joined = {name: torch.cat(values)[back] for name, values in columns.items()}
         fields: dict[str, Tensor] = {
             name: joined.pop(name) for name in ("logp_old", "entropy", "logp_ref") if name in joined
@@ -189,7 +198,7 @@ class PolicyTrainer:
 
     def _update(self, batch: RolloutBatch, step: int, sampling: Sampling) -> dict[str, float]:
         """The optimiser steps on one batch of rollouts; returns means over tokens and over updates."""
-        settings, means = self.recipe.optimisation, TokenMeans()
+        settings, means, parallel = self.recipe.optimisation, TokenMeans(), self.policy.parallel
         losses: list[float] = []
         norms: list[float] = []
         learning_rate = settings.learning_rate(step)
@@ -201,12 +210,14 @@ class PolicyTrainer:
         for _ in range(settings.epochs):
             for rows in self._minibatches(batch, generator):
                 losses.append(self.gradients.accumulate(batch, rows, sampling, means, first=not losses))
-                norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.max_grad_norm))
+                norm = parallel.clip(list(self.parameters.values()), settings.max_grad_norm)
                 norms.append(norm)
                 if math.isfinite(norm):
                     self.optimiser.step()
                     self.updates += 1
                 self.optimiser.zero_grad(set_to_none=True)
+        means = TokenMeans.joined(parallel.gather(means))
+        losses = [sum(parts) for parts in zip(*parallel.gather(losses), strict=True)]
         return {
             "loss": sum(losses) / len(losses),
             "grad_norm": sum(norms) / len(norms),
@@ -229,8 +240,26 @@ class PolicyTrainer:
         self, step: int, found: Collected, trained: RolloutBatch | None, means: dict[str, float], clock: Stopwatch
     ) -> dict[str, Any]:
         """The step's numbers, told to every plug-in and written down."""
-        batch, keep = found.batch, found.keep
-        metrics: dict[str, float] = {**rollout_measures(batch, keep), **means, **clock.to_dict()}
+        batch, parallel = found.batch, self.policy.parallel
+        metrics = parallel.share(self._measured(step, found, trained, means, clock) if parallel.main else None)
+        report = StepReport(step, metrics, batch, trained)
+        for observer in self._observers():
+            observer.observe(report)
+        row: dict[str, Any] = {"step": step, **metrics, "reward_versions": reward_versions(batch)}
+        if parallel.main:
+            records = rollout_records(batch, found.keep, trained, step=step, policy=self.policy_version)
+            self.rollouts_log.append(records)
+            self.metrics_log.append([{k: v for k, v in row.items() if not isinstance(v, float) or math.isfinite(v)}])
+        if len(done(batch)) and not batch.valid.any():
+            reason = next((f.message for row in batch.failures for f in row), "no reason given")
+            raise BackendError(f"step {step}: none of {len(done(batch))} rollouts got a reward ({reason})")
+        return row
+
+    def _measured(
+        self, step: int, found: Collected, trained: RolloutBatch | None, means: dict[str, float], clock: Stopwatch
+    ) -> dict[str, float]:
+        batch = found.batch
+        metrics: dict[str, float] = {**rollout_measures(batch, found.keep), **means, **clock.to_dict()}
         metrics |= {"prompts_drawn": found.prompts_drawn, "rounds": found.rounds}
         metrics |= {
             "staleness_mean": float(found.staleness.double().mean()),
@@ -245,15 +274,7 @@ class PolicyTrainer:
         for shown in self.plugins().values():
             if isinstance(shown, Tells):
                 metrics |= shown.numbers()
-        for observer in self._observers():
-            observer.observe(report)
-        row: dict[str, Any] = {"step": step, **metrics, "reward_versions": reward_versions(batch)}
-        self.rollouts_log.append(rollout_records(batch, keep, trained, step=step, policy=self.policy_version))
-        self.metrics_log.append([{k: v for k, v in row.items() if not isinstance(v, float) or math.isfinite(v)}])
-        if len(done(batch)) and not batch.valid.any():
-            reason = next((f.message for row in batch.failures for f in row), "no reason given")
-            raise BackendError(f"step {step}: none of {len(done(batch))} rollouts got a reward ({reason})")
-        return row
+        return metrics
 
     def _check_needs(self) -> None:
         """Every tensor that a plug-in needs can be supplied, and which of them a pass over the old policy must give."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
@@ -48,6 +48,19 @@ class TokenMeans:
         """k1 and k3 to the reference: both have the true KL as their mean."""
         for kind in ("k1", "k3"):
             self.add(f"kl_{kind}", estimate(kind, logp.detach(), logp_ref), mask)
+
+    @classmethod
+    def joined(cls, parts: Sequence[TokenMeans]) -> TokenMeans:
+        """Those of several processes, each of which saw other tokens and the same minibatches."""
+        made = cls()
+        for part in parts:
+            for name, total in part._sums.items():
+                made._sums[name] += total
+                made._tokens[name] += part._tokens[name]
+            for name, value in part._largest.items():
+                made._largest[name] = max(made._largest.get(name, 0.0), value)
+        made._numbers = parts[0]._numbers
+        return made
 
     def to_dict(self) -> dict[str, float]:
         means = {name: total / self._tokens[name] for name, total in self._sums.items() if self._tokens[name]}

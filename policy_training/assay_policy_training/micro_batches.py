@@ -1,12 +1,14 @@
-"""How the rows of an optimiser step are cut into pieces that go through a network at once."""
+"""How the rows of an optimiser step are cut into pieces that go through a network at once, and dealt to processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from assay.models.parallel import Alone, deal
 from assay_policy_training.batch import RolloutBatch
 
 
@@ -18,3 +20,25 @@ def micro_batches(batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool)
     if shared:
         ordered = ordered[torch.argsort(batch.group[ordered], stable=True)]
     yield from ordered.split(size)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one pass. `counts`: off for a pass that is made only because the other processes make one."""
+
+    rows: Tensor
+    counts: bool = True
+
+
+def own_pieces(batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool, parallel: Alone) -> list[Piece]:
+    """This process's pieces of `rows`; all processes' together are all of them. None is larger than a fair share."""
+    size = max(1, min(size, -(-len(rows) // parallel.world)))
+    pieces = list(micro_batches(batch, rows, size=size, shared=shared))
+    width = batch.train_mask.sum(1) + batch.lengths
+    costs = [int(width[piece].sum()) for piece in pieces]
+    hands = deal(costs, parallel.world)
+    own = [Piece(pieces[number]) for number in hands[parallel.rank]]
+    if parallel.equal_passes:
+        cheapest = min(range(len(pieces)), key=lambda number: costs[number])
+        own += [Piece(pieces[cheapest], counts=False)] * (max(map(len, hands)) - len(own))
+    return own

@@ -23,6 +23,7 @@ class Optimisation:
     minibatches: int = 1  #: optimiser steps per pass
     micro_batch_rows: int = 8  #: rows per backward pass; bounds memory, changes no gradient
     autocast: bool = False  #: bfloat16 products around float32 weights
+    gradient_checkpointing: bool = False  #: keep each layer's input only, compute the rest again: less memory, slower
 
     def __post_init__(self) -> None:
         for name in ("epochs", "minibatches", "micro_batch_rows"):

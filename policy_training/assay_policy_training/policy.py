@@ -1,17 +1,17 @@
 """The policy under training and the reference it is held to.
 
 Covers: loading both from one name, full or LoRA training, log-probs under either, a frozen teacher of the same
-vocabulary, saving the result as a stock checkpoint that is reloaded and compared. With LoRA the reference is the model
-with its adapter off; else it is a frozen copy, loaded only when something needs it. Leaves out: sampling (`sampler`),
-optimising (`loop`).
+vocabulary, dividing it among processes, saving the result as a stock checkpoint that is reloaded and compared. With
+LoRA the reference is the model with its adapter off; else it is a frozen copy, loaded only when something needs it.
+Leaves out: sampling (`sampler`), optimising (`loop`).
 """
 
 from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Iterator, Set
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from assay.durable import sync_folder
 from assay.errors import BackendError, BadInputError
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.packing import unwrapped
+from assay.models.parallel import Alone
 from assay.models.quiet import quiet_transformers
 from assay.models.renderer import Renderer
 from assay.models.spec import weights_digest
@@ -48,8 +49,10 @@ class Lora:
 class Policy:
     """A causal language model being trained. Always in eval mode: dropout would make the ratio differ from 1.
 
-    `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights. `teacher`: a
-    model to be held to token by token. Raises BadInputError for a teacher with another vocabulary.
+    `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights.
+    `gradient_checkpointing`: of each layer only the input is kept, the rest is computed again: the same gradients.
+    `teacher`: a model to be held to token by token. Raises BadInputError for a teacher with another vocabulary, for
+    checkpointing of a model that has none.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Policy:
         max_prompt_tokens: int,
         dtype: torch.dtype = torch.float32,
         autocast: bool = False,
+        gradient_checkpointing: bool = False,
         lora: Lora | None = None,
         with_reference: bool = False,
         teacher: str | None = None,
@@ -78,6 +82,8 @@ class Policy:
         if with_reference and self.lora is None:
             self._reference = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device).requires_grad_(False)
         self._teacher = None if teacher is None else self._load_teacher(teacher, dtype)
+        self._recomputed = checkpointed_layers(self.model) if gradient_checkpointing else []
+        self.parallel = Alone()  #: how its work is divided among processes
 
     def _load_teacher(self, name: str, dtype: torch.dtype) -> PreTrainedModel:
         tokenizer = load_tokenizer(name)
@@ -86,6 +92,20 @@ class Policy:
         teacher = load_causal_lm(name, tokenizer, dtype=dtype, device=self.device).requires_grad_(False)
         check_head(teacher, self.device)
         return teacher
+
+    def divide(self, parallel: Alone) -> None:
+        """Share the work, and with it the weights where `parallel` does; before anything keeps hold of a weight.
+
+        A teacher stays whole in every process.
+        """
+        self.parallel = parallel
+        parallel.prepare(self)
+        if self._reference is not None:
+            parallel.shard(self._reference)
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """For the time of the block this process has all weights: to sample."""
+        return self.parallel.gathered(self.model)
 
     @property
     def has_teacher(self) -> bool:
@@ -141,8 +161,9 @@ class Policy:
         wanted: Set[str] = frozenset(),
     ) -> TokenScores:
         on = self.device
-        with self.precision():
-            return score_tokens(
+
+        def computed() -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
+            found = score_tokens(
                 model,
                 batch.train_input_ids.to(on),
                 batch.train_mask.to(on),
@@ -153,6 +174,22 @@ class Policy:
                 wanted=wanted,
                 teacher=self._teacher,
             )
+            return found.logp, found.entropy, dict(found.extras)
+
+        with self.precision(), self._recomputing():
+            return TokenScores(*self.parallel.forward(model, computed))
+
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """Layers are checkpointed in train mode only, so they alone are in it, while a gradient is to be taken: what
+        is inside them (dropout) stays in eval mode, and sampling keeps its cache."""
+        for layer in self._recomputed:
+            layer.training = torch.is_grad_enabled()
+        try:
+            yield
+        finally:
+            for layer in self._recomputed:
+                layer.training = False
 
     @contextmanager
     def precision(self) -> Iterator[None]:
@@ -204,6 +241,19 @@ class Policy:
         reloaded = load_causal_lm(str(folder), load_tokenizer(str(folder)), dtype=dtype, device=self.device)
         gap = self._score(reloaded, probe, 1.0).logp - self._score(self.model, probe, 1.0).logp
         return float(gap.abs().max())
+
+
+def checkpointed_layers(model: Any) -> list[torch.nn.Module]:
+    """The model's layers, made to keep their input only while they are in train mode. Raises BadInputError where the
+    model's code has no such layers."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    inner = unwrapped(model)
+    layers: list[torch.nn.Module] = [m for m in inner.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers or not inner.supports_gradient_checkpointing:
+        raise BadInputError(f"{type(inner).__name__} has none", field="optimisation.gradient_checkpointing")
+    inner.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    return layers
 
 
 def with_adapter(base: Any, lora: Lora) -> Any:

@@ -20,7 +20,8 @@ from assay.domain import prompt_of
 from assay.durable import replacing
 from assay.errors import BadInputError, NotFoundError
 from assay.json_lines import Lines, parse_object
-from assay.models.devices import pick_device
+from assay.models.distributed import Parallel, world_size
+from assay.models.parallel import resolve
 from assay.models.spec import weights_digest
 from assay.progress import progress_bar
 from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
@@ -29,13 +30,15 @@ from assay.tensorboard_log import TensorBoardLog
 from assay.workspace import Workspace
 from assay_policy_training.checkpoint import checkpoints
 from assay_policy_training.evaluation import PolicyEvaluation, evaluate_policy
-from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
+from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE
 from assay_policy_training.policy import Policy
 from assay_policy_training.process_reward import ProcessReward
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.recipe_file import recipe_from_dict, recipe_to_dict
 from assay_policy_training.rewards import ModelReward
+from assay_policy_training.samplers.transformers_sampler import TransformersSampler
 from assay_policy_training.slots import PromptItem, RewardSource
+from assay_policy_training.together import Order, divided
 from assay_policy_training.watch.held_out import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_serving.records import save_scores
 from assay_serving.scorer import ModelInfo, ScoreItem
@@ -61,6 +64,7 @@ class Plan:
     tensorboard: bool = False  #: TensorBoard events beside metrics.jsonl
     watch: tuple[str, ...] = ()  #: held-out rewards, as given
     watch_share: float = 0.5  #: of the groups that they score
+    parallel: Parallel = "auto"  #: how several processes divide the work
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -127,7 +131,8 @@ def train_policy(
         )
     mark_dead_runs(workspace)
     inputs = _inputs(workspace, plan, rewards, resume)
-    with start_run(workspace, "rl", plan.to_dict(), inputs=inputs) as run:
+    settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
+    with start_run(workspace, "rl", settings, inputs=inputs) as run:
         plan.write(run.folder)
         if resume is not None:
             take_over(workspace.runs / resume, run.folder)
@@ -144,22 +149,19 @@ def _train(
     target: Path,
 ) -> TrainedPolicy:
     recipe = plan.recipe
-    device = pick_device(plan.device)
-    policy = Policy(
-        locate_model(run.workspace, plan.policy)[0],
-        device=device,
-        max_prompt_tokens=recipe.sampling.max_prompt_tokens,
-        autocast=recipe.optimisation.autocast,
-        lora=recipe.lora,
-        with_reference=recipe.needs_reference,
+    order = Order(
+        recipe=recipe_to_dict(recipe),
+        policy=locate_model(run.workspace, plan.policy)[0],
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
+        prompts=tuple(prompts),
+        rewards=plan.rewards,
+        device=plan.device,
+        parallel=plan.parallel,
     )
-    source = recipe.source.open(prompts, seed=recipe.seed, policy=policy)
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
     watch = [HeldOutReward(watched, run.folder, settings)] if watched else []
-    trainer = PolicyTrainer(recipe, policy, source, rewards, run.folder, extra=watch)
 
-    def evaluate(when: str) -> PolicyEvaluation | None:
+    def evaluate(when: str, policy: Policy) -> PolicyEvaluation | None:
         if not held_out:
             return None
         with progress_bar(f"evaluating {when}", len(held_out), unit="prompts") as advance:
@@ -175,22 +177,27 @@ def _train(
             advance(len(held_out))
         return found
 
-    before = evaluate("before")
-    done = trainer.resume()
-    board = TensorBoardLog(run.folder, keep_to_step=done) if plan.tensorboard else None
+    with divided(order) as (parallel, device):
+        trainer = order.begin(parallel, device, rewards, run.folder, watch)
+        before = evaluate("before", order.load(device) if parallel.equal_passes else trainer.policy)
+        done = trainer.resume()
+        board = TensorBoardLog(run.folder, keep_to_step=done) if plan.tensorboard else None
 
-    def told(row: Mapping[str, Any]) -> None:
-        advance(1)
+        def told(row: Mapping[str, Any]) -> None:
+            advance(1)
+            if board is not None:
+                board.add(row)
+
+        with progress_bar("training the policy", recipe.steps, unit="steps") as advance:
+            advance(done)
+            trainer.train(on_step=told)
         if board is not None:
-            board.add(row)
-
-    with progress_bar("training the policy", recipe.steps, unit="steps") as advance:
-        advance(done)
-        trainer.train(on_step=told)
-    if board is not None:
-        board.close()
-    after = evaluate("after")
-    probe = _probe(trainer, prompts)
+            board.close()
+        policy = parallel.whole(trainer.policy, lambda: order.load(device))
+    after = evaluate("after", policy)
+    sampler = trainer.sampler if policy is trainer.policy else TransformersSampler(policy, recipe.sampling)
+    # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
+    probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
     difference = policy.save(target, probe)
     steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if recipe.steps else []
     spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
@@ -204,6 +211,8 @@ def _train(
             "stopped_early": trainer.stopped,
             "resumed_at": done,
             "device": str(device),
+            "processes": world_size(),
+            "division": parallel.name,
             "reload_difference": difference,
             "first_step": steps[0] if steps else None,
             "last_step": steps[-1] if steps else None,
@@ -217,11 +226,6 @@ def _train(
     return TrainedPolicy(
         run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, before, after
     )
-
-
-def _probe(trainer: PolicyTrainer, prompts: Sequence[PromptItem]) -> Any:
-    """One short rollout, to compare the saved checkpoint's log-probs with the trainer's."""
-    return trainer.sampler.rollout(prompts[:1], 1, seed=trainer.recipe.seed, version=trainer.updates)
 
 
 def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], resume: str | None) -> dict[str, str]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from assay.errors import BadInputError
-from assay_policy_training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
+from assay.models.parallel import collect_optimizer, spread_optimizer
+from assay_policy_training.checkpoint import Checkpoint, checkpoint_folder, newest_checkpoint, save_checkpoint
 from assay_policy_training.slots import Stateful, Tensors
 
 if TYPE_CHECKING:
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
 
 def save(trainer: PolicyTrainer) -> Path:
-    """Everything needed to go on as if nothing had happened."""
-    device = trainer.policy.device
+    """Everything needed to go on as if nothing had happened. All processes call this; the first collects and writes."""
+    device, parallel = trainer.policy.device, trainer.policy.parallel
+    whole = {name: parallel.collect(p) for name, p in trainer.parameters.items()}
+    optimiser = collect_optimizer(trainer.optimiser, parallel)
+    if not parallel.main:
+        return checkpoint_folder(trainer.folder, trainer.step)
     tensors = {
-        "parameters": {name: p.detach().cpu() for name, p in trainer.parameters.items()},
-        "optimiser": trainer.optimiser.state_dict(),
+        "parameters": {name: full.cpu() for name, full in whole.items() if full is not None},
+        "optimiser": optimiser,
         "rng": torch.get_rng_state(),
         "rng_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         "plugins": {name: plugin.tensors() for name, plugin in _with_tensors(trainer).items()},
@@ -42,34 +47,45 @@ def save(trainer: PolicyTrainer) -> Path:
 def restore(trainer: PolicyTrainer, folder: Path) -> int:
     """Go back to the newest checkpoint in `folder`; returns its step, 0 where there is none.
 
-    Raises BadInputError when the checkpoint is of another base model, other prompts or other plug-ins.
+    All processes call this; the first reads. Raises BadInputError when the checkpoint is of another base model, other
+    prompts or other plug-ins.
     """
-    if (found := newest_checkpoint(folder)) is None:
+    parallel = trainer.policy.parallel
+    found = newest_checkpoint(folder) if parallel.main else None
+    if found is not None:
+        _check_same(trainer, found)
+    told = parallel.share([] if found is None else [(found.step, found.state, found.tensors["plugins"])])
+    if not told:
         return 0
+    [(step, state, weights)] = told
+    with torch.no_grad():
+        for name, parameter in trainer.parameters.items():
+            full = found.tensors["parameters"][name] if found is not None else None
+            parameter.copy_(parallel.spread(full, parameter))
+    spread_optimizer(found.tensors["optimiser"] if found is not None else None, trainer.optimiser, parallel)
+    for name, plugin in _stateful(trainer).items():
+        plugin.load_state_dict(state["plugins"][name])
+    for name, holder in _with_tensors(trainer).items():
+        holder.load_tensors(weights[name])
+    if found is not None:
+        torch.set_rng_state(found.tensors["rng"])
+        if found.tensors["rng_cuda"] is not None and trainer.policy.device.type == "cuda":
+            torch.cuda.set_rng_state(found.tensors["rng_cuda"], trainer.policy.device)
+        for log in (trainer.metrics_log, trainer.rollouts_log):
+            log.cut(int(state["logs"][log.path.name]))
+    trainer.step, trainer.updates, trainer.collector.drawer.published = step, int(state["updates"]), None
+    return trainer.step
+
+
+def _check_same(trainer: PolicyTrainer, found: Checkpoint) -> None:
     if found.state["policy_version"] != trainer.policy_version:
         raise BadInputError(
             f"the checkpoint continues from base {found.state['policy_version']}, not {trainer.policy_version}"
         )
-    plugins, states = _stateful(trainer), found.state["plugins"]
-    weighted, weights = _with_tensors(trainer), found.tensors["plugins"]
-    same = plugins.keys() == states.keys() and weighted.keys() == weights.keys()
+    same = _stateful(trainer).keys() == found.state["plugins"].keys()
+    same = same and _with_tensors(trainer).keys() == found.tensors["plugins"].keys()
     if not same or trainer.parameters.keys() != found.tensors["parameters"].keys():
         raise BadInputError("the checkpoint was made with other plug-ins or other trainable weights")
-    with torch.no_grad():
-        for name, parameter in trainer.parameters.items():
-            parameter.copy_(found.tensors["parameters"][name])
-    trainer.optimiser.load_state_dict(found.tensors["optimiser"])
-    for name, plugin in plugins.items():
-        plugin.load_state_dict(states[name])
-    for name, holder in weighted.items():
-        holder.load_tensors(weights[name])
-    torch.set_rng_state(found.tensors["rng"])
-    if found.tensors["rng_cuda"] is not None and trainer.policy.device.type == "cuda":
-        torch.cuda.set_rng_state(found.tensors["rng_cuda"], trainer.policy.device)
-    for log in (trainer.metrics_log, trainer.rollouts_log):
-        log.cut(int(found.state["logs"][log.path.name]))
-    trainer.step, trainer.updates, trainer.collector.drawer.published = found.step, int(found.state["updates"]), None
-    return trainer.step
 
 
 def _stateful(trainer: PolicyTrainer) -> dict[str, Stateful]:

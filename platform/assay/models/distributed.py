@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from assay.errors import AssayError, BackendError
+from assay.errors import AssayError, BackendError, BadInputError
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +54,14 @@ def world_size() -> int:
 def rank() -> int:
     """This process's number, from 0."""
     return int(os.environ.get("RANK") or 0) if world_size() > 1 else 0
+
+
+def division_named(name: str) -> Parallel:
+    """Raises BadInputError for a way to divide the work that there is not."""
+    for known in get_args(Parallel):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    raise BadInputError(f"one of {', '.join(get_args(Parallel))}, not {name!r}", field="--parallel")
 
 
 def is_follower() -> bool:

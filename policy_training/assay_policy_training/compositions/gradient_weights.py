@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -66,6 +66,7 @@ class GradientWeighting:
     micro_batch_rows: int = 4
     temperature: float = 1.0  #: that log-probs are taken at
     normalise: bool = True
+    takes_gradients: ClassVar[bool] = True  #: not of weights that are shared among processes
     weights: dict[str, float] = field(init=False, default_factory=dict)
     _sums: list[float] = field(init=False, default_factory=list, repr=False)
     _steps: int = field(init=False, default=0, repr=False)

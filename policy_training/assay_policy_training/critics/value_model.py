@@ -2,7 +2,8 @@
 
 Covers: values without padding where the model allows, fitting them to the returns with an optimiser of its own, steps
 in which only the critic learns, checkpoints. It is fitted on the rows that have a reward: one that goes on in a later
-step is learnt from when it ends. Leaves out: where returns come from (`estimators`), heads (`heads`).
+step is learnt from when it ends. Of several processes each holds the critic whole and takes a share of the rows. Leaves
+out: where returns come from (`estimators`), heads (`heads`).
 
 Memory: a second copy of the weights below the vocabulary head, their gradient and AdamW's two moments; with `lora` only
 adapters are trained, and the copy has no gradient.
@@ -21,13 +22,14 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.packing import can_pack
+from assay.models.parallel import Alone
 from assay.models.pooling import head_outputs
 from assay_policy_training.aggregation import count
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.critics.heads import HlGauss, Scalar, ValueHead
 from assay_policy_training.logprobs import response_states
 from assay_policy_training.measures import TokenMeans
-from assay_policy_training.micro_batches import micro_batches
+from assay_policy_training.micro_batches import own_pieces
 from assay_policy_training.policy import Lora, Policy, with_adapter
 
 HEADS = ("scalar", "hl_gauss")
@@ -69,12 +71,15 @@ class ValueCritic:
     def values(self, batch: RolloutBatch) -> Tensor:
         """[B,T] float32 on the CPU."""
         found = torch.zeros(batch.mask.shape)
+        own: list[tuple[Tensor, Tensor]] = []
         for rows in self._pieces(batch, torch.arange(len(batch))):
             part = batch.select(rows)
             present = part.present
             values = torch.zeros(present.shape)
             values[present] = self.head.value(self._raw(part)).cpu()
-            found[rows] = torch.where(part.mask, values, 0.0)
+            own.append((rows, torch.where(part.mask, values, 0.0)))
+        for rows, values in [piece for share in self._parallel.gather(own) for piece in share]:
+            found[rows] = values
         return found
 
     def update(self, batch: RolloutBatch, *, step: int, seed: int) -> dict[str, float]:
@@ -88,24 +93,26 @@ class ValueCritic:
         if batch.values is None:
             batch = batch.with_(values=self.values(batch))
         generator = torch.Generator().manual_seed(seed)
-        means, losses, norms = TokenMeans(), [], []
+        means, losses, norms, parallel = TokenMeans(), [], [], self._parallel
         for _ in range(self.plan.epochs):
             order = torch.randperm(len(batch), generator=generator)
             for rows in order.tensor_split(min(self.plan.minibatches, len(batch))):
                 losses.append(self.accumulate(batch, rows, means))
-                norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.plan.max_grad_norm))
+                norm = parallel.clip(list(self.parameters.values()), self.plan.max_grad_norm)
                 norms.append(norm)
                 if math.isfinite(norm):
                     self.optimiser.step()
                     self.updates += 1
                 self.optimiser.zero_grad(set_to_none=True)
         self.steps += 1
+        means = TokenMeans.joined(parallel.gather(means))
+        losses = [sum(parts) for parts in zip(*parallel.gather(losses), strict=True)]
         found = {"value_loss": sum(losses) / len(losses), "value_grad_norm": sum(norms) / len(norms)}
         found |= {"value_updates_skipped": sum(not math.isfinite(norm) for norm in norms), "value_rows": len(batch)}
         return found | fit(batch) | means.to_dict()
 
     def accumulate(self, batch: RolloutBatch, rows: Tensor, means: TokenMeans | None = None) -> float:
-        """Add the gradient of the minibatch `rows`, mean over its tokens; returns its loss."""
+        """Add the gradient of the minibatch `rows`, mean over its tokens; returns this process's part of its loss."""
         assert batch.returns is not None
         assert batch.values is not None
         tokens, total = count(batch.mask[rows]).tokens, 0.0
@@ -121,7 +128,12 @@ class ValueCritic:
             share = loss.sum() / max(1, tokens)
             share.backward()  # type: ignore[no-untyped-call]
             total += float(share.detach())
+        self._parallel.reduce(list(self.parameters.values()))
         return total
+
+    @property
+    def _parallel(self) -> Alone:
+        return self.policy.parallel.replicated()
 
     @property
     def _limit(self) -> str:
@@ -141,8 +153,9 @@ class ValueCritic:
         return head_outputs(self.score, states)
 
     def _pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Tensor]:
-        size = self.plan.micro_batch_rows
-        return list(micro_batches(batch, rows, size=size, shared=can_pack(self.model)))
+        size, shared = self.plan.micro_batch_rows, can_pack(self.model)
+        pieces = own_pieces(batch, rows, size=size, shared=shared, parallel=self._parallel)
+        return [piece.rows for piece in pieces]
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self.updates, "steps": self.steps}
