@@ -194,7 +194,8 @@ def test_gpt4_follows_as_often_as_the_paper_says(shared_data: Path) -> None:
     """GPT-4, strict, as reported: 76.89 % of prompts, 83.57 % of instructions. Here 77.96 % and 84.25 %."""
     rows = _rows(shared_data / "ifeval_prompts.jsonl.gz")
     prompts, texts = [row["meta"] for row in rows], [row["prompt"][0]["content"] for row in rows]
-    answers = {row["prompt"][0]["content"]: row["responses"][0] for row in _rows(shared_data / "ifeval_gpt4_responses.jsonl.gz")}
+    given = _rows(shared_data / "ifeval_gpt4_responses.jsonl.gz")
+    answers = {row["prompt"][0]["content"]: row["responses"][0] for row in given}
     assert {name for meta in prompts for name in meta["instruction_id_list"]} == INSTRUCTIONS.keys()
     found = []
     for meta, text in zip(prompts, texts, strict=True):

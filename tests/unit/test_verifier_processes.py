@@ -202,6 +202,16 @@ def test_a_composed_rewards_part_fails_with_its_reason() -> None:
     assert (hung.code, hung.model) == (TIMEOUT, "constraints")
 
 
+def test_programs_of_labels_run_only_where_the_part_says_so() -> None:
+    label = json.dumps(PythonTests(("assert f(2) == 4",)).to_dict())
+    item = ScoreItem(PROMPT, "def f(x): return 4", label=label)
+    (refused,), (right,) = (ConstraintScorer(None, "passed", programs=on).score([item]) for on in (False, True))
+    assert isinstance(refused, ScoreFailure)
+    assert "programs: true" in refused.message
+    assert isinstance(right, Score)
+    assert right.reward == 1.0
+
+
 def test_a_missing_package_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The worker finds no math-verify: here because a hook at its start hides it."""
     hide = (

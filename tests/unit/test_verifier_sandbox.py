@@ -47,6 +47,8 @@ def test_input_and_output() -> None:
     assert squares.check("```python\nif __name__ == '__main__':\n    print(int(input()) ** 2, ' ')\n```").passed
     assert "case 2: wrote" in squares.check("print(9)").detail
     assert "ZeroDivisionError" in squares.check("print(1 / 0)").detail
+    slow = PythonTests(cases=(("", "1"),) * 9, seconds=1)
+    assert "not done within 1 s" in slow.check("import time\ntime.sleep(0.4)\nprint(1)").detail
     assert "exit status 3" in squares.check("print(int(input()) ** 2); raise SystemExit(3)").detail
 
 

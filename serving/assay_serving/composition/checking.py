@@ -17,7 +17,7 @@ from assay.errors import AssayError, BadInputError
 from assay.progress import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_serving.verifiers import Constraint, Outcome, constraint_from_dict, shared_pool
+from assay_serving.verifiers import Constraint, Outcome, PythonTests, constraint_from_dict, shared_pool
 
 KIND = "verifier"
 NAME = "constraints"
@@ -27,9 +27,15 @@ UNLIMITED = 1 << 30  #: tokens: nothing is cut
 class ConstraintScorer:
     """A verdict has no uncertainty: 0, and not None as where a model gives none."""
 
-    def __init__(self, constraints: Sequence[Constraint] | None, measure: Literal["fraction", "passed"]) -> None:
-        """`constraints`: None takes each item's own, from its label."""
-        self.constraints, self.measure = constraints, measure
+    def __init__(
+        self,
+        constraints: Sequence[Constraint] | None,
+        measure: Literal["fraction", "passed"],
+        *,
+        programs: bool = False,
+    ) -> None:
+        """`constraints`: None takes each item's own, from its label; `programs`: these may run code."""
+        self.constraints, self.measure, self.programs = constraints, measure, programs
         fixed = [constraint.to_dict() for constraint in constraints] if constraints is not None else "label"
         identity = json.dumps([fixed, measure, _code_digest()], sort_keys=True)
         self._info = ModelInfo(
@@ -74,6 +80,9 @@ class ConstraintScorer:
             constraints = self.constraints if self.constraints is not None else constraints_of(item.label)
         except BadInputError as error:
             return ScoreFailure("bad_input", str(error), NAME)
+        if self.constraints is None and not self.programs and any(isinstance(c, PythonTests) for c in constraints):
+            told = "running programs is off: the part of the composed reward has to say `programs: true`"
+            return ScoreFailure("bad_input", told, NAME)
         return constraints or ScoreFailure("bad_input", "no constraints to verify", NAME)
 
     def _result(self, outcome: Outcome) -> ScoreResult:

@@ -39,7 +39,7 @@ class PartSpec:
     deviations are of one checkpoint.
 
     `constraints`: fixed ones, or "label": those in the item's label. `measure`: the share of them that hold, or 1 where
-    all hold and 0 where not.
+    all hold and 0 where not. `programs`: whether labels may ask for tests of programs, which run a client's code here.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
@@ -56,6 +56,7 @@ class PartSpec:
     principle: str | None = None
     version: str | None = None
     measure: Literal["fraction", "passed"] = "fraction"
+    programs: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
@@ -68,6 +69,8 @@ class PartSpec:
             raise ValueError("constraints: needs at least one, or label")
         if self.model is not None and self.measure != "fraction":
             raise ValueError("measure is for constraints, and this part is a model")
+        if self.programs and self.constraints != "label":
+            raise ValueError("programs is for constraints: label")
         self.checks()
 
     def checks(self) -> tuple[Constraint, ...]:

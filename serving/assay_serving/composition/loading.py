@@ -57,7 +57,7 @@ class Opener:
     def _open(self, part: PartSpec, file: Path, above: tuple[Path, ...]) -> Scorer:
         if part.model is None:
             fixed = part.checks() if part.constraints != "label" else None
-            return ConstraintScorer(fixed, part.measure)
+            return ConstraintScorer(fixed, part.measure, programs=part.programs)
         if is_url(part.model):
             if given := [name for name in ("correct", "model_kind", "question") if getattr(part, name) is not None]:
                 raise BadInputError("is for models that are loaded here; the server decides it", field=given[0])

@@ -7,6 +7,7 @@ HumanEval) and as input and output of a script. Leaves out: running it safely (`
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -72,15 +73,15 @@ class PythonTests(Constraint):
 
     def judge(self, response: str) -> Verdict:
         code = f"{self.prelude}\n{code_of(response, self.entry_point)}"
-        left, memory = self.seconds, int(self.memory * (1 << 20))
+        memory, deadline = int(self.memory * (1 << 20)), time.monotonic() + self.seconds
         if self.tests:
-            tested = run_tests(code, self.tests, self.entry_point, seconds=left, memory=memory)
+            tested = run_tests(code, self.tests, self.entry_point, seconds=self.seconds, memory=memory)
             if not tested.passed:
                 return Verdict(False, tested.detail)
         for number, (given, wanted) in enumerate(self.cases, 1):
-            ended = run_program(code, given, seconds=left, memory=memory)
+            ended = run_program(code, given, seconds=max(0.0, deadline - time.monotonic()), memory=memory)
             if ended.reason != "exit" or ended.status != 0:
-                return Verdict(False, f"case {number}: {explain(ended, left)}")
+                return Verdict(False, f"case {number}: {explain(ended, self.seconds)}")
             if _lines(ended.stdout) != _lines(wanted):
                 return Verdict(False, f"case {number}: wrote {ended.stdout[:60]!r}, not {wanted[:60]!r}")
         return Verdict(True, f"passes {len(self.tests)} tests and {len(self.cases)} cases")
