@@ -1,9 +1,10 @@
-"""docs/papers.md and docs/policy-training/recipes.md say of every recipe and of every plug-in what it is."""
+"""The pages of policy training name what there is: recipes, papers, plug-ins with their settings, metrics, prompts."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 
 from assay.cli.main import main
 from assay.workspace import Workspace
+from assay_policy_training.prompts.source import load_prompts
 from assay_policy_training.recipe_texts import recipe_text, shipped_recipes
 from assay_policy_training.registry import SLOTS, plugin_class
 
@@ -20,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "policy_training"
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 RECIPES = (ROOT / "docs" / "policy-training" / "recipes.md").read_text(encoding="utf-8")
+TRAINING = (ROOT / "docs" / "policy-training" / "training.md").read_text(encoding="utf-8")
 PLUGINS = [(slot, kind) for slot, kinds in SLOTS.items() for kind in kinds]
 
 
@@ -89,30 +92,41 @@ def _default(setting: Field[Any]) -> str:
     return ": " + (written[1:-1] if re.fullmatch(r'"[\w-]+"', written) else written)
 
 
-def test_the_pages_example_is_the_file_and_trains(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture(scope="module")
+def example_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a run of the page's example, watched by the very reward that it trains on."""
+    workspace = Workspace.create(tmp_path_factory.mktemp("pages") / "ws")
+    small = [
+        "--policy",
+        "tiny",
+        "--prompts",
+        "constrained:4",
+        "--steps",
+        "1",
+        "--group-size",
+        "4",
+        "--watch-share",
+        "1",
+    ]
+    numbers = ["--prompts-per-step", "4", "--max-new-tokens", "8", "--lr", "1e-3", "-w", str(workspace.root)]
+    recipe = str(EXAMPLE / "softer_negatives.yaml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLE))
+        with pytest.raises(SystemExit) as ended:
+            main(["rl", "--recipe", recipe, "--reward", "verifier", "--watch", "verifier", *small, *numbers])
+        assert ended.value.code == 0
+        (folder,) = (path.parent for path in workspace.runs.glob("*/rollouts.jsonl"))
+        yield folder
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_pages_example_is_the_file_and_trains(example_run: Path) -> None:
     for name in ("softer_negatives.py", "softer_negatives.yaml"):
         assert (EXAMPLE / name).read_text(encoding="utf-8").strip() in RECIPES, name
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    small = ["--policy", "tiny", "--prompts", "constrained:4", "--steps", "1", "--group-size", "4"]
-    numbers = ["--prompts-per-step", "4", "--max-new-tokens", "8", "--lr", "1e-3", "-w", str(workspace.root)]
-    with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                "rl",
-                "--recipe",
-                str(EXAMPLE / "softer_negatives.yaml"),
-                "--reward",
-                "verifier",
-                "--json",
-                *small,
-                *numbers,
-            ]
-        )
-    assert ended.value.code == 0
-    folder = Path(json.loads(capsys.readouterr().out)["folder"])
-    rows = [json.loads(line) for line in (folder / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = lines(example_run / "rollouts.jsonl")
     below = 0
     for row in rows:
         group = [other["reward"] for other in rows if other["uid"] == row["uid"]]
@@ -120,3 +134,19 @@ def test_the_pages_example_is_the_file_and_trains(
         below += ahead < 0
         assert row["advantage"] == pytest.approx(ahead if ahead > 0 else 0.5 * ahead, abs=1e-6)
     assert below, "some response is below its group's mean"
+
+
+def test_every_metric_of_a_run_is_in_the_pages_table(example_run: Path) -> None:
+    named = {name for row in tables(TRAINING, "metric") for name in re.findall(r"`([\w.]+)`", row[0])}
+    patterns = [re.compile(re.sub("PART|STAGE|NAME|BAND", r"\\w+", name)) for name in named]
+    (row,) = lines(example_run / "metrics.jsonl")
+    assert {"reward_mean", "held_out_reward_mean", "kl_k3"} <= row.keys()
+    assert not [key for key in row if not any(pattern.fullmatch(key) for pattern in patterns)]
+
+
+def test_the_pages_prompts_are_prompts(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```json\n(.*?)^```", TRAINING, re.MULTILINE | re.DOTALL)
+    (tmp_path / "prompts.jsonl").write_text(block, encoding="utf-8")
+    items = load_prompts(str(tmp_path / "prompts.jsonl"), seed=0)
+    assert [len(item.constraints) for item in items] == [1, 1, 0]
+    assert items[2].meta["reference_rewards"] == [0.4]
