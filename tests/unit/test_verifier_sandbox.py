@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assay_serving.verifiers import PythonTests
-from assay_serving.verifiers.sandbox import OUTPUT, isolation, run_program, run_tests
+from assay_serving.verifiers.sandbox import OUTPUT, SandboxError, isolation, run_program, run_tests
 
 TEST = "assert f(2) == 4"
 MEMORY = 512 << 20
@@ -151,3 +151,11 @@ def test_there_is_no_network() -> None:
 def test_other_processes_are_out_of_reach() -> None:
     require("processes")
     assert "ProcessLookupError" in failed(f"import os\nos.kill({os.getpid()}, 0)")
+
+
+def test_a_sandbox_that_cannot_start_gives_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "child.py"
+    broken.write_text("raise SystemExit('no such right')", encoding="utf-8")
+    monkeypatch.setattr("assay_serving.verifiers.sandbox.CHILD", broken)
+    with pytest.raises(SandboxError, match="no such right"):
+        run_tests("def f(x): return 4", [TEST], "", seconds=10, memory=MEMORY)

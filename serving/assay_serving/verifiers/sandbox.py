@@ -46,6 +46,10 @@ class Ended:
     isolated: tuple[str, ...] = ()  #: of "network", "processes", "files", "user"
 
 
+class SandboxError(RuntimeError):
+    """The sandbox failed, and not what was to run in it: there is no verdict."""
+
+
 @dataclass(frozen=True)
 class Tested:
     passed: bool
@@ -151,6 +155,9 @@ def _run(
                         os.killpg(process.pid, signal.SIGKILL)
             status = process.returncode
             out, err = (bytes(seen.read[name][:OUTPUT]).decode("utf-8", "replace") for name in ("out", "err"))
+            if seen.isolated is None:
+                told = err.strip().rpartition("\n")[2][:200]
+                raise SandboxError(f"the sandbox did not come to running the program ({seen.reason}): {told}")
             return Ended(seen.reason, 128 - status if status < 0 else status, out, err, seen.isolated)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -165,7 +172,7 @@ def _environment(folder: str) -> dict[str, str]:
 class _Seen:
     reason: str
     read: dict[str, bytearray]
-    isolated: tuple[str, ...] = ()
+    isolated: tuple[str, ...] | None = None  #: None before the program may start
 
 
 def _watched(
@@ -219,7 +226,7 @@ def _answered(
         line, _, rest = bytes(seen.read["control"]).partition(b"\n")
         seen.read["control"] = bytearray(rest)
         message = _message(line)
-        if "isolated" in message and not seen.isolated:
+        if "isolated" in message and seen.isolated is None:
             seen.isolated = tuple(map(str, message["isolated"]))
         if (reply := answer(message)) is not None:
             _sent(control, reply, deadline)

@@ -104,15 +104,18 @@ def _restrict(job: dict[str, Any], isolated: list[str]) -> None:
     kept = 0
     if os.getuid() == 0:
         user = _FIRST_UID + int.from_bytes(os.urandom(3), "big")
-        if "files" not in isolated:
-            os.chown(job["folder"], user, user)
         if not _readable(os.__file__) or not _readable(sys.prefix):
             kept = _DAC_READ_SEARCH  # else it could not import the standard library
         _libc.prctl(_KEEPCAPS, 1, 0, 0, 0)
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-        isolated.append("user")
+        try:
+            if "files" not in isolated:
+                os.chown(job["folder"], user, user)
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            isolated.append("user")
+        except OSError:  # a root without root's rights, in some containers
+            pass
     _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     _libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0))
