@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from assay.cli.main import main
+from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.prompts.source import load_prompts
+from assay_policy_training.recipe_file import load_recipe
 from assay_policy_training.recipe_texts import recipe_text, shipped_recipes
 from assay_policy_training.registry import SLOTS, plugin_class
 
@@ -98,6 +100,39 @@ def _default(setting: Field[Any]) -> str:
         return ""
     written = json.dumps(value, ensure_ascii=False)
     return ": " + (written[1:-1] if re.fullmatch(r'"[\w-]+"', written) else written)
+
+
+#: The page's table of what cannot be combined: recipe, overrides, the key that the error names.
+REFUSED: list[tuple[str, list[str], str]] = [
+    ("rloo", ["optimisation.minibatches=2"], "objective"),
+    ("grpo", ["sampling.group_size=1"], "sampling.group_size"),
+    ("tis", ["corrections=[{kind: token_tis}, {kind: icepop}]"], "corrections"),
+    ("aipo", ["corrections=[{kind: token_tis}]"], "corrections"),
+    ("tis", ["objective.bypass=true"], "corrections"),
+    ("pacs", ["token_weights=[{kind: high_entropy}]"], "token_weights"),
+    ("inpo", ["corrections=[{kind: sequence_tis}]"], "corrections"),
+    ("gspo", ["aggregation.mode=token-mean"], "aggregation.mode"),
+    ("gmpo", ["token_weights=[{kind: steer}]"], "token_weights"),
+    ("gspo", ["corrections=[{kind: token_tis}]"], "corrections"),
+    ("trust_region_masking", ["aggregation.mode=token-mean"], "aggregation.mode"),
+    ("guide_grpo", ["corrections=[{kind: geometric}]"], "corrections"),
+    ("one_shot", ["filters=[{kind: dynamic_sampling}]"], "filters"),
+    ("t_ppo", ["critic=null"], "estimator"),
+    ("t_ppo", ["contexts={kind: ghpo}"], "sampler"),
+    ("ppo_hl_gauss", ["critic.clip=0.2"], "critic.clip"),
+    ("rover", ["sampling.prune_log_ratio=-13"], "sampling.prune_log_ratio"),
+    ("drpo", ["sampling.max_new_tokens=256"], "objective.max_length"),
+    ("length_lr", ["schedules=[{kind: length_lr}, {kind: linear, end: 9}]"], "schedules"),
+    ("length_lr", ["optimisation.warmup_steps=60"], "schedules.baseline_steps"),
+]
+
+
+@pytest.mark.parametrize(("name", "overrides", "field"), REFUSED)
+def test_what_the_page_says_is_refused_is(name: str, overrides: list[str], field: str) -> None:
+    load_recipe(name)
+    with pytest.raises(BadInputError) as refused:
+        load_recipe(name, overrides)
+    assert refused.value.field == field
 
 
 @pytest.fixture(scope="module")
