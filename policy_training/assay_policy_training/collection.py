@@ -58,6 +58,8 @@ class Collector:
     ) -> None:
         self.recipe, self.policy, self.prompts, self.rewards = recipe, policy, prompts, list(rewards)
         self.lag = recipe.asynchrony.lag
+        if self.lag and (world := policy.parallel.world) > 1:
+            raise BadInputError(f"rollouts cannot be drawn ahead in {world} processes", field="asynchrony.lag")
         drawn_by = frozen_copy(policy) if self.lag else policy
         if self.lag and sampler is not None and not isinstance(sampler, Publishes):
             raise BadInputError("this sampler draws by the weights under training", field="asynchrony.lag")

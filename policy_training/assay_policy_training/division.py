@@ -1,7 +1,7 @@
 """What of policy training several processes can share: a run that would be wrong is refused before its first step.
 
 Covers: the plug-ins that need one process, or whole weights. Leaves out: how work is divided
-(`assay.models.parallel`), who draws what (`collection`).
+(`assay.models.parallel`), who draws what and that nothing is drawn ahead (`collection`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
-from assay_policy_training.slots import Carries, Observer, Publishes, Stateful
+from assay_policy_training.slots import Carries, Publishes
 
 if TYPE_CHECKING:
     from assay_policy_training.loop import PolicyTrainer
@@ -21,11 +21,9 @@ def check_division(trainer: PolicyTrainer) -> None:
     if parallel.world == 1:
         return
     together = f"in {parallel.world} processes"
-    if trainer.collector.lag:
-        raise BadInputError(f"rollouts cannot be drawn ahead {together}", field="asynchrony.lag")
     if isinstance(sampler, Publishes):
         raise BadInputError(f"an engine with weights of its own cannot be shared {together}", field="sampler")
-    if isinstance(sampler, Carries | Stateful | Observer):
+    if isinstance(sampler, Carries):  # one that learns from the step's report learns the same everywhere
         raise BadInputError(f"a sampler that carries rows on does not work {together}", field="sampler")
     if parallel.equal_passes:
         for name, plugin in trainer.plugins().items():
