@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 from assay.domain import Message
 from assay.errors import BadInputError
@@ -146,7 +147,21 @@ def run(name: str, folder: Path, parallel: Alone) -> dict[str, torch.Tensor]:
     trainer = begin(recipe_of(name), folder, parallel)
     trainer.resume()
     trainer.train()
+    (folder / f"held-{parallel.rank}.json").write_text(json.dumps(held(trainer, parallel)))
     return finished(trainer, parallel)
+
+
+def held(trainer: PolicyTrainer, parallel: Alone) -> dict[str, list[int]]:
+    """Numbers that this process holds of trained weights and of AdamW's moments, and those of the whole."""
+    moments = [t for state in trainer.optimiser.state.values() for t in state.values() if t.dim()]
+    return {
+        name: [sum(local(t).numel() for t in tensors), sum(parallel.full(t).numel() for t in tensors)]
+        for name, tensors in (("weights", list(trainer.parameters.values())), ("moments", moments))
+    }
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def every_scenario(folder: Path) -> None:
@@ -276,6 +291,16 @@ def test_they_draw_reward_and_measure_what_one_does(name: str, kind: str, traine
             assert (figure in found) == (figure in expected)
             if figure in expected:
                 assert found[figure] == pytest.approx(expected[figure], rel=1e-3, abs=1e-5), figure
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_fsdp_divides_weights_and_moments(name: str, trained: Path) -> None:
+    shares = [json.loads((trained / name / "two" / f"held-{rank}.json").read_text()) for rank in range(2)]
+    for part, copies in (("weights", 1), ("moments", 2)):
+        (first, whole), (second, _) = (share[part] for share in shares)
+        assert whole == copies * shares[0]["weights"][1]
+        assert (first + second == whole) == name.endswith("fsdp")
+        assert (first == second == whole) == name.endswith("ddp")
 
 
 @pytest.mark.parametrize("name", ["pacs-ddp", "ppo-fsdp"])
