@@ -191,7 +191,8 @@ def rl(
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
     with ExitStack() as stack:
         sources = [_reward_source(stack, reference, model, api_key, wait) for reference in plan.rewards]
-        watched = [_reward_source(stack, reference, None, watch_key, wait) for reference in plan.watch]
+        # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
+        watched = [_reward_source(stack, reference, None, watch_key or "", wait) for reference in plan.watch]
         made = train_policy(place, plan, items, sources, held_out=_held_out(plan), watched=watched, resume=resume)
     emit(_payload(made), _text(made), as_json=as_json)
 
