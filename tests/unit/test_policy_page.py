@@ -80,3 +80,10 @@ def test_over_optimisation_is_shown_where_it_was_watched() -> None:
 
 def test_a_run_that_has_just_begun() -> None:
     assert "nothing was measured yet" in render(Report("run", policy_sections([], [])))
+
+
+def test_curves_of_a_critic_go_by_the_names_it_measures_them_by() -> None:
+    rows = [row(n, loss=0.1, grad_norm=0.5, value_loss=0.2, value_grad_norm=0.3) for n in (1, 2)]
+    drawn = charts(section(policy_sections(rows, []), "Optimiser"))
+    assert {s.name: list(s.y) for s in drawn["Loss"].series} == {"policy": [0.1, 0.1], "critic": [0.2, 0.2]}
+    assert {s.name: list(s.y) for s in drawn["Gradient norm"].series} == {"policy": [0.5, 0.5], "critic": [0.3, 0.3]}

@@ -15,7 +15,7 @@ from assay_web.report import Block, Figure, Figures, LineChart, Sample, Samples,
 
 Row = Mapping[str, Any]
 SHOWN = 12  #: rollouts of the last step
-_STAGES = ("publish", "sample", "reward", "score", "advantage", "update", "critic", "wait")
+_STAGES = ("publish", "sample", "reward", "score", "advantage", "update", "critic", "wait", "gather")
 #: (title, unit, whether a share, {name of the curve: key of the row}), by section.
 _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
     "Distance and spread": (
@@ -25,8 +25,8 @@ _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
         ("Cut at the limit", "", True, {"rollouts": "truncated_share"}),
     ),
     "Optimiser": (
-        ("Loss", "", False, {"policy": "loss", "critic": "critic_loss"}),
-        ("Gradient norm", "", False, {"policy": "grad_norm", "critic": "critic_grad_norm"}),
+        ("Loss", "", False, {"policy": "loss", "critic": "value_loss"}),
+        ("Gradient norm", "", False, {"policy": "grad_norm", "critic": "value_grad_norm"}),
         ("Clipped tokens", "", True, {"ratio": "clip_fraction", "dual": "dual_clip_fraction"}),
         ("Learning rate", "", False, {"policy": "lr"}),
         ("Explained variance of the critic", "", False, {"critic": "explained_variance"}),
