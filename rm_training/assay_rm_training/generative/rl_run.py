@@ -21,6 +21,7 @@ from assay.durable import replacing
 from assay.errors import BadInputError, NotFoundError
 from assay.json_lines import Lines, parse_object
 from assay.models.devices import pick_device
+from assay.models.distributed import world_size
 from assay.models.renderer import Renderer
 from assay.models.spec import Judging, ParityCheck, RewardModelSpec
 from assay.progress import progress_bar
@@ -128,8 +129,10 @@ def reinforce_judge(
 
     `resume`: id of the interrupted run whose plan and data these are. Raises BadInputError for a name that is taken
     (unless `plan.force`), data that is neither checked against a registered benchmark nor waived, questions of which
-    none fits, and all that the parts raise.
+    none fits, several processes, and all that the parts raise.
     """
+    if world_size() > 1:
+        raise BadInputError("a judge is reinforced in one process: start the command without torchrun", field="torchrun")
     folder = model_folder(workspace, plan.name, force=plan.force)
     if resume is not None and not checkpoints(workspace.runs / resume):
         raise BadInputError(f"{resume} has no checkpoint to go on from", field="--resume")
@@ -164,6 +167,7 @@ def _train(
         device=device,
         max_prompt_tokens=recipe.sampling.max_prompt_tokens,
         autocast=recipe.optimisation.autocast,
+        gradient_checkpointing=recipe.optimisation.gradient_checkpointing,
         lora=recipe.lora,
         with_reference=recipe.needs_reference,
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
