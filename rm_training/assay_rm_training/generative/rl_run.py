@@ -132,7 +132,9 @@ def reinforce_judge(
     none fits, several processes, and all that the parts raise.
     """
     if world_size() > 1:
-        raise BadInputError("a judge is reinforced in one process: start the command without torchrun", field="torchrun")
+        raise BadInputError(
+            "a judge is reinforced in one process: start the command without torchrun", field="torchrun"
+        )
     folder = model_folder(workspace, plan.name, force=plan.force)
     if resume is not None and not checkpoints(workspace.runs / resume):
         raise BadInputError(f"{resume} has no checkpoint to go on from", field="--resume")
