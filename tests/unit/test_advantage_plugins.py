@@ -195,7 +195,9 @@ def test_signed_needs_no_group() -> None:
 def test_signed_reads_the_reward_only_without_a_verifier() -> None:
     whole = batch().with_(acc=torch.tensor([1.0, torch.nan] + [0.0] * 9, dtype=torch.float64))
     whole = whole.with_(reward=torch.tensor([0.1, 0.9] + [0.9] * 9, dtype=torch.float64))
-    assert advantage("signed", whole)[:3, 0].tolist() == pytest.approx([0.1, 0.1, -1.0])
+    alone = whole.with_(uid=tuple(str(row) for row in range(len(UID))))
+    assert advantage("signed", alone)[:3, 0].tolist() == pytest.approx([0.1, 0.1, -1.0])
+    assert advantage("signed", whole)[1, 0] == 0, "its check came to no verdict: others of the group have one"
 
 
 def test_weights_of_a_correction_enter_the_baseline_squared() -> None:

@@ -115,10 +115,16 @@ def test_rows_that_go_on_later_stay() -> None:
 
 
 def test_signed_filters_split_the_rows() -> None:
-    batch = judged([[1.0, 0.0, NAN]], reward=torch.tensor([0.1, 0.9, 0.9], dtype=torch.float64))
+    batch = judged([[1.0, 0.0], [NAN]], reward=torch.tensor([0.1, 0.9, 0.9], dtype=torch.float64))
     assert OnlyCorrect().keep(batch).tolist() == [True, False, True]
     assert OnlyWrong().keep(batch).tolist() == [False, True, False]
     assert OnlyWrong(correct_above=0.95).keep(batch).tolist() == [False, True, True]
+
+
+def test_a_check_without_a_verdict_is_not_settled_by_the_reward() -> None:
+    batch = judged([[1.0, 0.0, NAN]], reward=torch.tensor([0.1, 0.9, 0.9], dtype=torch.float64))
+    assert OnlyCorrect().keep(batch).tolist() == [True, False, False]
+    assert OnlyWrong().keep(batch).tolist() == [False, True, False]
 
 
 def test_truncated_rows_are_dropped_or_masked() -> None:

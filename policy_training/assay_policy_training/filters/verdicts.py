@@ -26,13 +26,14 @@ def judged(batch: RolloutBatch) -> Tensor:
 
 
 def verdicts(batch: RolloutBatch, *, correct_above: float) -> Tensor:
-    """[B] float64 1 = correct, 0 = wrong, NaN = not known; without `acc` a row is correct above this reward."""
-    if batch.acc is None:
-        known, acc = batch.valid, torch.full_like(batch.scored_reward, torch.nan)
-    else:
-        known, acc = batch.valid, batch.acc.double()
+    """[B] float64 1 = correct, 0 = wrong, NaN = not known. A row is correct above this reward where no row of its group
+    has `acc`: the prompt has no verifier. Where others have it, the check of this one came to no verdict."""
     by_reward = (batch.scored_reward > correct_above).double()
-    return torch.where(known, torch.where(acc.isnan(), by_reward, acc), torch.nan)
+    if batch.acc is None:
+        return torch.where(batch.valid, by_reward, torch.nan)
+    acc = batch.acc.double()
+    verified, _, _, _ = group_moments(acc, batch.group, ddof=0)
+    return torch.where(batch.valid, torch.where(verified > 0, acc, by_reward), torch.nan)
 
 
 def group_rate(batch: RolloutBatch) -> Tensor:
