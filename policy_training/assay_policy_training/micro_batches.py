@@ -31,9 +31,12 @@ class Piece:
 
 
 def own_pieces(batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool, parallel: Alone) -> list[Piece]:
-    """This process's pieces of `rows`; all processes' together are all of them. None is larger than a fair share."""
-    size = max(1, min(size, -(-len(rows) // parallel.world)))
-    pieces = list(micro_batches(batch, rows, size=size, shared=shared))
+    """This process's pieces of `rows`; all processes' together are all of them. There is one for each process, if there
+    are rows enough."""
+    fair = -(-len(rows) // parallel.world)
+    if fair * (parallel.world - 1) >= len(rows):  # rounded up it would leave a process without
+        fair = max(1, len(rows) // parallel.world)
+    pieces = list(micro_batches(batch, rows, size=max(1, min(size, fair)), shared=shared))
     width = batch.train_mask.sum(1) + batch.lengths
     costs = [int(width[piece].sum()) for piece in pieces]
     hands = deal(costs, parallel.world)
