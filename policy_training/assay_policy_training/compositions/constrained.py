@@ -72,7 +72,7 @@ class Multipliers:
         if not 0 <= self.momentum < 1:
             raise BadInputError(f"must lie in [0, 1), not {self.momentum}", field="reward.momentum")
         draw = random.Random(self.seed)
-        self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in self.thresholds}
+        self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in sorted(self.thresholds)}
         self._velocity = dict.fromkeys(self.thresholds, 0.0)
 
     @property
