@@ -9,8 +9,13 @@ Note: a constant length that an aggregation divides by stays the recipe's `sampl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
+from assay_policy_training.schedules.decay import check_only_one
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 SETTINGS = ("lr", "max_new_tokens", "temperature")
 
@@ -44,6 +49,13 @@ class Stages:
         steps = [stage.step for stage in self.stages]
         if not steps or sorted(set(steps)) != steps:
             raise BadInputError("stages begin one after the other", field="schedules.stages")
+
+    @property
+    def changes(self) -> frozenset[str]:
+        return frozenset({self.setting})
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        check_only_one(self.setting, recipe)
 
     def value(self, name: str, value: float, step: int) -> float:
         begun = [stage for stage in self.stages if stage.step <= step]
