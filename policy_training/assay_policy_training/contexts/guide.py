@@ -40,9 +40,12 @@ class Guide:
         check_wording(self.wording)
 
     def check_recipe(self, recipe: Recipe) -> None:
-        """Raises BadInputError for a behaviour correction: old and mu of guided rows are of different contexts."""
+        """Raises BadInputError for a behaviour correction, or an objective that is one: a guided row's old and mu are
+        of different contexts."""
         if recipe.corrections:
             raise BadInputError("guided rows have no sampler to be corrected for", field="corrections")
+        if getattr(recipe.objective, "corrects_behaviour", False):
+            raise BadInputError("divides by what the sampler saw, of guided rows the hint too", field="objective")
 
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
         return list(items)
