@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.compositions.constrained import Multipliers
 from assay_policy_training.compositions.named import named_part
 from assay_policy_training.estimators.gae import returns_to_go
 from assay_policy_training.estimators.group_relative import dr_grpo
 from assay_policy_training.modulators.whitening import whiten
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 
 def mixture(advantages: Sequence[Tensor], kl_advantage: Tensor, weights: Sequence[float]) -> Tensor:
@@ -37,6 +41,11 @@ class ConstrainedMixture(Multipliers):
 
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "logp_ref"})
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for shaping, which would change nothing."""
+        if recipe.shaping:
+            raise BadInputError("the mixture reads the raw parts, which no shaping changes", field="shaping")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         if batch.logp_old is None or batch.logp_ref is None:

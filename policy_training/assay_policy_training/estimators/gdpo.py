@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.estimators.group_relative import EQUAL_RANGE, group_moments, grpo, over_tokens
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 OVER = ("tokens", "rows")
 
@@ -75,6 +78,11 @@ class Gdpo:
             raise BadInputError("every reward part has weight 0", field="estimator.weights")
         if self.ddof not in (0, 1):
             raise BadInputError(f"must be 0 or 1, not {self.ddof}", field="estimator.ddof")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for shaping, which would change nothing."""
+        if recipe.shaping:
+            raise BadInputError("gdpo reads the raw parts, which no shaping changes", field="shaping")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         """Raises BadInputError for a weight whose part no source gives."""
