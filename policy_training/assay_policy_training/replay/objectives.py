@@ -15,13 +15,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.prompts.streams import tag_of
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 LEAST = 1e-6  #: a mean nearer to 0 than this would make its ratio explode
 DENOMINATORS = ("rows", "tokens")
@@ -59,6 +62,12 @@ class Objectives:
             raise BadInputError(f"must be above 0, not {self.temperature}", field="replay.temperature")
         if self.denominator not in DENOMINATORS:
             raise BadInputError(f"one of {', '.join(DENOMINATORS)}", field="replay.denominator")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError where the aggregation divides by something else."""
+        mode = getattr(recipe.aggregation, "mode", None)
+        if mode is not None and (mode == "token-mean") != (self.denominator == "tokens"):
+            raise BadInputError(f"not what aggregation {mode} divides by", field="replay.denominator")
 
     def mix(self, batch: RolloutBatch) -> RolloutBatch:
         """The batch with `adv` weighted by objective. Before an objective has two windows its movement counts as 1."""
