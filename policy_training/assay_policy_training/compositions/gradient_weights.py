@@ -26,6 +26,7 @@ from assay_policy_training.slots import StepReport
 
 if TYPE_CHECKING:
     from assay_policy_training.policy import Policy
+    from assay_policy_training.recipe import Recipe
 
 #: Advantages smaller than this are rounding noise.
 FLAT = 1e-9
@@ -79,6 +80,13 @@ class GradientWeighting:
         check_positive((name, getattr(self, name)) for name in names)
         self.weights = dict.fromkeys(self.parts, 1 / len(self.parts))
         self._sums = [0.0] * len(self.parts)
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError where its log-probs would be of another distribution than the one that is trained."""
+        if self.temperature != recipe.sampling.temperature:
+            raise BadInputError(
+                f"is not sampling.temperature, {recipe.sampling.temperature}", field="reward.temperature"
+            )
 
     def attach(self, policy: Policy) -> None:
         """Raises BadInputError where no trained weight is in the layers."""
