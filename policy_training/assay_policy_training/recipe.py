@@ -90,6 +90,11 @@ class Recipe:
             )
         if self.sampling.group_size < 2 and getattr(self.estimator, "group_relative", False):
             raise BadInputError("a group-relative advantage needs at least 2 rows", field="sampling.group_size")
+        needed = frozenset[str]().union(*(getattr(plugin, "needs", ()) for plugin in self.plugins().values()))
+        if self.teacher is not None and "teacher_kl" not in needed:
+            raise BadInputError("nothing here learns from it", field="teacher")
+        if self.critic is not None and "values" not in needed:
+            raise BadInputError("nothing here reads its values", field="critic")
         check_single_correction(self.objective, self.corrections)
         weighs = self.token_weights or [plugin for plugin in self.corrections if getattr(plugin, "weighs", True)]
         if self.objective.scope == "group" and weighs:

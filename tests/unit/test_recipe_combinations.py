@@ -1,0 +1,53 @@
+"""Combinations of plug-ins that would train something else than they say are refused, and the key is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.errors import BadInputError
+from assay_policy_training.recipe_file import recipe_from_dict
+
+STAGES = {"kind": "stages", "setting": "lr", "stages": [{"step": 9, "value": 1e-4}]}
+WEIGHTS = {"kind": "gradient_weights", "parts": ["a", "b"]}
+RECAP = {"kind": "objectives"}
+PLAIN: dict[str, Any] = {"name": "plain", "estimator": "grpo", "objective": "ppo_clip"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "key"),
+    [
+        ({"schedules": [{"kind": "length_lr", "at": 5}, STAGES]}, "schedules"),
+        ({"schedules": [STAGES, {"kind": "cosine", "end": 20}]}, "schedules"),
+        ({"contexts": "guide", "objective": "aipo"}, "objective"),
+        ({"contexts": "guide", "objective": {"kind": "ppo_clip", "bypass": True}}, "objective"),
+        ({"estimator": "gdpo", "shaping": ["overlong"]}, "shaping"),
+        ({"estimator": {"kind": "constrained", "thresholds": {"a": 1.0}}, "shaping": ["overlong"]}, "shaping"),
+        ({"replay": RECAP, "aggregation": {"mode": "token-mean"}}, "replay.denominator"),
+        ({"replay": {**RECAP, "denominator": "tokens"}}, "replay.denominator"),
+        ({"reward": WEIGHTS, "sampling": {"temperature": 0.6}}, "reward.temperature"),
+        ({"teacher": "tiny"}, "teacher"),
+        ({"critic": "value_model"}, "critic"),
+    ],
+)
+def test_refused(sections: dict[str, Any], key: str) -> None:
+    with pytest.raises(BadInputError) as refusal:
+        recipe_from_dict({**PLAIN, **sections})
+    assert refusal.value.field == key
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"schedules": [STAGES, {"kind": "cosine", "end": 20, "setting": "temperature", "final": 0.5}]},
+        {"contexts": "guide"},
+        {"estimator": "gdpo"},
+        {"replay": {**RECAP, "denominator": "tokens"}, "aggregation": {"mode": "token-mean"}},
+        {"reward": {**WEIGHTS, "temperature": 0.6}, "sampling": {"temperature": 0.6}},
+        {"teacher": "tiny", "auxiliary": ["teacher_kl"]},
+        {"critic": "value_model", "estimator": "gae"},
+    ],
+)
+def test_the_rest_is_not(sections: dict[str, Any]) -> None:
+    recipe_from_dict({**PLAIN, **sections})
