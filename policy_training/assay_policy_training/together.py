@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from assay.errors import BadInputError
 from assay.models.devices import pick_device
 from assay.models.distributed import Parallel, PeerFailedError, joined, local_device
 from assay.models.parallel import Alone, division, resolve
@@ -89,7 +90,12 @@ def follow(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> N
             order: Order = group.share(None)
             device = local_device(order.device)
             parallel = division(order.parallel, group, device)
-            trainer = order.begin(parallel, device, open_rewards(order.rewards), Path(os.devnull))
+            try:
+                trainer = order.begin(parallel, device, open_rewards(order.rewards), Path(os.devnull))
+            except BadInputError as error:
+                if group.told() == (0, str(error)):  # the first process was refused the same, and says so
+                    raise SystemExit(error.exit_code) from error
+                raise
             trainer.resume()
             trainer.train()
             parallel.whole(trainer.policy, lambda: trainer.policy)

@@ -113,9 +113,14 @@ def test_killed_and_resumed_by_one_process(workspace: Workspace) -> None:
     assert after[:2] == before[:2]  # the steps before the checkpoint are the killed run's own
 
 
-def test_bad_input_ends_all_with_one_line(workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--prompts", "nowhere.jsonl"], "nowhere.jsonl"), (["--set", "asynchrony.lag=1"], "drawn ahead in 2 processes")],
+    ids=["found by the first", "found by all"],
+)
+def test_bad_input_ends_all_with_one_line(options: list[str], said: str, workspace: Workspace) -> None:
     done = subprocess.run(
-        torchrun("rl", *SMALL, "--prompts", "nowhere.jsonl", "-w", str(workspace.root)),
+        torchrun("rl", *SMALL, *options, "-w", str(workspace.root)),
         capture_output=True,
         text=True,
         timeout=200,
@@ -125,4 +130,4 @@ def test_bad_input_ends_all_with_one_line(workspace: Workspace) -> None:
     assert done.returncode != 0
     ours = [line for line in done.stderr.splitlines() if line.startswith("assay: ")]
     assert len(ours) == 1
-    assert "nowhere.jsonl" in ours[0]
+    assert said in ours[0]

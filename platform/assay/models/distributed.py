@@ -116,7 +116,7 @@ class Group:
 
         broken = isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower())
         if broken or isinstance(error, _TerminatedError):
-            if (told := self._told()) is not None:
+            if (told := self.told()) is not None:
                 return PeerFailedError(*told)
             if broken:
                 cause = str(error).strip().splitlines()[0]
@@ -127,7 +127,7 @@ class Group:
             self._store.compare_set(_FAILED, "", json.dumps([self.rank, text]))
         return error
 
-    def _told(self) -> tuple[int, str] | None:
+    def told(self) -> tuple[int, str] | None:
         """Rank and message of the process that failed first, waiting a moment for it to say so."""
         deadline = time.monotonic() + _GRACE
         with suppress(Exception):
