@@ -17,6 +17,7 @@ from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.filters.dynamic_sampling import DropSolved, DynamicSampling, RejectZeroAdvantage
 from assay_policy_training.filters.enough_valid import EnoughValid
+from assay_policy_training.filters.guided_mixed import GuidedMixed
 from assay_policy_training.filters.online_difficulty import OnlineDifficulty
 from assay_policy_training.filters.rows import OnlyCorrect, OnlyWrong, OverlongFilter
 from assay_policy_training.loop import PolicyTrainer
@@ -101,6 +102,16 @@ def test_missing_rewards_are_not_counted() -> None:
     assert kept_groups(DynamicSampling(), batch.with_(reward=reward)) == [0, 1]
     keep = EnoughValid().keep(batch.with_(reward=reward)) & OnlyWrong().keep(batch.with_(reward=reward))
     assert keep.tolist() == [False, False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [DynamicSampling(), RejectZeroAdvantage(), DropSolved(), OnlineDifficulty(), OverlongFilter(), GuidedMixed()],
+)
+def test_rows_without_a_reward_never_stay(plugin: Any) -> None:
+    """Alone in a recipe: they would count in denominators, and towards the groups that a step draws."""
+    batch = judged([[1.0, 0.0, NAN], [NAN] * 3], reward=torch.tensor([1.0, 0.0, *[NAN] * 4], dtype=torch.float64))
+    assert plugin.keep(batch).tolist() == [True, True, False, False, False, False]
 
 
 def test_a_row_alone_cannot_be_constant() -> None:

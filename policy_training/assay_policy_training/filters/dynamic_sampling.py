@@ -2,8 +2,9 @@
 
 Covers: DAPO's dynamic sampling (other prompts are drawn in their place, in at most `max_rounds` rounds), Skywork-OR1's
 rejection (they are not replaced, so the batch is smaller), NGRPO's (only groups without a fault go). Whole groups stay
-or go. All read the raw verifier result, and the composed reward only where a prompt has no verifier. The pass rate that
-is logged is that of all rows drawn. Leaves out: pass rates between 0 and 1 (`online_difficulty`).
+or go, but for rows without a reward, which never stay. All read the raw verifier result, and the composed reward only
+where a prompt has no verifier. The pass rate that is logged is that of all rows drawn. Leaves out: pass rates between 0
+and 1 (`online_difficulty`).
 
 Sources: DAPO arXiv 2503.14476; Skywork-OR1 arXiv 2505.22312; NGRPO arXiv 2509.18851.
 """
@@ -41,7 +42,7 @@ class DynamicSampling:
         return self.max_rounds
 
     def keep(self, batch: RolloutBatch) -> Tensor:
-        return group_varies(batch)
+        return batch.counted & group_varies(batch)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class RejectZeroAdvantage:
     rounds: ClassVar[int] = 1
 
     def keep(self, batch: RolloutBatch) -> Tensor:
-        return group_varies(batch)
+        return batch.counted & group_varies(batch)
 
 
 @dataclass(frozen=True)
@@ -70,4 +71,4 @@ class DropSolved:
 
     def keep(self, batch: RolloutBatch) -> Tensor:
         rate = group_rate(batch)
-        return rate.isnan() | (rate < self.best - EQUAL_RANGE)
+        return batch.counted & (rate.isnan() | (rate < self.best - EQUAL_RANGE))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
@@ -19,7 +18,7 @@ from assay_policy_training.estimators.group_relative import group_moments
 
 @dataclass(frozen=True)
 class GuidedMixed:
-    """S4: keep guided groups whose mean `acc` lies in [low, high], and all others."""
+    """S4: keep guided groups whose mean `acc` lies in [low, high], and all others; rows without a reward go."""
 
     low: float = 0.001
     high: float = 0.999
@@ -33,6 +32,6 @@ class GuidedMixed:
         """[B] bool."""
         guided = batch.of_source(GUIDED)
         if batch.acc is None:
-            return torch.ones(len(batch), dtype=torch.bool)
+            return batch.counted
         _, mean, _, _ = group_moments(batch.acc, batch.group, ddof=0)
-        return ~guided | ((mean >= self.low) & (mean <= self.high))
+        return batch.counted & (~guided | ((mean >= self.low) & (mean <= self.high)))

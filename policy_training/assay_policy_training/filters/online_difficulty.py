@@ -40,5 +40,5 @@ class OnlineDifficulty:
 
     def keep(self, batch: RolloutBatch) -> Tensor:
         rate = group_rate(batch)
-        keep = (rate >= self.low) & (rate <= self.high)
+        keep = batch.valid & (rate >= self.low) & (rate <= self.high)
         return keep if batch.unfinished is None else keep | batch.unfinished

@@ -41,10 +41,10 @@ class OnlyWrong:
 
 @dataclass(frozen=True)
 class OverlongFilter:
-    """S4: drop rows that the length limit cut."""
+    """S4: drop rows that the length limit cut, and those without a reward."""
 
     rounds: ClassVar[int] = 1
 
     def keep(self, batch: RolloutBatch) -> Tensor:
-        keep = ~batch.truncated
+        keep = batch.valid & ~batch.truncated
         return keep if batch.unfinished is None else keep | batch.unfinished
