@@ -32,6 +32,13 @@ def test_bound_must_be_broken_in_a_row() -> None:
     assert below.reason({"entropy": 0.2}) is None
 
 
+def test_not_a_number_is_out_of_bounds() -> None:
+    rule = OutOfBounds("loss", above=10.0, patience=2)
+    found = [rule.reason({"loss": value}) for value in (0.1, math.nan, math.nan)]
+    assert found[:2] == [None, None]
+    assert found[2] is not None
+
+
 def test_no_progress_counts_from_the_best_mean() -> None:
     rule = NoProgress("reward_mean", patience=3, window=2)
     found = [rule.reason({"reward_mean": value}) for value in (0.0, 1.0, 1.0, 1.0, 1.0, 1.0)]

@@ -14,7 +14,8 @@ from assay.errors import BadInputError
 
 @dataclass
 class OutOfBounds:
-    """Stop when `metric` was above `above` or below `below` in each of the last `patience` steps that have it."""
+    """Stop when `metric` was above `above` or below `below` in each of the last `patience` steps that have it. NaN is
+    out of any bound."""
 
     metric: str
     above: float | None = None
@@ -32,7 +33,7 @@ class OutOfBounds:
         value = row.get(self.metric)
         if not isinstance(value, int | float):
             return None
-        out = value > self.above if self.above is not None else value < (self.below or 0.0)
+        out = value != value or (value > self.above if self.above is not None else value < (self.below or 0.0))
         self.bad = self.bad + 1 if out else 0
         if self.bad < self.patience:
             return None
