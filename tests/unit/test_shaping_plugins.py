@@ -21,6 +21,7 @@ from assay_policy_training.registry import plugin_class
 from assay_policy_training.shaping.cosine import CosineLength
 from assay_policy_training.shaping.laser import Laser, LaserD, LaserDe
 from assay_policy_training.shaping.length import ConciseCorrect, KimiLength, Overlong, TruncatedReward
+from assay_policy_training.shaping.outcomes import response_limit
 from assay_policy_training.shaping.par import Par
 from assay_policy_training.shaping.repetition import RepetitionPenalty
 from assay_policy_training.shaping.rlcr import CalibrationReward, stated_confidence
@@ -363,3 +364,14 @@ def test_advantages_are_scaled_by_their_prompts_demonstrations() -> None:
     assert batch.adv is not None
     nothing = batch.with_(reward=torch.full((6,), NAN, dtype=torch.float64))
     assert torch.equal(RewardScaling().modulate(nothing), batch.adv)
+
+
+def test_a_given_start_does_not_count_towards_the_limit() -> None:
+    """Six tokens given, at most four to write, three written."""
+    forced = torch.arange(10).expand(2, 10) < 6
+    own = (torch.arange(10) >= 6) & (torch.arange(10) < 9)
+    batch = batch_of(["a", "a"], [1.0, 0.0], lengths=[10, 10])
+    batch = batch.with_(mask=own.expand(2, 10), loss_mask=own.expand(2, 10), forced=forced)
+    assert response_limit(batch, None) == 4
+    shaped = Overlong(buffer=2, factor=1.0).shape(batch)
+    assert shaped.scored_reward.tolist() == [0.5, -0.5], "halfway through the buffer"

@@ -46,7 +46,10 @@ def response_limit(batch: RolloutBatch, setting: int | None) -> int:
     if setting is not None:
         return setting
     cut = batch.lengths[batch.truncated]
-    return int(cut.max()) if len(cut) and int(cut.max()) > 0 else int(batch.mask.shape[1])
+    if len(cut) and int(cut.max()) > 0:
+        return int(cut.max())
+    given = 0 if batch.forced is None else int(batch.forced.sum(1).max())  # text that turns start with, before them
+    return int(batch.mask.shape[1]) - given
 
 
 def group_range(values: Tensor, member: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
