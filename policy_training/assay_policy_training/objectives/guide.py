@@ -22,6 +22,7 @@ from assay_policy_training.contexts.guide import GUIDED
 from assay_policy_training.objectives.ratio_clip import clipped_loss
 from assay_policy_training.ratios import CLAMP_LOG_RATIO
 from assay_policy_training.slots import Scope, UpdateContext
+from assay_policy_training.token_weights.quantile import quantile
 
 SHAPES = ("constant", "quantile", "power")
 GAMMA = "guide_gamma"
@@ -66,7 +67,7 @@ class GuideLoss:
         guided = batch.loss_mask & batch.of_source(GUIDED)[:, None]
         if self.shape == "quantile" and batch.logp_old is not None and guided.any():
             ratio = (batch.logp_old - batch.logp_mu)[guided].clamp(-CLAMP_LOG_RATIO, CLAMP_LOG_RATIO).exp()
-            gamma = max(LEAST_GAMMA, float(ratio.quantile(self.level)))
+            gamma = max(LEAST_GAMMA, quantile(ratio, self.level))
         return batch.with_(extras={**batch.extras, GAMMA: torch.full(batch.mask.shape, gamma)})
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
