@@ -23,21 +23,13 @@ from typing import Any
 
 from measure import Report, arguments
 
-KINDS = (
-    "max_words",
-    "min_words",
-    "sentence_count",
-    "no_commas",
-    "contains_number",
-    "forbidden_words",
-    "starts_with",
-    "quoted",
-)
+#: Constraints that a response of some twenty words can meet.
+KINDS = ("max_words", "no_commas", "contains_number", "forbidden_words", "required_words", "starts_with", "quoted")
 #: Two-sided 95 % points of Student's t by degrees of freedom.
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
 OVERRIDES = {
-    "grpo": ["kl.coefficient=0.01", "optimisation.minibatches=2"],
-    "ppo": ["optimisation.minibatches=2"],
+    "grpo": ["kl.coefficient=0.0", "report_kl=false"],
+    "ppo": ["report_kl=false", "shaping=[]", "critic.lr=5e-5", "critic.minibatches=1", "optimisation.minibatches=1"],
 }
 
 
@@ -47,10 +39,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=None, help="seeds 0, 1, ... (default: 3; quick: 1)")
     parser.add_argument("--steps", type=int, default=None, help="default: 60; quick: 2")
     parser.add_argument("--every", type=int, default=10, help="steps between evaluations")
-    parser.add_argument("--prompts-per-step", type=int, default=8)
+    parser.add_argument("--prompts-per-step", type=int, default=4)
     parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--max-new-tokens", type=int, default=48)
-    parser.add_argument("--lr", type=float, default=1e-5)
+    parser.add_argument("--max-new-tokens", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=2e-5)
     parser.add_argument("--policy", default=None, help="default: smollm2; quick: tiny")
     parser.add_argument("--train-prompts", type=int, default=512)
     parser.add_argument("--held-out", type=int, default=None, help="prompts (default: 64; quick: 8)")
@@ -97,6 +89,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         f"steps={options.steps}",
         f"optimisation.lr={options.lr}",
         "optimisation.micro_batch_rows=16",
+        "optimisation.autocast=true",
         f"sampling.prompts_per_step={options.prompts_per_step}",
         f"sampling.group_size={options.group_size}",
         f"sampling.max_new_tokens={options.max_new_tokens}",
@@ -107,6 +100,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         options.policy or ("tiny" if options.quick else "smollm2"),
         device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
         max_prompt_tokens=recipe.sampling.max_prompt_tokens,
+        autocast=recipe.optimisation.autocast,
         with_reference=recipe.needs_reference,
     )
     items = prompts(options.train_prompts, "train", seed)
