@@ -157,11 +157,13 @@ def rl(
         return
     place = Workspace.find(workspace)
     if resume is not None:
+        fixed = {"--set": overrides, "--lr": lr, "--seed": seed, "--group-size": group_size, "--watch": watch}
+        fixed |= {"--prompts-per-step": prompts_per_step, "--max-new-tokens": max_new_tokens}
+        if given := [option for option, value in fixed.items() if value is not None]:
+            raise BadInputError("a resumed run keeps its recipe; only --steps may change", field=given[0])
         plan = Plan.read(place, resume)
         if steps is None or steps <= plan.recipe.steps:
             require_unfinished(place, resume)
-        if overrides:
-            raise BadInputError("a resumed run keeps its recipe; only --steps may change", field="--set")
         changes: dict[str, Any] = {"recipe": replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps)}
         kept = plan.parallel if world_size() > 1 and plan.parallel != "none" else "auto"
         divided = division_named(parallel) if parallel else kept
