@@ -124,6 +124,13 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("drpo", ["sampling.max_new_tokens=256"], "objective.max_length"),
     ("length_lr", ["schedules=[{kind: length_lr}, {kind: linear, end: 9}]"], "schedules"),
     ("length_lr", ["optimisation.warmup_steps=60"], "schedules.baseline_steps"),
+    ("grpo", ["critic={kind: value_model}"], "critic"),
+    ("grpo", ["teacher=tiny"], "teacher"),
+    ("gdpo", ["shaping=[{kind: dler}]"], "shaping"),
+    ("constrained_rlhf", ["shaping=[{kind: dler}]"], "shaping"),
+    ("recap", ["aggregation.mode=token-mean"], "replay.denominator"),
+    ("dynamic_weighting_gradient", ["sampling.temperature=0.7"], "reward.temperature"),
+    ("guide_grpo", ["objective={kind: aipo}"], "objective"),
 ]
 
 
