@@ -93,14 +93,15 @@ def evaluate_policy(
     accuracy = verifier_accuracy(repeated, batch.responses)
     checked = [row for row, passed in enumerate(accuracy.isnan().tolist()) if not passed]
     means = TokenMeans()
+    drawn_by: dict[str, Any] = {"temperature": sampling.temperature, "prune_log_ratio": sampling.prune_log_ratio}
     with torch.no_grad():
         for start in range(0, len(batch), SCORED_AT_ONCE):
             part = batch.select(range(start, min(start + SCORED_AT_ONCE, len(batch))))
-            scores = policy.scores(part, temperature=sampling.temperature)
+            scores = policy.scores(part, **drawn_by)
             mask = part.mask.to(policy.device)
             means.add("entropy", scores.entropy, mask)
             if policy.has_reference:
-                means.add_kl(scores.logp, policy.reference_logp(part, temperature=sampling.temperature), mask)
+                means.add_kl(scores.logp, policy.reference_logp(part, **drawn_by), mask)
     measured = means.to_dict()
     return PolicyEvaluation(
         prompts=len(items),
