@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,8 @@ import torch
 from torch import Tensor
 
 from assay.domain import Message
+from assay.errors import BadInputError
+from assay.models.loading import resolve_model
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.critics.value_model import ValueCritic, ValueModel
 from assay_policy_training.estimators.gae import Gae, ReturnsToGo
@@ -275,3 +279,13 @@ def test_an_adaptive_kl_penalty_resumes(tmp_path: Path) -> None:
     assert recipe.shaping[0] == KlInReward(coefficient=0.1, target=0.01, horizon=20.0)  # the recipe's own is untouched
     for name, value in whole.parameters.items():
         assert torch.equal(value, again.parameters[name]), f"{name} differs after a resume"
+
+
+def test_a_base_of_as_many_other_tokens_is_refused(policy: Policy, tmp_path: Path) -> None:
+    base = Path(shutil.copytree(resolve_model("tiny"), tmp_path / "swapped"))
+    named = json.loads((base / "tokenizer.json").read_text())
+    vocabulary = named["model"]["vocab"]
+    vocabulary["!"], vocabulary["#"] = vocabulary["#"], vocabulary["!"]
+    (base / "tokenizer.json").write_text(json.dumps(named))
+    with pytest.raises(BadInputError, match=r"critic\.base"):
+        ValueModel(base=str(base)).open(policy)

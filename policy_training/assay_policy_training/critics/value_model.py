@@ -43,8 +43,9 @@ class ValueCritic:
         self.head = plan.value_head
         name = plan.base or policy.name
         dtype = next(policy.model.parameters()).dtype
-        base: Any = load_causal_lm(name, load_tokenizer(name), dtype=dtype, device=policy.device)
-        if len(load_tokenizer(name)) != len(policy.tokenizer):
+        tokenizer = load_tokenizer(name)
+        base: Any = load_causal_lm(name, tokenizer, dtype=dtype, device=policy.device)
+        if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
             raise BadInputError(f"{name} does not have the policy's vocabulary", field="critic.base")
         width = int(base.get_input_embeddings().embedding_dim)
         base.set_output_embeddings(torch.nn.Identity())  # the vocabulary head is not needed
