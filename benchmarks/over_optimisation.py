@@ -51,10 +51,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             runs.append(one(options, Path(scratch), seed))
     report.figures["runs"] = [{k: v for k, v in run.items() if k != "rows"} for run in runs]
-    report.figures["curves"] = [
-        [[row["step"], *(round(row.get(name, float("nan")), 4) for name in CURVES)] for row in run["rows"]]
-        for run in runs
-    ]
+    report.figures["curves"] = [[curve_point(row) for row in run["rows"]] for run in runs]
     for run in runs:
         print(json.dumps({k: v for k, v in run.items() if k != "rows"}))
     if options.plot:
