@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -213,9 +214,10 @@ def ours(path: Path) -> None:
     trainer = PolicyTrainer(recipe, policy, source, [LowerCase()], path.parent)
     print(json.dumps({"ready": True}), file=out, flush=True)
     for number, _ in enumerate(sys.stdin, start=1):
+        started = time.perf_counter()
         (row,) = trainer.train(number)
         seconds = {stage: row.get(f"seconds_{stage}", 0.0) for stage in STAGES}
-        seconds["whole"] = row["seconds"]
+        seconds["whole"] = time.perf_counter() - started  # logs and all that no stage counts, as of the peer
         tokens = round(row["length_mean"] * row["rollouts"])
         print(json.dumps({"seconds": seconds, "tokens": tokens}), file=out, flush=True)
 
