@@ -96,11 +96,10 @@ class Recipe:
         if self.critic is not None and "values" not in needed:
             raise BadInputError("nothing here reads its values", field="critic")
         check_single_correction(self.objective, self.corrections)
-        weighs = self.token_weights or [plugin for plugin in self.corrections if getattr(plugin, "weighs", True)]
-        if self.objective.scope == "group" and weighs:
+        if self.objective.scope == "group" and (self.token_weights or self.corrections):
             name = type(self.objective).__name__
             raise BadInputError(
-                f"{name} compares whole rows: weights of tokens would be left out",
+                f"{name} compares whole rows: weights would be left out, and a row that was rejected would be compared",
                 field="token_weights" if self.token_weights else "corrections",
             )
         for plugin in (*self.plugins().values(), self.source, self.sampler, self.critic):

@@ -1,7 +1,7 @@
 """The sampler's distribution is corrected once or not at all: what a recipe is refused for at start-up.
 
 An objective that divides by mu itself (AIPO, PPO in bypass mode) under importance weights counts the mismatch twice,
-and so do two sets of weights. Rejections without weights go with everything.
+and so do two sets of weights. Rejections without weights go with every objective of tokens or of single rows.
 """
 
 from __future__ import annotations
