@@ -28,6 +28,7 @@ from assay_policy_training.slots import Scope, UpdateContext
 if TYPE_CHECKING:
     from assay_policy_training.recipe import Recipe
 
+MEAN = "seq-mean-token-mean"
 LARGEST_MEAN = 10.0  #: bound of a row's mean log-ratio before exp
 
 
@@ -54,11 +55,10 @@ def gmpo_ratio(ratio: Tensor, advantage: Tensor, mask: Tensor, *, clip_low: floa
 
 
 def _check_mean_over_rows(name: str, recipe: Recipe) -> None:
-    mode = getattr(recipe.aggregation, "mode", None)
-    if mode == "token-mean":
+    mode = getattr(recipe.aggregation, "mode", MEAN)
+    if mode != MEAN:
         raise BadInputError(
-            f"{name} weighs rows equally; averaged over all tokens it is another objective: use seq-mean-token-mean",
-            field="aggregation.mode",
+            f"{name} weighs rows equally; with {mode} it is another objective: use {MEAN}", field="aggregation.mode"
         )
     if any(getattr(plugin, "weighs", True) and plugin.level == "token" for plugin in recipe.corrections):  # type: ignore[attr-defined]
         raise BadInputError(f"{name} has one ratio a row: correct by the row, e.g. sequence_tis", field="corrections")
