@@ -10,6 +10,7 @@ from assay.errors import BadInputError
 from assay_policy_training.recipe_file import recipe_from_dict
 
 STAGES = {"kind": "stages", "setting": "lr", "stages": [{"step": 9, "value": 1e-4}]}
+COOLER = {"kind": "linear", "end": 20, "setting": "temperature", "final": 0.5}
 WEIGHTS = {"kind": "gradient_weights", "parts": ["a", "b"]}
 RECAP = {"kind": "objectives"}
 PLAIN: dict[str, Any] = {"name": "plain", "estimator": "grpo", "objective": "ppo_clip"}
@@ -30,6 +31,10 @@ PLAIN: dict[str, Any] = {"name": "plain", "estimator": "grpo", "objective": "ppo
         ({"objective": "pacs", "corrections": ["token_tis"]}, "corrections"),
         ({"objective": {"kind": "drpo", "max_length": 128}, "corrections": ["geometric"]}, "corrections"),
         ({"objective": "inpo", "token_weights": ["not_truncated"]}, "token_weights"),
+        ({"objective": "pacs", "replay": "recent"}, "objective"),
+        ({"replay": "recent", "schedules": [COOLER]}, "schedules"),
+        ({"objective": "gspo", "aggregation": {"mode": "token-mean"}}, "aggregation.mode"),
+        ({"objective": "gmpo", "aggregation": {"mode": "seq-mean-token-sum"}}, "aggregation.mode"),
         ({"teacher": "tiny"}, "teacher"),
         ({"critic": "value_model"}, "critic"),
     ],
@@ -45,6 +50,8 @@ def test_refused(sections: dict[str, Any], key: str) -> None:
     [
         {"schedules": [STAGES, {"kind": "cosine", "end": 20, "setting": "temperature", "final": 0.5}]},
         {"contexts": "guide"},
+        {"replay": "recent", "schedules": [STAGES]},
+        {"objective": "gspo"},
         {"estimator": "gdpo"},
         {"replay": {**RECAP, "denominator": "tokens"}, "aggregation": {"mode": "token-mean"}},
         {"reward": {**WEIGHTS, "temperature": 0.6}, "sampling": {"temperature": 0.6}},

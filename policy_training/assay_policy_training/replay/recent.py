@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch, merged
 from assay_policy_training.prompt_item import item_from_dict
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 REPLAYED = "replayed"
 _TEXTS = frozenset({"uid", "prompts", "responses", "failures", "scores", "items", "source"})
@@ -43,6 +46,14 @@ class Recent:
             raise BadInputError(f"must be above 0, not {self.share}", field="replay.share")
         if self.max_staleness < 1 or self.capacity < 1:
             raise BadInputError("max_staleness and capacity must be at least 1", field="replay.max_staleness")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for an objective over whole groups, of which rows are replayed one by one, and for a
+        temperature that changes: a replayed row's log-probs are of the old one."""
+        if recipe.objective.scope == "group":
+            raise BadInputError("rows are replayed without their groups, which it compares", field="objective")
+        if any("temperature" in getattr(schedule, "changes", ()) for schedule in recipe.schedules):
+            raise BadInputError("replayed rows were drawn at another temperature", field="schedules")
 
     def mix(self, batch: RolloutBatch) -> RolloutBatch:
         """The batch and the rows drawn from memory; then the batch is remembered, what is too old forgotten."""
