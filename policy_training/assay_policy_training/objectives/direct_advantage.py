@@ -11,13 +11,16 @@ Oracle log-ratios .2 -.1, A .3, beta 2: .00125.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.slots import Scope, UpdateContext
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 
 def over_segments(values: Tensor, segment: Tensor, mask: Tensor) -> Tensor:
@@ -47,6 +50,12 @@ class DirectAdvantage:
     def __post_init__(self) -> None:
         if not self.beta > 0:
             raise BadInputError(f"must be above 0, not {self.beta}", field="objective.beta")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for means over tokens: only the last of a step carries its loss."""
+        mode = getattr(recipe.aggregation, "mode", "")
+        if mode.endswith("token-mean"):
+            raise BadInputError(f"{mode} divides steps by tokens: use seq-mean-token-sum", field="aggregation.mode")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
         steps = None if context.rows is None else context.rows.segment

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 
 @dataclass
@@ -25,6 +29,11 @@ class Priority:
 
     seed: int = 0
     draws: int = field(init=False, default=0)
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for the mean over all tokens, which is no mean over rows."""
+        if getattr(recipe.aggregation, "mode", None) == "token-mean":
+            raise BadInputError("rows are drawn, so take a mean over rows", field="aggregation.mode")
 
     def mix(self, batch: RolloutBatch) -> RolloutBatch:
         """The rows with other advantages; the same batch where none has a positive one."""
