@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,7 +39,8 @@ class Collected:
     staleness: Tensor  #: [B] int64, updates of the weights since those that drew the row
     prompts_drawn: int
     rounds: int
-    beside: Mapping[str, float] = field(default_factory=dict)  #: seconds by stage, beside the training of other steps
+    beside: Mapping[str, float]  #: seconds by stage, beside the training of other steps
+    first_acc: Tensor  #: [B'] of every row as first drawn, before contexts replaced what failed
 
 
 class Collector:
@@ -78,6 +79,7 @@ class Collector:
         wanted = self.recipe.sampling.prompts_per_step
         parts: list[RolloutBatch] = []
         keeps: list[Tensor] = []
+        firsts: list[Tensor] = []
         groups = prompts = 0
         draw, made, beside = self._first(step, version, clock)
         sampling = draw.sampling
@@ -85,7 +87,9 @@ class Collector:
             if number:
                 draw = self._draw(step, number, wanted - groups, sampling, first=prompts)
                 made = self._made(draw, version, clock)
-            part = self._retried(self._rewarded(made, clock), draw, number, version, clock)
+            first = self._rewarded(made, clock)
+            firsts.append(_accuracy(first))
+            part = self._retried(first, draw, number, version, clock)
             keep = self._keep(part)
             parts.append(part)
             keeps.append(keep)
@@ -95,7 +99,8 @@ class Collector:
                 break
         self._start_later(step, version)
         batch = merged(parts)
-        return Collected(batch, torch.cat(keeps), sampling, version - batch.version, prompts, len(parts), beside)
+        staleness, first_acc = version - batch.version, torch.cat(firsts)
+        return Collected(batch, torch.cat(keeps), sampling, staleness, prompts, len(parts), beside, first_acc)
 
     def _first(self, step: int, version: int, clock: Stopwatch) -> tuple[Draw, Drawn, Mapping[str, float]]:
         """The step's first draw, which was begun before where there is a lag."""
@@ -168,22 +173,30 @@ class Collector:
             rows = done(batch)
             finished = batch.select(rows)
             parallel = self.policy.parallel
-            # Sources that wait see the whole batch, so one process asks them for all.
-            found = side_by_side(parallel.share(self.drawer.rest(made) if parallel.main else None), len(rows))
+            # Sources that wait see the whole batch, so one process asks them for all; and one verifies, since a check
+            # that hangs in one process and not in another would have them train on different rows.
+            asked = (self.drawer.rest(made), verifier_accuracy(finished.items, finished.responses))
+            waited, accuracy = parallel.share(asked if parallel.main else None)
+            found = side_by_side(waited, len(rows))
             rewarded = finished.with_(
                 r_parts=found.parts,
                 reward=self.recipe.reward(found.parts) if len(rows) else torch.zeros(0, dtype=torch.float64),
-                acc=verifier_accuracy(finished.items, finished.responses),
+                acc=accuracy,
                 failures=tuple(found.failures),
                 scores=tuple(found.scores),
             )
         return rewarded if len(rows) == len(batch) else _with_waiting(batch, rewarded, rows)
 
     def _keep(self, batch: RolloutBatch) -> Tensor:
-        keep = torch.ones(len(batch), dtype=torch.bool)
+        keep = batch.counted  # whatever the filters say: without a reward there is nothing to learn from a row
         for plugin in self.recipe.filters:
-            keep &= plugin.keep(batch)
+            keep = keep & plugin.keep(batch)
         return keep
+
+
+def _accuracy(batch: RolloutBatch) -> Tensor:
+    """[B] float64, NaN where there is none."""
+    return torch.full((len(batch),), torch.nan, dtype=torch.float64) if batch.acc is None else batch.acc
 
 
 def _with_waiting(batch: RolloutBatch, rewarded: RolloutBatch, rows: Tensor) -> RolloutBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,13 @@ def rl(
         str | None, typer.Option("--model", help="Which of the server's models rewards.", show_default=False)
     ] = None,
     api_key: Annotated[
-        str | None, typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Of the server.", show_default=False)
+        str | None,
+        typer.Option(
+            "--api-key",
+            envvar="ASSAY_API_KEY",
+            help="Of the first server, and of others at its host.",
+            show_default=False,
+        ),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the reward server to be ready.")] = 60.0,
     device: DeviceOption = "auto",
@@ -153,7 +160,12 @@ def rl(
         from assay_policy_training.together import follow
 
         with ExitStack() as stack:
-            follow(lambda given: [_reward_source(stack, reference, model, api_key, wait) for reference in given])
+            follow(
+                lambda given: [
+                    _reward_source(stack, reference, model, key, wait)
+                    for reference, key in zip(given, keys_of(given, api_key), strict=True)
+                ]
+            )
         return
     place = Workspace.find(workspace)
     if resume is not None:
@@ -192,7 +204,10 @@ def rl(
         raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
     with ExitStack() as stack:
-        sources = [_reward_source(stack, reference, model, api_key, wait) for reference in plan.rewards]
+        sources = [
+            _reward_source(stack, reference, model, key, wait)
+            for reference, key in zip(plan.rewards, keys_of(plan.rewards, api_key), strict=True)
+        ]
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
         watched = [_reward_source(stack, reference, None, watch_key or "", wait) for reference in plan.watch]
         made = train_policy(place, plan, items, sources, held_out=_held_out(plan), watched=watched, resume=resume)
@@ -256,6 +271,17 @@ def _reward_source(
     if named.form == STEPS:
         return ProcessReward(scorer, name=named.name or "process")
     return ModelReward(scorer, name=named.name, answer=AnswerPart() if named.form == ANSWER else None)
+
+
+def keys_of(references: Sequence[str], key: str | None) -> list[str | None]:
+    """For each reward, the key it is asked with: that of the first server's host; another host is not told it."""
+    from urllib.parse import urlsplit
+
+    from assay_policy_training.reward_reference import parse_reward
+
+    hosts = [urlsplit(parse_reward(reference).url or "").netloc for reference in references]
+    first = next((host for host in hosts if host), "")
+    return [key if host == first else "" for host in hosts]
 
 
 def _held_out(plan: Plan) -> list[PromptItem]:

@@ -21,6 +21,7 @@ from assay_policy_training.logprobs import SUPPLIED, TokenScores
 from assay_policy_training.measures import TokenMeans
 from assay_policy_training.micro_batches import Piece, own_pieces
 from assay_policy_training.policy import Policy
+from assay_policy_training.prompt_item import POLICY
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.slots import GroupObjective, PolicyObjective, UpdateContext
@@ -44,6 +45,8 @@ class Gradients:
         """
         recipe, parallel, total = self.recipe, self.policy.parallel, 0.0
         counts = count(batch.loss_mask[rows])
+        owned = [extra.own_mask(batch) if hasattr(extra, "own_mask") else None for extra in recipe.losses]
+        masks = [(own, counts if own is None else count(own[rows])) for own in owned]
         coefficients: Tensor | None = None
         if recipe.objective.scope == "group":
             coefficients, total = self._row_coefficients(batch, rows, sampling, means)
@@ -62,9 +65,9 @@ class Gradients:
                 total += float(loss.detach())
                 for name, values in reports.items():
                     means.add(name, values, context.loss_mask)
-            for extra in recipe.losses:
-                mask = extra.own_mask(context) if hasattr(extra, "own_mask") else context.loss_mask
-                term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, counts)
+            for extra, (own, whole) in zip(recipe.losses, masks, strict=True):
+                mask = context.loss_mask if own is None else own[micro].to(context.loss_mask.device)
+                term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, whole)
                 total += float(term.detach())
                 loss = loss + term
             parallel.backward(loss)
@@ -113,11 +116,14 @@ class Gradients:
         means.add("approx_kl_old", context.logp_old - scores.logp, context.loss_mask)
         if "outside" in scores.extras:  # of the trainer's pruned vocabulary: these tokens get no gradient
             means.add("outside_share", scores.extras["outside"], context.mask)
-        if first:  # theta is still old: statistics of the policy that made the rollouts
-            means.add("entropy", scores.entropy, context.mask)
-            means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, _newest(context))
+        if first:  # theta is still old: statistics of the policy that made the rollouts, on rows of its own
+            own = context.mask
+            if context.rows is not None:
+                own = own & context.rows.of_source(POLICY).to(own.device)[:, None]
+            means.add("entropy", scores.entropy, own)
+            means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, own & _newest(context))
             if context.logp_ref is not None:
-                means.add_kl(scores.logp, context.logp_ref, context.mask)
+                means.add_kl(scores.logp, context.logp_ref, own)
 
     def pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Piece]:
         """This process's part of `rows`, in pieces of at most the recipe's size."""

@@ -261,13 +261,16 @@ class PolicyTrainer:
         batch = found.batch
         metrics: dict[str, float] = {**rollout_measures(batch, found.keep), **means, **clock.to_dict()}
         metrics |= {"prompts_drawn": found.prompts_drawn, "rounds": found.rounds}
+        if not bool(found.first_acc.isnan().all()):
+            metrics["verifier_pass_rate"] = float(found.first_acc.nanmean())
         metrics |= {
             "staleness_mean": float(found.staleness.double().mean()),
             "staleness_max": int(found.staleness.max()),
         }
         metrics |= {f"seconds_beside_{stage}": seconds for stage, seconds in found.beside.items()}
         metrics["seconds"] = sum(clock.seconds.values())
-        metrics["tokens_per_second"] = float(batch.lengths.sum()) / max(metrics["seconds"], 1e-9)
+        drawn = float(batch.loss_mask.sum())  # a window's earlier tokens were another step's
+        metrics["tokens_per_second"] = drawn / max(metrics["seconds"], 1e-9)
         report = StepReport(step, metrics, batch, trained)
         for plugin in self.extra:
             metrics |= plugin.measure(report)

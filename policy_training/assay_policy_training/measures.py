@@ -99,8 +99,6 @@ def rollout_measures(batch: RolloutBatch, kept: Tensor) -> dict[str, float]:
     measures |= _spread("reward", batch.scored_reward)
     for name, part in batch.r_parts.items():
         measures |= _spread(f"reward_{name}", part)
-    if batch.acc is not None and not bool(batch.acc.isnan().all()):
-        measures["verifier_pass_rate"] = float(batch.acc.nanmean())
     return measures
 
 

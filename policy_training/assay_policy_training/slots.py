@@ -340,7 +340,8 @@ class LossAggregator(Protocol):
 
 
 class AuxLoss(Protocol):
-    """S11. Added as coefficient x aggregate(loss over `loss_mask`), or over `own_mask(context)` where it has one."""
+    """S11. Added as coefficient x aggregate(loss over `loss_mask`), or over `own_mask(batch)` [B,T] where it
+    has one, with denominators of its own."""
 
     @property
     def name(self) -> str: ...

@@ -160,8 +160,12 @@ def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(
 
 
 def test_what_a_killed_server_leaves_the_next_one_takes_away(
-    tiny_reward_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: httpx.Client
+    tiny_reward_model: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    client: httpx.Client,
 ) -> None:
+    tmp_path = tmp_path_factory.mktemp("left")  # of a name so short that a socket's path fits
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     kept = tmp_path / f"{PREFIX}of-somebody"
     kept.mkdir(mode=0o700)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ from rollout_rows import context_of_rows, rollouts
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay_policy_training.aggregation import Aggregation
 from assay_policy_training.auxiliary.hint_nll import HintNll
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.contexts.ghpo import Ghpo
 from assay_policy_training.contexts.guide import GUIDED, Guide
 from assay_policy_training.contexts.seele import SHARE, Seele, steps_of
 from assay_policy_training.filters.guided_mixed import GuidedMixed
+from assay_policy_training.gradients import Gradients
 from assay_policy_training.loop import PolicyTrainer
+from assay_policy_training.measures import TokenMeans
 from assay_policy_training.objectives.guide import GuideLoss
 from assay_policy_training.policy import Policy
 from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, recipe_to_dict
@@ -169,11 +173,30 @@ def test_hint_tokens_are_given_and_only_learnt_by_likelihood() -> None:
     context, loss = context_of_rows(batch), HintNll(0.001)
     forced = batch.forced
     assert forced is not None
-    assert torch.equal(loss.own_mask(context), forced)
+    assert context.rows is not None
+    assert torch.equal(loss.own_mask(context.rows), forced)
     logp = torch.full(batch.mask.shape, -2.0)
     assert set(loss.loss(logp, context)[forced].tolist()) == {2.0}
     plain = rollouts([2], adv=torch.zeros(1, 2), logp_old=torch.zeros(1, 2))
-    assert not loss.own_mask(context_of_rows(plain)).any()
+    assert not loss.own_mask(plain).any()
+
+
+def test_the_hints_likelihood_has_denominators_of_its_own() -> None:
+    """A mean over hint tokens stays one, however many tokens the policy's own loss has, none included."""
+    recipe = load_recipe("grpo", ["auxiliary=[{kind: hint_nll, coefficient: 1.0}]", "kl.coefficient=0.0"])
+    recipe = replace(recipe, aggregation=Aggregation("token-mean"), report_kl=False)
+    policy = Policy("tiny", device=CPU, max_prompt_tokens=128)
+    (shown,) = Seele().first([PromptItem((Message("user", "?"),), meta={"solution": "One. Two."})])
+    batch = TransformersSampler(policy, Sampling(max_new_tokens=4)).rollout([shown], 2, seed=0, version=0)
+    batch = batch.with_(adv=torch.zeros(batch.mask.shape))
+    assert batch.forced is not None
+    nll = -policy.scores(batch, temperature=1.0).logp[batch.forced].mean()
+    for loss_mask in (batch.mask, torch.zeros_like(batch.mask)):
+        gradients = Gradients(recipe, policy)
+        found = gradients.accumulate(
+            batch.with_(loss_mask=loss_mask), torch.arange(2), recipe.sampling, TokenMeans(), first=True
+        )
+        assert found == pytest.approx(float(nll), rel=1e-5)
 
 
 @pytest.mark.parametrize(

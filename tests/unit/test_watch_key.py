@@ -10,6 +10,7 @@ import pytest
 import assay_serving.client
 from assay.cli.main import main
 from assay.errors import BackendError
+from assay_policy_training.commands import keys_of
 
 
 @pytest.mark.parametrize(("option", "sent"), [([], ""), (["--watch-key", "theirs"], "theirs")])
@@ -31,3 +32,9 @@ def test_watching_server_gets_its_own_key_only(
         with pytest.raises(SystemExit):
             main(command)
     assert keys == [sent]
+
+
+def test_another_host_is_not_told_the_first_ones_key() -> None:
+    asked = ["verifier", "a=http://one.test:80/x", "b=http://one.test:80/y#m", "c=http://two.test", "row:quality"]
+    assert keys_of(asked, "secret") == ["", "secret", "secret", "", ""]
+    assert keys_of(["http://one.test"], None) == [None], "the client may look for the environment's"

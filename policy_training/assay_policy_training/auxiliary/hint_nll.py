@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.slots import UpdateContext
 
 
@@ -28,10 +29,9 @@ class HintNll:
         if not self.coefficient >= 0:
             raise BadInputError(f"must not be negative, not {self.coefficient}", field="auxiliary.coefficient")
 
-    def own_mask(self, context: UpdateContext) -> Tensor:
-        """[b,T] bool."""
-        forced = None if context.rows is None else context.rows.forced
-        return torch.zeros_like(context.mask) if forced is None else forced.to(context.mask.device)
+    def own_mask(self, batch: RolloutBatch) -> Tensor:
+        """[B,T] bool."""
+        return torch.zeros_like(batch.mask) if batch.forced is None else batch.forced
 
     def loss(self, logp: Tensor, context: UpdateContext) -> Tensor:
         return -logp

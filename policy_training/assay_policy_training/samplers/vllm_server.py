@@ -134,7 +134,6 @@ class VllmServer:
 
     url: str = ""
     model: str | None = None  #: the name it serves the policy under, needed where it serves several
-    api_key: str | None = None
     concurrency: int = 32  #: requests at once; each is a whole group
     timeout: float = 600.0  #: seconds of one request
     tolerance: float = 1e-3
@@ -169,7 +168,6 @@ class VllmServer:
         settings = RemoteSettings(
             url,
             model=self.model,
-            api_key=self.api_key,
             timeout=self.timeout,
             deadline=self.timeout,
             concurrency=self.concurrency,
