@@ -320,12 +320,12 @@ def test_the_parity_gate_reads_given_answers(
 
 
 def test_recipe_and_format_must_agree(workspace: Workspace) -> None:
-    from assay_rm_training.generative.rl_run import _with_parts
+    from assay_rm_training.generative.rl_run import _with_parts, weights_of
 
     plan = JudgePlan(judge_recipe("judge"), "tiny", "d", None, "n")
-    assert set(_with_parts(plan.recipe, PAIRWISE).reward.weights) == {"verdict", "consistency", "tail"}
-    assert set(_with_parts(plan.recipe, POINTWISE).reward.weights) == {"verdict", "tail"}
-    assert set(_with_parts(plan.recipe, RATING).reward.weights) == {"verdict"}
+    assert set(weights_of(_with_parts(plan.recipe, PAIRWISE)).weights) == {"verdict", "consistency", "tail"}
+    assert set(weights_of(_with_parts(plan.recipe, POINTWISE)).weights) == {"verdict", "tail"}
+    assert set(weights_of(_with_parts(plan.recipe, RATING)).weights) == {"verdict"}
     with pytest.raises(BadInputError, match="pointwise judges have no such part"):
         _with_parts(judge_recipe("judge", ["reward.weights.consistency=1"]), POINTWISE)
     with pytest.raises(BadInputError, match="multiple of 2"):

@@ -201,4 +201,3 @@ def test_interval_of_a_pass_rate() -> None:
     assert together.high - together.low > 1.5 * (independent.high - independent.low)
     assert Share.of([0.0] * 10, list("abcdefghij")).low == pytest.approx(0)
     assert Share.of([1.0] * 10, list("abcdefghij")).high == pytest.approx(1)
-

@@ -11,6 +11,9 @@ import yaml
 from torch import Tensor
 
 from assay.errors import BadInputError, NotFoundError
+from assay_policy_training.aggregation import Aggregation
+from assay_policy_training.batch import RolloutBatch
+from assay_policy_training.compositions.weighted import Composition
 from assay_policy_training.estimators.group_relative import DrGrpo, Grpo, Rloo
 from assay_policy_training.objectives.ratio_clip import PpoClip
 from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
@@ -24,10 +27,8 @@ class Constant:
     value: float = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
 
-    def __call__(
-        self, reward: Tensor, token_reward: Tensor, values: Tensor | None, mask: Tensor, group: Tensor
-    ) -> tuple[Tensor, None]:
-        return mask * self.value, None
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        return batch.mask * self.value, None
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
@@ -46,11 +47,12 @@ def test_overrides_reach_their_field() -> None:
     recipe = load_recipe("grpo", ["optimisation.lr=1e-5", "objective.dual_clip=null", "reward.weights={a: 1, b: 0.5}"])
     assert recipe.optimisation.lr == 1e-5  # YAML reads 1e-5 as text
     assert recipe.objective == PpoClip(dual_clip=None)
-    assert recipe.reward.weights == {"a": 1.0, "b": 0.5}
+    assert recipe.reward == Composition({"a": 1.0, "b": 0.5})
 
 
 def test_constant_length_is_the_configured_maximum() -> None:
-    assert load_recipe("dr_grpo", ["sampling.max_new_tokens=77"]).aggregator.max_length == 77
+    aggregator = load_recipe("dr_grpo", ["sampling.max_new_tokens=77"]).aggregator
+    assert aggregator == Aggregation("seq-mean-token-sum-norm", max_length=77)
 
 
 @pytest.mark.parametrize(
