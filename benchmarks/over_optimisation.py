@@ -34,14 +34,14 @@ def main() -> None:
     parser.add_argument(
         "--pair-prompts", type=int, default=None, help="prompts to make pairs of (default: 96; quick: 16)"
     )
-    parser.add_argument("--steps", type=int, default=None, help="default: 60; quick: 12")
+    parser.add_argument("--steps", type=int, default=None, help="default: 40; quick: 12")
     parser.add_argument("--lr", type=float, default=2e-5)
-    parser.add_argument("--max-new-tokens", type=int, default=48)
+    parser.add_argument("--max-new-tokens", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--plot", type=Path, default=None, help="draw the curves (needs matplotlib)")
     options = parser.parse_args()
     options.policy = options.policy or ("tiny" if options.quick else "smollm2")
-    options.steps = options.steps or (12 if options.quick else 60)
+    options.steps = options.steps or (12 if options.quick else 40)
     options.pair_prompts = options.pair_prompts or (16 if options.quick else 96)
     report = Report("over_optimisation")
     shown = ("policy", "reward_base", "pair_prompts", "steps", "lr", "max_new_tokens")
@@ -80,10 +80,11 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     from assay_serving.transformers_engine import TransformersScorer
 
     overrides = [f"seed={seed}", f"steps={options.steps}", f"optimisation.lr={options.lr}", "checkpoint_every=0"]
-    overrides += ["optimisation.micro_batch_rows=16", f"sampling.max_new_tokens={options.max_new_tokens}"]
+    overrides += ["optimisation.micro_batch_rows=16", "optimisation.autocast=true", "sampling.prompts_per_step=4"]
+    overrides += [f"sampling.max_new_tokens={options.max_new_tokens}"]
     recipe = load_recipe("dr_grpo", overrides)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    policy = Policy(options.policy, device=device, max_prompt_tokens=512, with_reference=True)
+    policy = Policy(options.policy, device=device, max_prompt_tokens=512, with_reference=True, autocast=True)
     items = prompts_of(options.pair_prompts, seed)
     sampler = recipe.sampler.open(policy, recipe.sampling)
     accuracy = {}
