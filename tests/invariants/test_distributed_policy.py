@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import multiprocessing
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import zlib
@@ -24,6 +22,7 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.tensor import DTensor
+from two_processes import PATIENCE_S, error_file, launch
 
 from assay.domain import Message
 from assay.errors import BadInputError
@@ -55,7 +54,6 @@ SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 #: What two processes do, in functions of this file.
 TOGETHER = ("every_scenario", "one_fails", "refusals")
-PATIENCE_S = 120
 FIGURES = ("loss", "grad_norm", "reward_mean", "entropy", "kl_k3", "approx_kl_old", "value_loss", "rollouts_trained")
 
 
@@ -203,34 +201,6 @@ def refusals(folder: Path) -> None:
     (folder / f"refused-{group.rank}.json").write_text(json.dumps(said))
 
 
-def launch(scenario: str, folder: Path) -> list[int]:
-    """Two processes as torchrun starts them, without its supervision; their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    forked = multiprocessing.get_context("fork")
-    processes = [forked.Process(target=take_part, args=(scenario, folder, rank)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(PATIENCE_S)
-        process.kill()
-        process.join()
-    return [process.exitcode or 0 for process in processes]
-
-
-def take_part(scenario: str, folder: Path, rank: int) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    with error_file(folder, scenario, rank).open("w") as stream:
-        os.dup2(stream.fileno(), 2)
-    globals()[scenario](folder)
-
-
-def error_file(folder: Path, scenario: str, rank: int) -> Path:
-    return folder / f"{scenario}-{rank}.err"
-
-
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[int, str]]]]:
     """Every scenario by one process; then by two, whole and from the one's checkpoint. Exit codes and standard error of
@@ -334,4 +304,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     load(recipe_of("lora-fsdp"))  # it imports what loading a model takes
     importlib.import_module("torch.distributed.fsdp")
-    print(json.dumps({name: launch(name, Path(sys.argv[1])) for name in sys.argv[2:]}))
+    print(json.dumps({name: launch(name, globals()[name], Path(sys.argv[1])) for name in sys.argv[2:]}))

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from two_processes import PATIENCE_S, error_file, launch
 
 from assay.domain import Message, PreferencePair
 from assay.models.distributed import joined
@@ -65,7 +64,6 @@ SCENARIOS = {
 METHODS = {"fsdp-odin": Odin(), "fsdp-ties": Pairwise(Objective("rao_kupper"))}
 #: What two processes do, in functions of this file.
 TOGETHER = ("every_scenario", "one_fails")
-PATIENCE_S = 120
 
 
 class StoppedError(Exception):
@@ -129,34 +127,6 @@ def one_fails(folder: Path) -> None:
     with joined() as group:
         (folder / "fails").mkdir(exist_ok=True)
         run("ddp", folder / "fails", division("ddp", group, CPU), stop_after=2 * group.rank)
-
-
-def launch(scenario: str, folder: Path) -> list[int]:
-    """Two processes as torchrun starts them, without its supervision; their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    forked = multiprocessing.get_context("fork")
-    processes = [forked.Process(target=take_part, args=(scenario, folder, rank)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(PATIENCE_S)
-        process.kill()
-        process.join()
-    return [process.exitcode or 0 for process in processes]
-
-
-def take_part(scenario: str, folder: Path, rank: int) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    with error_file(folder, scenario, rank).open("w") as stream:
-        os.dup2(stream.fileno(), 2)
-    globals()[scenario](folder)
-
-
-def error_file(folder: Path, scenario: str, rank: int) -> Path:
-    return folder / f"{scenario}-{rank}.err"
 
 
 @pytest.fixture(scope="module")
@@ -228,4 +198,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     Pairwise().load(BASE, CPU)  # it imports what loading a model takes
     importlib.import_module("torch.distributed.fsdp")
-    print(json.dumps({name: launch(name, Path(sys.argv[1])) for name in sys.argv[2:]}))
+    print(json.dumps({name: launch(name, globals()[name], Path(sys.argv[1])) for name in sys.argv[2:]}))

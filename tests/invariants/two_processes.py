@@ -1,0 +1,44 @@
+"""Two processes of one training on this machine, forked from one that has imported everything.
+
+Leaves out: what they do.
+A test module runs itself as a script that calls `launch` with functions of its own, by the names of their scenarios.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+PATIENCE_S = 120
+
+
+def launch(scenario: str, take_part: Callable[[Path], object], folder: Path) -> list[int]:
+    """Two processes as torchrun starts them, without its supervision, each in `take_part`; their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    forked = multiprocessing.get_context("fork")
+    processes = [forked.Process(target=_one, args=(scenario, take_part, folder, rank)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE_S)
+        process.kill()
+        process.join()
+    return [process.exitcode or 0 for process in processes]
+
+
+def _one(scenario: str, take_part: Callable[[Path], object], folder: Path, rank: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    with error_file(folder, scenario, rank).open("w") as stream:
+        os.dup2(stream.fileno(), 2)
+    take_part(folder)
+
+
+def error_file(folder: Path, scenario: str, rank: int) -> Path:
+    """What a process wrote to standard error."""
+    return folder / f"{scenario}-{rank}.err"
