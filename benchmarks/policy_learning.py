@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def main() -> None:
     parser.add_argument("--train-prompts", type=int, default=512)
     parser.add_argument("--held-out", type=int, default=None, help="prompts (default: 64; quick: 8)")
     parser.add_argument("--samples", type=int, default=2, help="responses to each held-out prompt")
-    parser.add_argument("--ifeval", type=Path, default=None, help="IFEval prompts as JSON Lines")
+    parser.add_argument("--ifeval", type=Path, default=None, help="IFEval prompts as JSON Lines, .gz or not")
+    parser.add_argument("--ifeval-prompts", type=int, default=160, help="every n-th prompt of the file, so many")
+    parser.add_argument("--ifeval-tokens", type=int, default=128, help="most tokens of a response to them")
     parser.add_argument("--set", dest="overrides", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipe")
     parser.add_argument("--log", type=Path, default=None, help="append every evaluation as a JSON line")
     parser.add_argument("--plot", type=Path, default=None, help="draw the curves (needs matplotlib)")
@@ -56,7 +59,8 @@ def main() -> None:
     options.steps = options.steps or (2 if options.quick else 60)
     options.held_out = options.held_out or (8 if options.quick else 64)
     report = Report("policy_learning")
-    shown = ("steps", "prompts_per_step", "group_size", "max_new_tokens", "lr", "train_prompts", "held_out", "samples")
+    shown = ["steps", "prompts_per_step", "group_size", "max_new_tokens", "lr", "train_prompts", "held_out", "samples"]
+    shown += ["ifeval_prompts", "ifeval_tokens"] if options.ifeval else []
     report.figures = {name: getattr(options, name) for name in shown}
     runs = []
     for seed in range(options.seeds):
@@ -78,6 +82,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     from assay_policy_training.prompts.constrained import Split, generate_prompts
     from assay_policy_training.recipe_file import load_recipe
     from assay_policy_training.rewards import VerifierReward
+    from assay_policy_training.samplers.transformers_sampler import TransformersSampler
     from assay_policy_training.slots import PromptItem
 
     def prompts(n: int, split: Split, drawn: int) -> list[PromptItem]:
@@ -105,7 +110,8 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     )
     items = prompts(options.train_prompts, "train", seed)
     held_out = prompts(options.held_out, "heldout", 1000)  # the same for every seed
-    other = ifeval_items(options.ifeval)
+    other = ifeval_items(options.ifeval, options.ifeval_prompts)
+    longer = TransformersSampler(policy, replace(recipe.sampling, max_new_tokens=options.ifeval_tokens))
     curve: list[dict[str, Any]] = []
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
@@ -114,9 +120,9 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
 
         def evaluate(step: int) -> None:
             began = time.perf_counter()
-            found = {"held-out": passes(trainer, held_out, options.samples)}
+            found = {"held-out": passes(trainer.sampler, held_out, options.samples)}
             if other and step in (0, options.steps):
-                found["IFEval"] = passes(trainer, other, 1)
+                found["IFEval"] = passes(longer, other, 1)
             entry = {"recipe": name, "seed": seed, "step": step, **found, "training_seconds": round(began - started)}
             curve.append(entry)
             print(f"{name}, seed {seed}, step {step}: held-out {statistics.mean(found['held-out']):.3f}", flush=True)
@@ -136,20 +142,20 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     return {"recipe": name, "seed": seed, "curve": curve}
 
 
-def passes(trainer: Any, items: Sequence[Any], samples: int) -> list[float]:
+def passes(sampler: Any, items: Sequence[Any], samples: int) -> list[float]:
     """Whether each of `samples` responses to each prompt meets all constraints, samples of a prompt together."""
     from assay_policy_training.rewards import verifier_accuracy
 
     found: list[float] = []
     for start in range(0, len(items), 32):
         part = items[start : start + 32]
-        batch = trainer.sampler.rollout(part, samples, seed=7 + start, version=0)
+        batch = sampler.rollout(part, samples, seed=7 + start, version=0)
         found += verifier_accuracy(batch.items, batch.responses).tolist()
     return found
 
 
-def ifeval_items(path: Path | None) -> list[Any]:
-    """The IFEval prompts whose every instruction one of our constraints checks."""
+def ifeval_items(path: Path | None, most: int) -> list[Any]:
+    """`most` of the IFEval prompts whose every instruction one of our constraints checks, evenly through the file."""
     if path is None:
         return []
     from assay.domain import Message
@@ -163,7 +169,7 @@ def ifeval_items(path: Path | None) -> list[Any]:
         constraints = ifeval_constraints(row["meta"]["instruction_id_list"], row["meta"]["kwargs"])
         if constraints is not None:
             items.append(PromptItem((Message("user", row["prompt"][0]["content"]),), constraints))
-    return items
+    return [items[place * len(items) // most] for place in range(most)] if len(items) > most else items
 
 
 def told(report: Report, recipe: str, runs: Sequence[dict[str, Any]]) -> None:
