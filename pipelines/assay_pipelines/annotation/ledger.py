@@ -1,22 +1,14 @@
 """The operational file of annotation, `annotation.sqlite`: what several people and processes change at the same time.
 
-Covers: the SQLite schema, transactions, and what can go wrong with the file. Leaves out: the rules (beside this
-module). DuckDB lets one process in at a time, so people could not vote through a long import; SQLite in WAL mode lets
-many in, each for milliseconds. Nothing here is the only copy of anything that counts: queues are in the store from
-their creation, every acknowledged vote is in the journal, and `assay_pipelines.annotation.recovery` makes a lost file
-anew from the two.
+Covers: its tables. Leaves out: transactions (`assay.operational_file`), the rules (beside this module). DuckDB lets one
+process in at a time, so people could not vote through a long import; SQLite in WAL mode lets many in. Nothing here is
+the only copy of anything that counts: queues are in the store from their creation, every acknowledged vote is in the
+journal, and `assay_pipelines.annotation.recovery` makes a lost file anew from the two.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-from assay.errors import BackendError, BusyError
+from assay.operational_file import OperationalFile
 
 FILE = "annotation.sqlite"
 VERSION = 1
@@ -68,22 +60,12 @@ CREATE TABLE IF NOT EXISTS events (
 """
 
 
-class Ledger:
-    """One open file. Threads may share it and take turns; other processes have their own."""
+class Ledger(OperationalFile):
+    """The open file of annotation."""
 
-    def __init__(self, path: Path, *, wait: float = 30.0) -> None:
-        """`wait`: seconds to wait for another process's transaction before BusyError."""
-        self.path = path
-        self.wait = wait
-        self._turn = threading.RLock()
-        self._inside = False
-        with self._errors():
-            self._db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
-            try:
-                self._prepare()
-            except BaseException:
-                self._db.close()
-                raise
+    schema = _SCHEMA
+    version = VERSION
+    remedy = "move it away and run `assay queue recover`: queues and votes are in the store and the journal"
 
     @property
     def complete(self) -> bool:
@@ -94,88 +76,3 @@ class Ledger:
     def mark_complete(self) -> None:
         with self.writing() as db:
             db.execute(f"PRAGMA application_id = {COMPLETE}")
-
-    @contextmanager
-    def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """A transaction that other writers wait for; commits at the end of the block, rolls back on any exception.
-
-        `durable=False` spares the fsync: after a power failure (not: a kill) the last such transactions may be missing.
-        """
-        with self._turn, self._errors():
-            assert not self._inside, "transactions do not nest"
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._db.execute("BEGIN IMMEDIATE")
-            with self._transaction():
-                yield self._db
-
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """One state of the file, whatever others write meanwhile."""
-        with self._turn, self._errors():
-            assert not self._inside, "transactions do not nest"
-            self._db.execute("BEGIN")
-            with self._transaction():
-                yield self._db
-
-    def close(self) -> None:
-        with self._turn:
-            self._db.close()
-
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._inside = True
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
-        finally:
-            self._inside = False
-
-    def _prepare(self) -> None:
-        deadline = time.monotonic() + self.wait
-        while True:  # changing to WAL does not wait for its turn as everything else does
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                break
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-        self._db.row_factory = sqlite3.Row
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise BackendError(f"{self.path} has version {version}, this Assay knows {VERSION}: upgrade Assay")
-        if version < VERSION:
-            self._db.execute("BEGIN IMMEDIATE")
-            with self._transaction():
-                for statement in _SCHEMA.split(";\n"):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {VERSION}")
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.IntegrityError:
-            raise  # a rule of ours is broken: a bug, not a condition
-        except sqlite3.OperationalError as error:
-            text = str(error)
-            if "locked" in text or "busy" in text:
-                raise BusyError(f"{self.path} is held by another process; waited {self.wait:g} s") from error
-            if any(said in text for said in ("full", "I/O", "unable to open", "readonly")):
-                raise BackendError(f"{self.path}: {text}; the last step was not stored, do it again") from error
-            raise
-        except sqlite3.DatabaseError as error:
-            raise BackendError(
-                f"{self.path}: {error}; move it away and run `assay queue recover`: queues and votes are in the store "
-                "and the journal"
-            ) from error
