@@ -72,8 +72,9 @@ def test_recipe_has_its_paper_its_plugins_and_its_marks(name: str) -> None:
         for section in listed if isinstance(listed, list) else [listed]:
             kind = section.get("kind")
             assert kind not in kinds or kind in ("enough_valid", "weighted") or f"`{kind}`" in plugins, (slot, kind)
-    claims = text.split("What was checked")[1].split(":\n", 1)[1]
+    legend, claims = text.split("What was checked")[1].split(":\n", 1)
     assert marks(mark) == marks(claims) == marks(checked), "the recipe's claims, the page's words, the page's mark"
+    assert marks(legend) == marks(claims), "the header explains the marks that its claims have, and no other"
 
 
 @pytest.mark.parametrize(("slot", "kind"), PLUGINS)
