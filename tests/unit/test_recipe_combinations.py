@@ -24,6 +24,8 @@ PLAIN: dict[str, Any] = {"name": "plain", "estimator": "grpo", "objective": "ppo
         ({"contexts": "guide", "objective": "aipo"}, "objective"),
         ({"contexts": "guide", "objective": {"kind": "ppo_clip", "bypass": True}}, "objective"),
         ({"estimator": "gdpo", "shaping": ["overlong"]}, "shaping"),
+        ({"estimator": "signed", "shaping": ["overlong"]}, "shaping"),
+        ({"estimator": "constant", "shaping": ["kl"]}, "shaping"),
         ({"estimator": {"kind": "constrained", "thresholds": {"a": 1.0}}, "shaping": ["overlong"]}, "shaping"),
         ({"replay": RECAP, "aggregation": {"mode": "token-mean"}}, "replay.denominator"),
         ({"replay": {**RECAP, "denominator": "tokens"}}, "replay.denominator"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.estimators.group_relative import over_tokens
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,11 @@ class Constant:
     def __post_init__(self) -> None:
         if not math.isfinite(self.value):
             raise BadInputError(f"must be finite, not {self.value}", field="estimator.value")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for shaping, which would change nothing."""
+        if recipe.shaping:
+            raise BadInputError("a constant advantage is the same whatever the reward is", field="shaping")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(torch.where(batch.valid, self.value, 0.0), batch.mask), None

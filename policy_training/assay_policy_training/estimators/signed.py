@@ -10,7 +10,7 @@ Source: arXiv 2506.01347, code TianHongZXY/RLVR-Decomposed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.estimators.group_relative import over_tokens
 from assay_policy_training.filters.verdicts import verdicts
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe import Recipe
 
 
 def signed(verdict: Tensor, *, positive: float, negative: float) -> Tensor:
@@ -42,6 +45,11 @@ class Signed:
                 raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"estimator.{name}")
         if self.positive == self.negative == 0:
             raise BadInputError("positive and negative are both 0: nothing is learnt", field="estimator.positive")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for shaping, which would change nothing but, by `correct_above`, some verdicts."""
+        if recipe.shaping:
+            raise BadInputError("signed advantages are of a row's verdict, whatever its reward is", field="shaping")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         verdict = verdicts(batch, correct_above=self.correct_above)
