@@ -115,6 +115,33 @@ def test_wrong_settings_are_named(kind: str, settings: Mapping[str, Any], field:
         plugin_class("reward", kind, "reward")(**settings)
 
 
+@pytest.mark.parametrize("slot", ["reward", "estimator"])
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({}, "thresholds"),
+        ({"thresholds": {"a": NAN}}, "thresholds"),
+        ({"thresholds": {"a": 1.0}, "constraint": "at_most"}, "constraint"),
+        ({"thresholds": {"a": 1.0}, "momentum": 1.0}, "momentum"),
+        ({"thresholds": {"a": 1.0}, "lr": 0.0}, "lr"),
+    ],
+)
+def test_constraints_name_the_section_that_they_stand_in(slot: str, settings: Mapping[str, Any], field: str) -> None:
+    with pytest.raises(BadInputError) as wrong:
+        plugin_class(slot, "constrained", slot)(**settings)
+    assert wrong.value.field == f"{slot}.{field}"
+
+
+def test_a_mixture_names_its_own_section_for_a_part_that_is_not_there(drawn: RolloutBatch) -> None:
+    plugin = ConstrainedMixture({"nowhere": 1.0})
+    step = told(drawn, 1, a=[0.0] * len(drawn))
+    batch = step.batch.with_(logp_old=drawn.logp_mu, logp_ref=drawn.logp_mu, reward=step.batch.r_parts["a"])
+    for call in (lambda: plugin(batch), lambda: plugin.observe(step)):
+        with pytest.raises(BadInputError) as wrong:
+            call()
+        assert wrong.value.field == "estimator"
+
+
 @pytest.mark.parametrize("number", range(4), ids=[type(c).__name__ for c in learning()])
 def test_memory_survives_a_restart(number: int, policy: Policy, drawn: RolloutBatch) -> None:
     """Three steps, and one step, a restart and two more, come to the same state and rewards."""

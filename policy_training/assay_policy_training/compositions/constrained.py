@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -61,16 +61,17 @@ class Multipliers:
     momentum: float = 0.1
     clip: float = 0.5
     seed: int = 0
+    section: ClassVar[str] = "reward"  #: of the recipe that it stands in, for messages
     multipliers: dict[str, float] = field(init=False, default_factory=dict)
     _velocity: dict[str, float] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        check_numbers(self.thresholds, "thresholds")
-        check_positive([("lr", self.lr), ("clip", self.clip)])
+        check_numbers(self.thresholds, "thresholds", section=self.section)
+        check_positive([("lr", self.lr), ("clip", self.clip)], section=self.section)
         if self.constraint not in (AT_LEAST, EQUAL):
-            raise BadInputError(f"{AT_LEAST} or {EQUAL}, not {self.constraint!r}", field="reward.constraint")
+            raise BadInputError(f"{AT_LEAST} or {EQUAL}, not {self.constraint!r}", field=f"{self.section}.constraint")
         if not 0 <= self.momentum < 1:
-            raise BadInputError(f"must lie in [0, 1), not {self.momentum}", field="reward.momentum")
+            raise BadInputError(f"must lie in [0, 1), not {self.momentum}", field=f"{self.section}.momentum")
         draw = random.Random(self.seed)
         self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in sorted(self.thresholds)}
         self._velocity = dict.fromkeys(self.thresholds, 0.0)
@@ -82,7 +83,7 @@ class Multipliers:
 
     def observe(self, report: StepReport) -> None:
         """Move the multipliers; a part that no row has leaves its own where it is."""
-        means = {name: part_mean(report.batch.r_parts, name) for name in self.thresholds}
+        means = {name: part_mean(report.batch.r_parts, name, field=self.section) for name in self.thresholds}
         known = {name: mean for name, mean in means.items() if mean is not None}
         found = gradients(
             [self.multipliers[name] for name in known],

@@ -39,6 +39,7 @@ class ConstrainedMixture(Multipliers):
     negative log-ratios to the reference from each token on, whitened likewise. Rows without a reward get 0.
     """
 
+    section: ClassVar[str] = "estimator"
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "logp_ref"})
 
@@ -55,6 +56,6 @@ class ConstrainedMixture(Multipliers):
         of_kl = whiten(returns_to_go(distance, mask, gamma=1.0), mask)
         of_parts = []
         for name in self.thresholds:
-            part = torch.where(batch.valid, named_part(batch.r_parts, name), torch.nan)
+            part = torch.where(batch.valid, named_part(batch.r_parts, name, field=self.section), torch.nan)
             of_parts.append(whiten(dr_grpo(part, batch.group)[:, None] * mask, mask))
         return mixture(of_parts, of_kl, list(self.weights.values())).float(), None
