@@ -84,6 +84,7 @@ class Ahead:
         for flight in self._flights:
             flight.done.cancel()
         self._flights.clear()
+        self._thread.submit(self._forget).result()  # after the draw that could not be cancelled
         self._restored = [(_from_json(f["draw"]), int(f["version"])) for f in state["flights"]]
 
     def tensors(self) -> dict[str, Any]:
@@ -103,6 +104,10 @@ class Ahead:
             return self._made(draw, version)
 
         self._flights.append(Flight(draw, version, weights, self._thread.submit(run)))
+
+    def _forget(self) -> None:
+        """The weights that the twin and the sampler have: those of a restored version may be others."""
+        self._loaded, self.drawer.published = -1, None
 
     def _made(self, draw: Draw, version: int) -> tuple[Drawn, dict[str, float]]:
         clock = Stopwatch()

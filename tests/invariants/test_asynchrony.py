@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -151,6 +152,25 @@ def test_a_restart_goes_on_bit_for_bit(tmp_path: Path, lag: int, rank: int) -> N
     assert [row["staleness_max"] for row in rows] == [lag, lag]
     assert_equal(weights(whole), weights(again))
     assert (tmp_path / "whole" / "rollouts.jsonl").read_text() == (tmp_path / "parts" / "rollouts.jsonl").read_text()
+
+
+def test_a_restored_version_is_loaded_though_another_of_its_number_was(tmp_path: Path) -> None:
+    """Two runs have the same number of updates and different weights; one goes on from the other's checkpoint."""
+    recipe = recipe_with(lag=1)
+    trainer(recipe, tmp_path / "one").train(2)
+    expected = trainer(recipe, tmp_path / "one")
+    other = trainer(replace(recipe, optimisation=replace(recipe.optimisation, lr=0.5)), tmp_path / "other")
+    other.train(2)
+    shutil.rmtree(tmp_path / "other")
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    drawn = []
+    for made in (expected, other):
+        assert made.resume() == 2
+        assert made.collector.ahead is not None
+        drawn.append(made.collector.ahead.take(3)[1].batch)
+    assert drawn[0].version.tolist() == drawn[1].version.tolist() == [1] * 12
+    assert torch.equal(drawn[0].tokens, drawn[1].tokens)
+    torch.testing.assert_close(drawn[0].logp_mu, drawn[1].logp_mu)
 
 
 def test_refills_under_a_lag_are_deterministic(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay_policy_training.batch import RolloutBatch
+from assay_policy_training.batch import RolloutBatch, group_index
 from assay_policy_training.estimators.constant import Constant
 from assay_policy_training.filters.after_truncation import VariesAfterTruncation
 from assay_policy_training.filters.best_of_group import BestOfGroup
@@ -375,3 +375,19 @@ def test_a_given_start_does_not_count_towards_the_limit() -> None:
     assert response_limit(batch, None) == 4
     shaped = Overlong(buffer=2, factor=1.0).shape(batch)
     assert shaped.scored_reward.tolist() == [0.5, -0.5], "halfway through the buffer"
+
+
+@pytest.mark.parametrize("rows", [4, 400])
+def test_groups_are_worked_out_once_a_batch_and_not_once_a_row(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other rows of a group of two are one; the groups of a thousand rows would take a thousand passes over all."""
+    calls: list[int] = []
+
+    def counted(uid: Sequence[str], **options: Any) -> torch.Tensor:
+        calls.append(len(uid))
+        return group_index(uid, **options)
+
+    monkeypatch.setattr("assay_policy_training.batch.group_index", counted)
+    batch = batch_of([str(row // 2) for row in range(rows)], [float(row % 2) for row in range(rows)])
+    shaped = Par(references="group").shape(batch).scored_reward
+    assert shaped.tolist() == pytest.approx([0.268941, 0.731059] * (rows // 2), abs=1e-6)
+    assert calls == [rows]

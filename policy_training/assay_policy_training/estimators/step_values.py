@@ -59,9 +59,9 @@ class StepValues:
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor | None]:
         """The second: rewards as a critic's targets, whole responses at every own token."""
         adv = torch.zeros(batch.mask.shape)
-        others = _of_others(batch)
+        outcomes, others = batch.outcome, _of_others(batch)
         for row in range(len(batch)):
-            outcome, own = float(batch.outcome[row]), batch.mask[row]
+            outcome, own = float(outcomes[row]), batch.mask[row]
             if math.isnan(outcome) or not own.any():
                 continue
             steps = self._segment(batch, row, own)
@@ -77,7 +77,7 @@ class StepValues:
             adv[row, own] = found[steps]
         if self.positive_only:
             adv = adv.clamp(min=0)
-        returns = torch.where(batch.valid, batch.outcome, 0.0)[:, None] * batch.mask
+        returns = torch.where(batch.valid, outcomes, 0.0)[:, None] * batch.mask
         return adv, returns if self.values == "critic" else None
 
     def _segment(self, batch: RolloutBatch, row: int, own: Tensor) -> Tensor:

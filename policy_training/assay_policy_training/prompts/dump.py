@@ -55,9 +55,9 @@ class DumpPrompts:
     def observe(self, report: StepReport) -> None:
         """Rows without a reward say nothing of their source."""
         batch = report.batch
-        reward, key = batch.scored_reward, self.settings.key
+        reward, valid, key = batch.scored_reward, batch.valid.tolist(), self.settings.key
         for row, gap in enumerate(dr_grpo(reward, batch.group).abs().tolist()):
-            if batch.valid[row] and (name := tag_of(batch.items[row], key)) in self.windows:
+            if valid[row] and (name := tag_of(batch.items[row], key)) in self.windows:
                 self.counts[name] += 1
                 self.windows[name] = [*self.windows[name], gap][-self.settings.window :]
 

@@ -45,17 +45,17 @@ class Par:
             raise BadInputError(f"row or group, not {self.references!r}", field="shaping.references")
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
-        reward, valid = batch.scored_reward, batch.valid
+        reward, group = batch.scored_reward, batch.group.tolist()
+        rewarded = batch.valid.nonzero().squeeze(1).tolist()
+        members: dict[int, list[int]] = {}
+        for i in rewarded:
+            members.setdefault(group[i], []).append(i)
         out = torch.full_like(reward, torch.nan, dtype=torch.float64)
-        for i in range(len(batch)):
-            if not valid[i]:
-                continue
+        for i in rewarded:
             if self.references == "row":
                 others = reference_rewards(batch, i)
             else:
-                near = (batch.group == batch.group[i]) & valid
-                near[i] = False
-                others = reward[near]
+                others = reward[[other for other in members[group[i]] if other != i]]
             if len(others):
                 out[i] = par(float(reward[i]), others, self.k)
         return batch.with_(reward=out)

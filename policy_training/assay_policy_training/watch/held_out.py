@@ -60,7 +60,8 @@ class HeldOutReward:
     def measure(self, report: StepReport) -> dict[str, float]:
         """`held_out_reward_mean`, `_std`, `_missing`, `_rows`, `held_out_agreement`, `overoptimised` (0 or 1)."""
         batch = report.batch
-        rows = [row for row in range(len(batch)) if self._drawn(batch.uid[row], report.step) and batch.valid[row]]
+        valid = batch.valid.tolist()
+        rows = [row for row in range(len(batch)) if valid[row] and self._drawn(batch.uid[row], report.step)]
         if not rows:
             return {}
         part = batch.select(rows)
