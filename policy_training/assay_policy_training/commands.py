@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from assay_policy_training.slots import PromptItem, RewardSource
 
 VERIFIER = "verifier"
+#: What a resumed run may be given anew; all else is its plan's.
+ANEW = frozenset(
+    ("resume", "steps", "name", "reward", "parallel", "api_key", "watch_key", "wait", "workspace", "as_json")
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -50,6 +54,7 @@ def recipes(
 
 
 def rl(
+    context: typer.Context,
     recipe: Annotated[str, typer.Option(help="Name of a shipped recipe (`assay recipes`), or a YAML file.")] = "grpo",
     reward: Annotated[
         list[str] | None,
@@ -129,7 +134,7 @@ def rl(
     ] = False,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", metavar="RUN_ID", help="Go on from this run's checkpoint.", show_default=False),
+        typer.Option("--resume", metavar="RUN", help="Go on from this run's checkpoint.", show_default=False),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -140,7 +145,7 @@ def rl(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a policy with rewards from a server, and save it in the workspace.
+    """Train a policy with rewards from servers and verifiers, and save it in the workspace.
 
     Writes metrics.jsonl and rollouts.jsonl into the run's folder. A rollout whose score failed is masked and
     counted, never scored 0. With --resume the plan is the old run's; --steps, --name, --reward and --parallel may be
@@ -154,6 +159,7 @@ def rl(
     from assay.workspace import Workspace
     from assay_policy_training.prompts.source import load_prompts
     from assay_policy_training.recipe_file import load_recipe
+    from assay_policy_training.reward_reference import with_model
     from assay_policy_training.run import Plan, train_policy
 
     if is_follower():  # another process has the workspace; this one trains with it
@@ -162,24 +168,22 @@ def rl(
         with ExitStack() as stack:
             follow(
                 lambda given: [
-                    _reward_source(stack, reference, model, key, wait)
+                    _reward_source(stack, reference, key, wait)
                     for reference, key in zip(given, keys_of(given, api_key), strict=True)
                 ]
             )
         return
     place = Workspace.find(workspace)
     if resume is not None:
-        fixed = {"--set": overrides, "--lr": lr, "--seed": seed, "--group-size": group_size, "--watch": watch}
-        fixed |= {"--prompts-per-step": prompts_per_step, "--max-new-tokens": max_new_tokens}
-        if given := [option for option, value in fixed.items() if value is not None]:
-            raise BadInputError("a resumed run keeps its recipe; only --steps may change", field=given[0])
+        _refuse_changes(context, {*ANEW, "model"} if reward else ANEW)
         plan = Plan.read(place, resume)
         if steps is None or steps <= plan.recipe.steps:
             require_unfinished(place, resume)
         changes: dict[str, Any] = {"recipe": replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps)}
         kept = plan.parallel if world_size() > 1 and plan.parallel != "none" else "auto"
         divided = division_named(parallel) if parallel else kept
-        plan = replace(plan, **changes, name=name or plan.name, rewards=tuple(reward or plan.rewards), parallel=divided)
+        asked = tuple(with_model(reference, model) for reference in reward or ()) or plan.rewards
+        plan = replace(plan, **changes, name=name or plan.name, rewards=asked, parallel=divided)
     else:
         chosen = _with_options(
             load_recipe(recipe, overrides or ()), steps, prompts_per_step, group_size, max_new_tokens, lr, seed
@@ -189,7 +193,7 @@ def rl(
             policy=policy,
             prompts=_absolute(prompts),
             name=name or f"{policy.rstrip('/').split('/')[-1]}-{chosen.name}",
-            rewards=tuple(reward or ()),
+            rewards=tuple(with_model(reference, model) for reference in reward or ()),
             device=device,
             evaluate=evaluate,
             evaluation_prompts=_absolute(evaluation_prompts) if evaluation_prompts else None,
@@ -205,13 +209,61 @@ def rl(
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
     with ExitStack() as stack:
         sources = [
-            _reward_source(stack, reference, model, key, wait)
+            _reward_source(stack, reference, key, wait)
             for reference, key in zip(plan.rewards, keys_of(plan.rewards, api_key), strict=True)
         ]
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
-        watched = [_reward_source(stack, reference, None, watch_key or "", wait) for reference in plan.watch]
-        made = train_policy(place, plan, items, sources, held_out=_held_out(plan), watched=watched, resume=resume)
+        watched = [_reward_source(stack, reference, watch_key or "", wait) for reference in plan.watch]
+        with _says_how_to_go_on(plan.recipe.checkpoint_every) as started:
+            made = train_policy(
+                place,
+                plan,
+                items,
+                sources,
+                held_out=_held_out(plan),
+                watched=watched,
+                resume=resume,
+                on_start=started,
+            )
     emit(_payload(made), _text(made), as_json=as_json)
+
+
+def _refuse_changes(context: typer.Context, anew: Set[str]) -> None:
+    from assay.errors import BadInputError
+
+    for option in context.params:
+        source = context.get_parameter_source(option)
+        if option not in anew and source is not None and source.name != "DEFAULT":
+            flag = {"overrides": "--set", "evaluation_prompts": "--eval-prompts"}.get(option)
+            raise BadInputError(
+                "a resumed run keeps its plan; only --steps, --name, --reward and --parallel may be given anew",
+                field=flag or f"--{option.replace('_', '-')}",
+            )
+
+
+@contextmanager
+def _says_how_to_go_on(every: int) -> Iterator[Callable[[Path], None]]:
+    """Around a training: its run's name when it starts, and how to go on when it ends before its time.
+
+    Gives what is to be told the run's folder. `every`: steps between checkpoints.
+    """
+    from assay_policy_training.checkpoint import checkpoints
+
+    folders: list[Path] = []
+
+    def started(folder: Path) -> None:
+        folders.append(folder)
+        typer.echo(f"run {folder.name} ({folder})", err=True)
+
+    try:
+        yield started
+    except (Exception, KeyboardInterrupt) as error:
+        if folders and checkpoints(folders[0]):
+            typer.echo(f"go on with: assay rl --resume {folders[0].name}", err=True)
+        elif folders and isinstance(error, KeyboardInterrupt):
+            often = f"--set checkpoint_every={every}" if every else "--set checkpoint_every=0: none is made"
+            typer.echo(f"stopped before the first checkpoint ({often})", err=True)
+        raise
 
 
 def _absolute(prompts: str) -> str:
@@ -243,9 +295,7 @@ def _with_options(
     )
 
 
-def _reward_source(
-    stack: ExitStack, reference: str, model: str | None, api_key: str | None, wait: float
-) -> RewardSource:
+def _reward_source(stack: ExitStack, reference: str, api_key: str | None, wait: float) -> RewardSource:
     from assay.models.distributed import is_follower
     from assay_policy_training.answer_part import AnswerPart
     from assay_policy_training.process_reward import ProcessReward
@@ -262,7 +312,7 @@ def _reward_source(
     if named.form == ROW:
         return RowNumber(named.name or "")
     # One failed request masks its rollouts; the step goes on with the others.
-    client = RewardClient(named.url, model=named.model or model, api_key=api_key, failures_in_place=True)
+    client = RewardClient(named.url, model=named.model, api_key=api_key, failures_in_place=True)
     stack.enter_context(client)
     if not is_follower():
         typer.echo(f"asking {named.url} (waiting up to {wait:g} s until it is ready)", err=True)

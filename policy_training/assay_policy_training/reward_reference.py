@@ -42,3 +42,9 @@ def parse_reward(text: str) -> RewardReference:
             f"a server's URL, `verifier` or `recorded`, not {text!r}; serve a model with: assay serve", field="--reward"
         )
     return RewardReference(found["form"] or WHOLE, found["name"], found["url"], found["model"])
+
+
+def with_model(text: str, model: str | None) -> str:
+    """The reference with the server's model `model`, where it asks a server and names none."""
+    named = parse_reward(text)
+    return f"{text}#{model}" if model and named.url and named.model is None else text

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -114,12 +114,14 @@ def train_policy(
     held_out: Sequence[PromptItem] = (),
     watched: Sequence[RewardSource] = (),
     resume: str | None = None,
+    on_start: Callable[[Path], None] = lambda folder: None,
 ) -> TrainedPolicy:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
     `held_out`: prompts to evaluate on. `watched`: rewards that are not trained on (`watch.held_out`).
     `resume`: id of the interrupted run whose plan this is; its newest checkpoint is where training goes on, in a
-    run of its own. Raises BadInputError for a name that is taken, and all that the parts raise.
+    run of its own. `on_start` is told the run's folder. Raises BadInputError for a name that is taken, and all that
+    the parts raise.
     """
     target = workspace.models / plan.name
     if target.exists():
@@ -136,6 +138,7 @@ def train_policy(
         plan.write(run.folder)
         if resume is not None:
             take_over(workspace.runs / resume, run.folder)
+        on_start(run.folder)
         return _train(run, plan, prompts, rewards, held_out, watched, target)
 
 
@@ -220,9 +223,10 @@ def _train(
             "after": after.to_dict() if after else None,
         }
     )
-    with replacing(run.folder / EVALUATION_FILE) as temporary:
-        payload = {"before": run.metrics["before"], "after": run.metrics["after"]}
-        temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
+    if after is not None:
+        with replacing(run.folder / EVALUATION_FILE) as temporary:
+            payload = {"before": run.metrics["before"], "after": run.metrics["after"]}
+            temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
     return TrainedPolicy(
         run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, before, after
     )

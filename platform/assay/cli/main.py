@@ -21,6 +21,7 @@ from assay import __version__
 from assay.errors import AssayError, BackendError
 
 GROUP = "assay.commands"
+INTERRUPTED = 130
 
 
 def build_app() -> typer.Typer:
@@ -59,6 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         result = _command()(args=argv, standalone_mode=False)
         code = result if isinstance(result, int) else 0
+        if code == INTERRUPTED:  # Ctrl-C in a command: typer makes it this code
+            _complain("interrupted", "interrupted", as_json=False)
     except AssayError as error:
         code = error.exit_code
         _complain(error.code, str(error), as_json="--json" in argv)
@@ -69,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
             hint = f"; see {context.command_path} --help" if context is not None else ""
             _complain("usage", message + hint, as_json="--json" in argv)
     except (typer.Abort, KeyboardInterrupt):
-        code = 130
+        code = INTERRUPTED
         _complain("interrupted", "interrupted", as_json=False)
     except BrokenPipeError:
         code = 0
