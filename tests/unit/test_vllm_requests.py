@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,79 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     with pytest.raises(BackendError, match=r"ended with status 1.*no such flag"):
         launched(Launch(python=str(program), model="tiny"))
+
+
+#: In vLLM's place: ready at once, with a process of its own beside it (vLLM's engine); both ignore a request to end.
+STAND_IN = """
+import os, signal, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+engine = os.fork()
+if engine == 0:
+    time.sleep(600)
+    os._exit(0)
+with open(os.environ["PIDS"], "w") as file:
+    file.write(f"{os.getpid()} {engine}")
+
+
+class Ready(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+
+HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Ready).serve_forever()
+"""
+TRAINER = """
+import sys, time
+from assay_policy_training.samplers import vllm_launch
+from assay_policy_training.samplers.vllm_launch import Launch, launched
+
+vllm_launch.END_S = 1.0
+server = launched(Launch(python=sys.argv[1], model="tiny"), wait_s=60)
+print("ready", flush=True)
+if sys.argv[2] == "wait":
+    time.sleep(600)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.is_file() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_a_launched_server_ends_with_its_trainer(how: str, tmp_path: Path) -> None:
+    """The server and its engine, also where the trainer has no chance to end them."""
+    program, pids = tmp_path / "python", tmp_path / "pids"
+    program.write_text(f"#!{sys.executable}\n{STAND_IN}")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, str(program), "wait" if how == "killed" else "end"],
+        env={**os.environ, "PIDS": str(pids)},
+        stdout=subprocess.PIPE,
+    )
+    assert trainer.stdout is not None
+    try:
+        assert trainer.stdout.readline() == b"ready\n"
+        started = [int(pid) for pid in pids.read_text().split()]
+        assert len(started) == 2
+        if how == "killed":
+            assert all(map(alive, started))
+            trainer.kill()
+        trainer.wait(30)
+        deadline = time.monotonic() + 30
+        while any(map(alive, started)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not any(map(alive, started))
+    finally:
+        trainer.kill()
+        trainer.stdout.close()
 
 
 def test_the_command_line_of_a_server() -> None:

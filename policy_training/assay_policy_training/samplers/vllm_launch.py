@@ -1,7 +1,7 @@
 """A vLLM server for rollouts, started from an environment of its own and ended with this process.
 
 Covers: the flags and variables that a policy's server needs, waiting until it is ready, its log, ending the whole
-process group. Leaves out: talking to it (`vllm_server`).
+process group, also where this process is killed (`process_guard`). Leaves out: talking to it (`vllm_server`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -21,7 +22,7 @@ import httpx
 
 from assay.errors import BackendError, BadInputError
 from assay.models.loading import resolve_model
-from assay_policy_training.samplers import vllm_worker
+from assay_policy_training.samplers import process_guard, vllm_worker
 from assay_policy_training.samplers.vllm_rollouts import LOGPROBS_MODE
 from assay_serving.listening import claim_port
 
@@ -68,7 +69,7 @@ class Launch:
 
 
 class LaunchedServer:
-    """A server of ours: its address, its log, its end."""
+    """A server of ours: its address, its log, its end. `process`: its guard, the leader of its group."""
 
     def __init__(self, url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self.url, self.process, self.log = url, process, log
@@ -76,7 +77,8 @@ class LaunchedServer:
     def stop(self) -> None:
         """End it and the processes it started; safe to call twice."""
         if self.process.poll() is None:
-            self.process.terminate()
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(END_S)
         with suppress(ProcessLookupError):
@@ -87,7 +89,7 @@ class LaunchedServer:
 
 
 def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
-    """A server that is ready; it ends with this process, unless that is killed.
+    """A server that is ready; it ends with this process, however that ends.
 
     Raises BadInputError without a Python, BackendError with the end of its log where it does not become ready.
     """
@@ -106,8 +108,15 @@ def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
     own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     environment = {**ENVIRONMENT, **own, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(folder)}
     with log.open("wb") as stream:
+        guard = [sys.executable, "-I", "-S", process_guard.__file__, str(os.getpid())]
         process = subprocess.Popen(
-            launch.command(port), env=environment, stdout=stream, stderr=stream, cwd=folder, start_new_session=True
+            [*guard, *launch.command(port)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            cwd=folder,
+            start_new_session=True,
         )
     server = LaunchedServer(f"http://127.0.0.1:{port}", process, log)
     atexit.register(server.stop)
