@@ -71,6 +71,44 @@ def test_rollouts_become_labels_and_labels_a_model(
     assert all(e["snapshots"] == ["corrected"] and e["models"] == ["next"] for e in after["decisions"])
 
 
+def test_rewards_of_several_runs_that_disagree_about_a_pair_are_not_one_of_them(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two runs found the same pairs; their rewards order the first one differently and the second one alike."""
+
+    def assay(*arguments: str, keys: str = "") -> Any:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(keys))
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, "-w", str(workspace.root)])
+        assert ended.value.code == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    def found(run: str, *pairs: tuple[str, str, str]) -> None:
+        """The pairs as a run's watch writes them: what the reward trained on prefers first."""
+        row = {"step": 1, "uid": "1.0", "doubt": 1.0, "rewards": [2.0, 1.0], "held_out": [1.0, 2.0]}
+        lines = [
+            json.dumps({**row, "prompt": [{"role": "user", "content": ask}], "responses": [better, worse]})
+            for ask, better, worse in pairs
+        ]
+        (workspace.runs / run).mkdir(parents=True)
+        (workspace.runs / run / "suspects.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        assay("queue", "from-rollouts", run, "--name", "doubts", "--gold-checks", "0")
+
+    found("run-one", ("q", "yes", "no"), ("p", "short", "long"))
+    found("run-two", ("q", "no", "yes"), ("p", "short", "long"))
+    assay("annotate", "doubts", "--as", "ann", keys="aa")
+    assay("queue", "resolve", "doubts")
+    printed = json.loads(assay("queue", "effect", "doubts", "--json"))
+    told = sorted(
+        (e["contradictory"], e["preferred"] in ("A", "B"), e["overturned"] is None) for e in printed["decisions"]
+    )
+    assert told == [(False, True, False), (True, False, True)]
+    assert printed["contradictory"] == 1
+    text = assay("queue", "effect", "doubts")
+    assert text.count("rewards disagree") == 1
+    assert "1 about which rewards of several runs disagree" in text
+
+
 def test_runs_without_suspects_are_refused_in_plain_words(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,12 +47,14 @@ class Effect:
     comparison_id: str
     label: str | None  #: A, B, tie; None = discarded as undecidable
     preferred: str | None  #: the answer of the reward trained on, where the pair came of rollouts
+    contradictory: bool  #: runs that found the pair had rewards which order it differently: none of them is `preferred`
     snapshots: tuple[str, ...]  #: names of those that hold it with this label
     models: tuple[str, ...]  #: names of the models that were trained on one of them
 
     @property
     def overturned(self) -> bool | None:
-        """Whether people disagree with the reward trained on; None where one of the two has no preference."""
+        """Whether people disagree with the reward trained on; None where one of the two has no preference, or rewards
+        of several runs have different ones."""
         if self.label not in ("A", "B") or self.preferred not in ("A", "B"):
             return None
         return self.label != self.preferred
@@ -99,7 +101,11 @@ def effects(workspace: Workspace, name: str) -> list[Effect]:
     queue = get_queue(workspace, name)
     with workspace.store.unit() as db:
         rows = db.execute(_EFFECTS, {"queue": queue.id, "voter": TRAINED_ON}).fetchall()
-    return [Effect(c, label, said, _names(snapshots), _names(models)) for c, label, said, snapshots, models in rows]
+    return [
+        Effect(c, label, next(iter(said)) if len(said) == 1 else None, len(said) > 1, _names(snapshots), _names(models))
+        for c, label, answers, snapshots, models in rows
+        for said in [set(answers or ())]
+    ]
 
 
 def _names(value: Sequence[str | None] | None) -> tuple[str, ...]:
@@ -162,7 +168,7 @@ WITH decided AS (
     FROM queue_decisions q JOIN current_decisions d USING (comparison_id, position)
     WHERE q.queue_id = $queue
 ), said AS (
-    SELECT j.comparison_id, any_value(j.answer) AS answer
+    SELECT j.comparison_id, list(DISTINCT j.answer) AS answers
     FROM judgments j JOIN annotators a USING (annotator_id)
     WHERE a.kind = 'reward_model' AND a.name LIKE '%/' || $voter GROUP BY j.comparison_id
 ), held AS (
@@ -174,7 +180,7 @@ WITH decided AS (
     FROM held h JOIN run_links l ON l.direction = 'input' AND l.kind = 'snapshot' AND l.ref = h.snapshot_id
     JOIN artifacts m ON m.run_id = l.run_id AND m.kind = 'reward_model'
 )
-SELECT d.comparison_id, d.label, any_value(s.answer),
+SELECT d.comparison_id, d.label, any_value(s.answers),
        list(DISTINCT h.name) FILTER (h.name IS NOT NULL), list(DISTINCT t.name) FILTER (t.name IS NOT NULL)
 FROM decided d LEFT JOIN said s USING (comparison_id) LEFT JOIN held h USING (comparison_id)
 LEFT JOIN trained t USING (comparison_id)

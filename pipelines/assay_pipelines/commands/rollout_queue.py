@@ -8,6 +8,8 @@ import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 
+_SIDES = {True: "against the reward", False: "with the reward", None: "-"}
+
 
 def add(group: typer.Typer) -> None:
     """Add the commands to the group `queue`."""
@@ -68,14 +70,20 @@ def effect(
     found = effects(Workspace.find(workspace), queue)
     lines = [
         f"{e.comparison_id}  {e.label or 'undecidable':<11}  "
-        + ({True: "against the reward", False: "with the reward", None: "-"}[e.overturned]).ljust(18)
+        + ("rewards disagree" if e.contradictory else _SIDES[e.overturned]).ljust(18)
         + f"  {', '.join(e.snapshots) or 'in no snapshot'}  {', '.join(e.models) or 'in no model'}"
         for e in found
     ]
     models = sorted({model for e in found for model in e.models})
     overturned = sum(e.overturned is True for e in found)
-    total = f"{len(found)} decisions, {overturned} against the reward trained on; they changed: " + (
-        ", ".join(models) or "no model yet"
-    )
-    payload = {"decisions": [e.to_dict() for e in found], "overturned": overturned, "models": models}
+    contradictory = sum(e.contradictory for e in found)
+    counts = f"{len(found)} decisions, {overturned} against the reward trained on"
+    counts += f", {contradictory} about which rewards of several runs disagree" if contradictory else ""
+    total = f"{counts}; they changed: {', '.join(models) or 'no model yet'}"
+    payload = {
+        "decisions": [e.to_dict() for e in found],
+        "overturned": overturned,
+        "contradictory": contradictory,
+        "models": models,
+    }
     emit(payload, "\n".join([*lines, total]), as_json=as_json)
