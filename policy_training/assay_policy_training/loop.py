@@ -7,6 +7,7 @@ bit for bit (on a CPU). Leaves out: drawing and rewarding rollouts (`collection`
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -20,6 +21,8 @@ from assay.errors import BackendError, BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.checkpoint import JsonLog
 from assay_policy_training.collection import Collected, Collector, derived_seed, unrewarded
+from assay_policy_training.corrections.importance import own_tokens
+from assay_policy_training.corrections.known_mismatch import known_mismatches, uncorrected
 from assay_policy_training.corrections.mismatch import mismatch_metrics
 from assay_policy_training.division import check_division
 from assay_policy_training.drawing import done
@@ -27,7 +30,6 @@ from assay_policy_training.gradients import Gradients
 from assay_policy_training.logprobs import EXTRAS, SUPPLIED
 from assay_policy_training.measures import Stopwatch, TokenMeans, reward_versions, rollout_measures, rollout_records
 from assay_policy_training.policy import Policy
-from assay_policy_training.prompt_item import POLICY
 from assay_policy_training.recipe import Recipe
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.slots import (
@@ -45,6 +47,7 @@ from assay_policy_training.slots import (
 )
 from assay_policy_training.training_state import restore, save
 
+log = logging.getLogger(__name__)
 METRICS_FILE, ROLLOUTS_FILE = "metrics.jsonl", "rollouts.jsonl"
 
 
@@ -97,6 +100,9 @@ class PolicyTrainer:
         self.step = 0  #: steps done
         self.updates = 0  #: optimiser steps done: the version of the weights
         self.stopped: str | None = None  #: why a stop rule ended the run
+        self.warnings = uncorrected(recipe)  #: what is accepted and may not be what is meant
+        for warning in self.warnings if policy.parallel.main else ():
+            log.warning(warning)
 
     def train(
         self, steps: int | None = None, on_step: Callable[[Mapping[str, Any]], None] = lambda _: None
@@ -173,8 +179,7 @@ class PolicyTrainer:
     def _advantages(self, batch: RolloutBatch) -> tuple[RolloutBatch, dict[str, float]]:
         """Shape, correct, estimate, modulate, mix, select; and what the corrections and the losses found."""
         recipe = self.recipe
-        own = batch.mask & batch.of_source(POLICY)[:, None]
-        found = {} if batch.logp_old is None else mismatch_metrics(batch.logp_old, batch.logp_mu, own)
+        found = {} if batch.logp_old is None else mismatch_metrics(batch.logp_old, batch.logp_mu, own_tokens(batch))
         for shaper in recipe.shaping:
             batch = shaper.shape(batch)
         for correction in recipe.corrections:  # they narrow `loss_mask` only: no statistic of an estimator changes
@@ -284,10 +289,11 @@ class PolicyTrainer:
         recipe = self.recipe
         if recipe.needs_teacher and not self.policy.has_teacher:
             raise BadInputError("name a model to learn from, of the same vocabulary", field="teacher")
-        supplied = {"logp_old", "logp_mu", *SUPPLIED}
+        lacks: Mapping[str, str] = getattr(self.sampler, "lacks", {})
+        supplied = {"logp_old", "logp_mu", *SUPPLIED} - lacks.keys()
         supplied |= {"logp_ref"} if self.policy.has_reference else set()
         supplied |= {"values"} if self.critic is not None else set()
-        negotiate([*recipe.plugins().values(), *self.extra], supplied)
+        negotiate([*recipe.plugins().values(), *self.extra], supplied, lacks)
         chains = (recipe.shaping, recipe.modulators, recipe.corrections, recipe.token_weights)
         before: list[object] = [recipe.estimator, self.sampler, *(plugin for chain in chains for plugin in chain)]
         before += [loss for loss in recipe.losses if isinstance(loss, Steers)]
@@ -296,8 +302,8 @@ class PolicyTrainer:
         needs = negotiate([*before, *self.extra], supplied)
         self._batch_extras = needs & EXTRAS
         read_early = bool(needs & {"logp_old", "entropy", *EXTRAS})
-        stale = recipe.asynchrony.lag > 0  # mu is not old: measured, whatever reads it
-        self._scores_old = recipe.optimisation.updates_per_batch > 1 or read_early or stale
+        apart = bool(known_mismatches(recipe))  # mu is not old: measured, whatever reads it
+        self._scores_old = recipe.optimisation.updates_per_batch > 1 or read_early or apart
 
     def plugins(self) -> dict[str, Any]:
         """Every plug-in of this run, by a name that is the same in the next process."""

@@ -14,6 +14,7 @@ from assay_policy_training.aggregation import Aggregation
 from assay_policy_training.asynchrony import Asynchrony
 from assay_policy_training.auxiliary.kl import KlLoss
 from assay_policy_training.compositions.weighted import Composition
+from assay_policy_training.corrections.known_mismatch import check_mismatch
 from assay_policy_training.corrections.once import check_single_correction
 from assay_policy_training.filters.enough_valid import EnoughValid
 from assay_policy_training.objectives.ratio_clip import Reinforce
@@ -96,6 +97,7 @@ class Recipe:
         if self.critic is not None and "values" not in needed:
             raise BadInputError("nothing here reads its values", field="critic")
         check_single_correction(self.objective, self.corrections)
+        check_mismatch(self)
         if self.objective.scope == "group" and (self.token_weights or self.corrections):
             name = type(self.objective).__name__
             raise BadInputError(

@@ -212,6 +212,7 @@ def _train(
             "steps": trainer.step,
             "updates": trainer.updates,
             "stopped_early": trainer.stopped,
+            "warnings": trainer.warnings,
             "resumed_at": done,
             "device": str(device),
             "processes": world_size(),

@@ -13,7 +13,8 @@ checkpoint, and learns of each step by `observe`. Order inside a step:
 A plug-in that works on a whole batch (S3 to S8's `prepare`) always sees every row of the step, those of other ranks
 included, so its statistics are global by construction.
 
-Names in `needs` and who supplies them: `logp_mu`, `logp_old`, `entropy` (always); `logp_ref` (a reference is loaded);
+Names in `needs` and who supplies them: `logp_old`, `entropy` (always); `logp_mu` (every sampler that does not say in
+`lacks`, name -> what would supply it, that it has none); `logp_ref` (a reference is loaded);
 `values` (a critic); `sum_pi_sq`, `max_pi`, `mean_logp`, `hidden` (`logprobs`, in `extras`, of old on the batch and of
 theta in the context); `entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named;
 in `extras`, differentiable in the context).
@@ -407,8 +408,11 @@ class StopRule(Protocol):
     def reason(self, row: Mapping[str, Any]) -> str | None: ...
 
 
-def negotiate(plugins: Iterable[object], supplied: Iterable[str]) -> frozenset[str]:
-    """The union of all `needs`. Raises BadInputError naming the first plug-in whose need nobody supplies."""
+def negotiate(
+    plugins: Iterable[object], supplied: Iterable[str], lacks: Mapping[str, str] | None = None
+) -> frozenset[str]:
+    """The union of all `needs`. Raises BadInputError naming the first plug-in whose need nobody supplies, and what
+    `lacks` says would supply it."""
     offer = frozenset(supplied)
     union: frozenset[str] = frozenset()
     for plugin in plugins:
@@ -417,6 +421,7 @@ def negotiate(plugins: Iterable[object], supplied: Iterable[str]) -> frozenset[s
             raise BadInputError(
                 f"{type(plugin).__name__} needs {', '.join(sorted(lacking))}, "
                 f"which this set-up does not supply (it has {', '.join(sorted(offer))})"
+                + "".join(f"; {name}: {(lacks or {})[name]}" for name in sorted(lacking & (lacks or {}).keys()))
             )
         union |= needs
     return union

@@ -107,6 +107,7 @@ def _default(setting: Field[Any]) -> str:
 REFUSED: list[tuple[str, list[str], str]] = [
     ("rloo", ["optimisation.minibatches=2"], "objective"),
     ("grpo", ["sampling.group_size=1"], "sampling.group_size"),
+    ("rloo", ["asynchrony.lag=1"], "asynchrony.lag"),
     ("tis", ["corrections=[{kind: token_tis}, {kind: icepop}]"], "corrections"),
     ("aipo", ["corrections=[{kind: token_tis}]"], "corrections"),
     ("tis", ["objective.bypass=true"], "corrections"),

@@ -41,6 +41,8 @@ PLAIN: dict[str, Any] = {"name": "plain", "estimator": "grpo", "objective": "ppo
         ({"replay": "priority", "aggregation": {"mode": "token-mean"}}, "aggregation.mode"),
         ({"teacher": "tiny"}, "teacher"),
         ({"critic": "value_model"}, "critic"),
+        ({"objective": "reinforce", "asynchrony": {"lag": 1}}, "asynchrony.lag"),
+        ({"objective": "gpg", "asynchrony": {"lag": 2}, "corrections": ["geometric"]}, "asynchrony.lag"),
     ],
 )
 def test_refused(sections: dict[str, Any], key: str) -> None:
@@ -62,6 +64,9 @@ def test_refused(sections: dict[str, Any], key: str) -> None:
         {"reward": {**WEIGHTS, "temperature": 0.6}, "sampling": {"temperature": 0.6}},
         {"teacher": "tiny", "auxiliary": ["teacher_kl"]},
         {"critic": "value_model", "estimator": "gae"},
+        {"objective": "reinforce", "asynchrony": {"lag": 1}, "corrections": ["token_tis"]},
+        {"objective": "reinforce", "asynchrony": {"chunks": 2}},
+        {"objective": "ppo_clip", "asynchrony": {"lag": 1}},
     ],
 )
 def test_the_rest_is_not(sections: dict[str, Any]) -> None:

@@ -88,8 +88,9 @@ class PpoClip:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """S9, token scope: -A log pi. For batches that get exactly one optimiser step."""
+    """S9, token scope: -A log pi. For batches that get exactly one optimiser step, of the weights under training."""
 
+    has_ratio: ClassVar[bool] = False
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset()
 

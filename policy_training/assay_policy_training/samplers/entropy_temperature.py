@@ -67,5 +67,9 @@ class EntropyTemperature:
         if not 0 <= self.spread < 1:
             raise BadInputError(f"must be in [0, 1), not {self.spread}", field="sampler.spread")
 
+    @property
+    def draws_otherwise(self) -> str:
+        return "the sampler's temperature differs from token to token, the trainer's does not" if self.spread else ""
+
     def open(self, policy: Policy, sampling: Sampling) -> EntropyTemperatureSampler:
         return EntropyTemperatureSampler(policy, sampling, spread=self.spread)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,16 +21,23 @@ from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.policy import Policy
 from assay_policy_training.prompt_item import POLICY, PromptItem
-from assay_policy_training.recorded import RECORD, read_records, records_of
+from assay_policy_training.recorded import PLACE, RECORD, RESPONSES, read_records, records_of
 from assay_policy_training.samplers.assembly import assemble
 from assay_policy_training.samplers.sampling import Sampling
 
 
 class RecordedSampler:
-    """S2 without generation. `by_prompt`: records of prompts whose rows have none."""
+    """S2 without generation. `by_prompt`: records of prompts whose rows have none. `logprobs`: see `Recorded`."""
 
-    def __init__(self, policy: Policy, sampling: Sampling, by_prompt: Mapping[str, Sequence[Any]]) -> None:
-        self.policy, self.sampling, self.by_prompt = policy, sampling, by_prompt
+    def __init__(
+        self, policy: Policy, sampling: Sampling, by_prompt: Mapping[str, Sequence[Any]], *, logprobs: bool = False
+    ) -> None:
+        self.policy, self.sampling, self.by_prompt, self.logprobs = policy, sampling, by_prompt, logprobs
+
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        """Without log-probs of their own the rows' `logp_mu` is the policy's, and says nothing of who drew them."""
+        return {} if self.logprobs else {"logp_mu": "`logprobs` in every recorded response, and sampler.logprobs=true"}
 
     def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
         """`group_size` different records of each item. Their rows' source is `recorded`, unless the item's is another.
@@ -94,6 +101,12 @@ class RecordedSampler:
         given = [item.meta[RECORD].get("logprobs") for item in batch.items]
         logp = torch.zeros(batch.mask.shape)
         missing = [row for row, values in enumerate(given) if values is None]
+        if missing and self.logprobs:
+            item = batch.items[missing[0]]
+            raise BadInputError(
+                f"none with a recorded response to {item.prompt[-1].content[:60]!r}",
+                field=f"{RESPONSES}.{item.meta[RECORD][PLACE]}.logprobs",
+            )
         for start in range(0, len(missing), self.sampling.rows_at_once):
             rows = missing[start : start + self.sampling.rows_at_once]
             logp[rows] = self._scored(batch.select(rows))
@@ -110,10 +123,13 @@ class RecordedSampler:
 
 @dataclass(frozen=True)
 class Recorded:
-    """S2. `file`: JSON Lines of records; empty = they are in the prompts' own rows."""
+    """S2. `file`: JSON Lines of records; empty = they are in the prompts' own rows. `logprobs`: every record carries
+    the log-probs it was drawn with (`tokens` and `logprobs`), which corrections and ratios to mu then read."""
 
     file: str = ""
+    logprobs: bool = False
+    generates: ClassVar[bool] = False
 
     def open(self, policy: Policy, sampling: Sampling) -> RecordedSampler:
         by_prompt = read_records(Path(self.file).expanduser()) if self.file else {}
-        return RecordedSampler(policy, sampling, by_prompt)
+        return RecordedSampler(policy, sampling, by_prompt, logprobs=self.logprobs)
