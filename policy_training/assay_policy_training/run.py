@@ -234,7 +234,7 @@ def _train(
 
 
 def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], resume: str | None) -> dict[str, str]:
-    """What the run reads, as far as the workspace knows it: the reward models, the policy, the interrupted run."""
+    """What the run reads: reward models, policy, interrupted run, as far as the workspace knows them; files."""
     inputs = {resume: "run"} if resume is not None else {}
     for source in rewards:
         if isinstance(source, ModelReward | ProcessReward):
@@ -244,9 +244,9 @@ def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], r
     for name in (plan.policy, plan.recipe.teacher):
         if name and (artifact := _artifact_of(workspace, "policy", name=name)):
             inputs[artifact] = "artifact"
-    if Path(plan.prompts).is_file():
-        inputs[str(Path(plan.prompts).resolve())] = "file"
-    return inputs
+    read = [plan.prompts, *([plan.evaluation_prompts] if plan.evaluation_prompts else [])]
+    read += getattr(plan.recipe.sampler, "files", ())
+    return inputs | {str(Path(name).resolve()): "file" for name in read if Path(name).is_file()}
 
 
 def _artifact_of(workspace: Workspace, kind: str, *, version: str = "", name: str = "") -> str | None:

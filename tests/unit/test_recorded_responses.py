@@ -12,8 +12,10 @@ import pytest
 import torch
 from rollout_rows import rollouts
 
+from assay.cli.main import main
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.workspace import Workspace
 from assay_policy_training.contexts.revise import PREVIOUS, Revise
 from assay_policy_training.estimators.step_values import StepValues
 from assay_policy_training.loop import PolicyTrainer
@@ -254,3 +256,39 @@ def test_a_lol_against_values_of_a_critic(tmp_path: Path) -> None:
     better = [row["advantage"] for row in rows if row["reward"] == 1]
     assert better[0] == pytest.approx(1)
     assert better[-1] == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_file_of_records_is_an_input_of_the_run_and_found_from_any_folder(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [{"text": "one", "reward": 1.0}, {"text": "two", "reward": 0.0}]
+    asked = [f"Say {word}." for word in ("this", "that")]
+    (tmp_path / "here").mkdir()
+    for name, rows in (
+        ("prompts.jsonl", [{"prompt": ask} for ask in asked]),
+        ("held-out.jsonl", [{"prompt": "Say so.", "constraints": [{"kind": "no_commas"}]}]),
+        ("records.jsonl", [{"prompt": ask, "responses": texts} for ask in asked]),
+    ):
+        (tmp_path / "here" / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    def assay(*arguments: str) -> dict[str, Any]:
+        with pytest.raises(SystemExit) as ended:
+            main(["rl", *arguments, "--json", "-w", str(workspace.root)])
+        printed = capsys.readouterr()
+        assert ended.value.code == 0, printed.err
+        found: dict[str, Any] = json.loads(printed.out)
+        return found
+
+    monkeypatch.chdir(tmp_path / "here")
+    plan = ["--reward", "recorded", "--policy", "tiny", "--prompts", "prompts.jsonl", "--prompts-per-step", "2"]
+    plan += ["--group-size", "2", "--max-new-tokens", "6", "--steps", "1", "--name", "a"]
+    plan += ["--set", "sampler={kind: recorded, file: records.jsonl}", "--set", "checkpoint_every=1"]
+    plan += ["--evaluate", "1", "--eval-prompts", "held-out.jsonl"]
+    run = assay(*plan)["run"]
+    with workspace.store.unit() as db:
+        query = "SELECT ref FROM run_links WHERE run_id = $run AND direction = 'input' AND kind = 'file'"
+        inputs = {row[0] for row in db.execute(query, {"run": run}).fetchall()}
+    names = ("prompts.jsonl", "records.jsonl", "held-out.jsonl")
+    assert inputs == {str((tmp_path / "here" / name).resolve()) for name in names}
+    monkeypatch.chdir(tmp_path)
+    assert assay("--resume", run, "--steps", "2", "--name", "b")["steps"] == 2

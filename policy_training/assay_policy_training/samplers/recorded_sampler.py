@@ -123,13 +123,23 @@ class RecordedSampler:
 
 @dataclass(frozen=True)
 class Recorded:
-    """S2. `file`: JSON Lines of records; empty = they are in the prompts' own rows. `logprobs`: every record carries
-    the log-probs it was drawn with (`tokens` and `logprobs`), which corrections and ratios to mu then read."""
+    """S2. `file`: JSON Lines of records; empty = they are in the prompts' own rows. It is kept by its absolute path, so
+    that a resumed run finds it from any folder. `logprobs`: every record carries the log-probs it was drawn with
+    (`tokens` and `logprobs`), which corrections and ratios to mu then read."""
 
     file: str = ""
     logprobs: bool = False
     generates: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if self.file:
+            object.__setattr__(self, "file", str(Path(self.file).expanduser().resolve()))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What a run with it reads."""
+        return (self.file,) if self.file else ()
+
     def open(self, policy: Policy, sampling: Sampling) -> RecordedSampler:
-        by_prompt = read_records(Path(self.file).expanduser()) if self.file else {}
+        by_prompt = read_records(Path(self.file)) if self.file else {}
         return RecordedSampler(policy, sampling, by_prompt, logprobs=self.logprobs)
