@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from assay.workspace import Workspace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # No deadlines: how long an example takes says how busy the machine is.
 settings.register_profile("assay", deadline=None)
@@ -82,6 +86,15 @@ def empty_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workspace(empty_workspace: Path, tmp_path: Path) -> Workspace:
     """A new, empty workspace."""
     return Workspace.open(shutil.copytree(empty_workspace, tmp_path / "workspace"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for the whole run; each test opens a profile of its own (`web_pages.opened`)."""
+    from web_pages import chromium
+
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

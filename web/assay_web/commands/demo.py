@@ -1,4 +1,4 @@
-"""Sub-commands of the `assay` command that this part brings. Heavy imports happen inside the commands."""
+"""`assay demo` and `assay report`: pages as files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
-
-
-def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
-    app.command("demo")(demo)
-    app.command("report")(report)
 
 
 def demo(

@@ -1,0 +1,52 @@
+"""The file `access.sqlite` of a workspace: accounts, invitations, sessions, and the audit log.
+
+Tokens are kept as SHA-256 digests, passwords as argon2 hashes: who reads the file cannot sign in with what it holds.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+from assay.operational_file import OperationalFile
+
+FILE = "access.sqlite"
+#: Times are seconds since the epoch.
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS accounts (
+    name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT NOT NULL, disabled INTEGER NOT NULL DEFAULT 0,
+    created_at REAL NOT NULL, created_by TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS invitations (
+    digest TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT, created_by TEXT NOT NULL, created_at REAL NOT NULL,
+    expires_at REAL NOT NULL, used_at REAL, used_by TEXT) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS sessions (
+    digest TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT, csrf TEXT NOT NULL, created_at REAL NOT NULL,
+    seen_at REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS sessions_of ON sessions (name);
+
+-- Appended to, never changed.
+CREATE TABLE IF NOT EXISTS audit (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL,
+    subject TEXT NOT NULL, detail TEXT NOT NULL, address TEXT NOT NULL);
+"""
+
+
+class AccessFile(OperationalFile):
+    """The open file; only its owner may read it. A session's `role` is set where there are no accounts; else the
+    account's counts."""
+
+    schema = _SCHEMA
+    version = 1
+    remedy = "move it away and start again: accounts have to be made anew, votes and data are elsewhere"
+
+    def __init__(self, path: Path, *, wait: float = 30.0) -> None:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        super().__init__(path, wait=wait)
+
+
+def digest(token: str) -> str:
+    """A token as the file keeps it."""
+    return sha256(token.encode()).hexdigest()

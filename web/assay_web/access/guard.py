@@ -1,0 +1,56 @@
+"""Who a request is from, and whether they may: dependencies for routes.
+
+    @router.post("/api/queues")
+    def make_queue(person: Curator, service: ServiceNow, body: NewQueue) -> QueueReply: ...
+
+Changes must carry the session's token in X-CSRF-Token: another site's page can send our cookie, and cannot read it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from assay_serving.server.problems import ProblemError
+from assay_web.access.audit import SAFE
+from assay_web.access.roles import Role, allows
+from assay_web.access.sessions import Person, person_of
+from assay_web.server.service import ServiceNow
+
+COOKIE = "assay_session"
+CSRF_HEADER = "X-CSRF-Token"
+
+
+def person_now(request: Request, service: ServiceNow) -> Person | None:
+    """The person of the request's session; None without one."""
+    token = request.cookies.get(COOKIE)
+    person = person_of(service.access, token, service.settings) if token else None
+    request.state.person = person
+    return person
+
+
+def needs(role: Role) -> Callable[[Request, Person | None], Person]:
+    """A dependency: the person, who has this role or more. 401 without a session, 403 without the role or the token."""
+
+    def needed(request: Request, person: Annotated[Person | None, Depends(person_now)]) -> Person:
+        if person is None:
+            raise ProblemError(401, "sign in first")
+        if request.method not in SAFE:
+            sent = request.headers.get(CSRF_HEADER, "")
+            if not secrets.compare_digest(sent.encode(), person.csrf.encode()):
+                raise ProblemError(403, f"{CSRF_HEADER} is missing or of another session: load the page again")
+        if not allows(person.role, role):
+            raise ProblemError(403, f"this takes the role {role}; {person.name} has {person.role}")
+        return person
+
+    return needed
+
+
+PersonNow = Annotated[Person | None, Depends(person_now)]
+Viewer = Annotated[Person, Depends(needs("viewer"))]
+Annotator = Annotated[Person, Depends(needs("annotator"))]
+Curator = Annotated[Person, Depends(needs("curator"))]
+Admin = Annotated[Person, Depends(needs("admin"))]

@@ -1,0 +1,15 @@
+"""Sub-commands of the `assay` command that this part brings. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import typer
+
+from assay_web.commands.demo import demo, report
+from assay_web.commands.web import web
+
+
+def register(app: typer.Typer) -> None:
+    """Add this part's commands to the application."""
+    app.command("demo")(demo)
+    app.command("report")(report)
+    app.command("web")(web)

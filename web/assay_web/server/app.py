@@ -1,0 +1,60 @@
+"""The application: routes by area, access, page and lifespan put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+
+from assay import __version__
+from assay.workspace import Workspace
+from assay_serving.server.pages import mount_pages
+from assay_serving.server.problems import install_handlers
+from assay_web.access.routes import router as access_router
+from assay_web.access.same_origin import SameOrigin
+from assay_web.server.page import mount_page
+from assay_web.server.service import WebService
+from assay_web.server.settings import WebSettings
+
+#: One router an area; each path begins with /api.
+ROUTERS = (access_router,)
+
+
+def create_app(workspace: Workspace, settings: WebSettings | None = None) -> FastAPI:
+    """The web server of a workspace. `app.state.service` is its `WebService`."""
+    settings = settings or WebSettings()
+    service = WebService(workspace, settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(service.start)
+        try:
+            yield
+        finally:
+            await run_in_threadpool(service.stop)
+
+    app = FastAPI(
+        title="Assay web",
+        version=__version__,
+        description="Annotation, curation, data, rewards and runs of one workspace: what the page uses, for anybody.",
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's own pages load their scripts from elsewhere
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.service = service
+    for router in ROUTERS:
+        app.include_router(router)
+    mount_pages(app)
+    mount_page(app, settings.page)
+    install_handlers(app)
+    app.add_middleware(SameOrigin, allowed_hosts=settings.allowed_hosts)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    """The function's name: what clients made from the description call the operation. Names are unique over areas."""
+    return route.name

@@ -1,0 +1,55 @@
+"""The single-page application: its files, and its first page for every address that is not the API's.
+
+Leaves out: building it (`web/build_frontend.py`). Without a build the API runs all the same, and the page's place says
+in one line what is missing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+MISSING = "the page is not built: run `python web/build_frontend.py` in a checkout of Assay; the API is at /docs"
+#: The component library sets styles from its script; nothing comes from elsewhere.
+POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' "
+    "data:; connect-src 'self'; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+
+
+class _Assets(StaticFiles):
+    """Files whose names change with their content."""
+
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        response: Response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+
+def mount_page(app: FastAPI, folder: Path) -> None:
+    """Mount it after every other route."""
+    index = folder / "index.html"
+    if index.is_file():
+        app.mount("/assets", _Assets(directory=folder / "assets"), name="assets")
+
+    async def page(path: str) -> Response:
+        if path == "api" or path.startswith("api/"):
+            raise HTTPException(404, f"there is no /{path}")
+        if not index.is_file():
+            return PlainTextResponse(MISSING + "\n", status_code=503)
+        if path and "/" not in path and (named := folder / path).is_file() and path != "index.html":
+            return FileResponse(named, headers={"X-Content-Type-Options": "nosniff"})
+        return FileResponse(index, headers=_HEADERS)
+
+    app.add_api_route("/{path:path}", page, methods=["GET", "HEAD"], include_in_schema=False)

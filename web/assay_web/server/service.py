@@ -1,0 +1,96 @@
+"""What the routes share while the server runs: the desk at which people vote, who is signed in, the store for a moment.
+
+Votes go into the journal at once and into the store when nobody holds it: a thread tries every few seconds. Leaves out:
+routes (beside this package), who may do what (`assay_web.access`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+
+from assay.errors import AssayError
+from assay.workspace import Workspace
+from assay_pipelines.annotation.desk import Desk
+from assay_web.access.access_file import FILE, AccessFile
+from assay_web.server.settings import WebSettings
+
+if TYPE_CHECKING:
+    import duckdb
+
+log = logging.getLogger(__name__)
+
+
+class WebService:
+    """`start` before the first request, `stop` after the last."""
+
+    def __init__(self, workspace: Workspace, settings: WebSettings) -> None:
+        self.workspace = workspace
+        self.settings = settings
+        self._reading = Workspace(workspace.root, wait=settings.store_wait_s)
+        self._ending = threading.Event()
+        self._desk: Desk | None = None
+        self._access: AccessFile | None = None
+        self._folding: threading.Thread | None = None
+
+    @property
+    def desk(self) -> Desk:
+        assert self._desk is not None, "the service has not been started"
+        return self._desk
+
+    @property
+    def access(self) -> AccessFile:
+        assert self._access is not None, "the service has not been started"
+        return self._access
+
+    @contextmanager
+    def store(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The store for one short unit of work. Raises BusyError, naming the holder, when another process keeps it."""
+        with self._reading.store.unit() as db:
+            yield db
+
+    def start(self) -> None:
+        self._access = AccessFile(self.workspace.root / FILE)
+        self._desk = Desk(self.workspace)
+        self._folding = threading.Thread(target=self._fold, name="assay-fold", daemon=True)
+        self._folding.start()
+
+    def stop(self) -> None:
+        self._ending.set()
+        if self._folding is not None:
+            self._folding.join()
+        if self._desk is not None:
+            self._desk.close()
+            self._desk = None
+        if self._access is not None:
+            self._access.close()
+            self._access = None
+
+    def drain(self) -> None:
+        """Called when the process is told to stop; requests in progress are answered."""
+        self._ending.set()
+
+    @property
+    def ready(self) -> bool:
+        return self._desk is not None
+
+    def _fold(self) -> None:
+        while not self._ending.wait(self.settings.fold_every_s):
+            try:
+                self.desk.fold()
+            except AssayError as error:  # the votes are safe in the journal; the next try may do
+                log.warning("votes are not in the store yet: %s", error)
+
+
+def service_of(request: Request) -> WebService:
+    service: WebService = request.app.state.service
+    return service
+
+
+#: For routes: `service: ServiceNow`.
+ServiceNow = Annotated[WebService, Depends(service_of)]

@@ -1,0 +1,32 @@
+"""Writes the API's description, and the page's types made of it: run after every change of a route.
+
+    python web/describe_api.py            web/frontend/openapi.json and src/api/schema.d.ts
+
+The test suite fails where they are not what the routes say.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+FRONTEND = Path(__file__).resolve().parent / "frontend"
+
+
+def description() -> str:
+    """The OpenAPI description as the file holds it."""
+    from assay.workspace import Workspace
+    from assay_web.server.app import create_app
+
+    with tempfile.TemporaryDirectory() as folder:
+        app = create_app(Workspace.create(Path(folder) / "workspace"))
+        found = app.openapi()
+    found["info"]["version"] = "0"  # the types do not depend on it
+    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    (FRONTEND / "openapi.json").write_text(description(), encoding="utf-8")
+    subprocess.run(["npm", "run", "--silent", "types"], cwd=FRONTEND, check=True)

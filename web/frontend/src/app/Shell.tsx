@@ -1,0 +1,127 @@
+import {
+  ActionIcon,
+  AppShell,
+  Badge,
+  Burger,
+  Group,
+  Menu,
+  NavLink,
+  Text,
+  Tooltip,
+  UnstyledButton,
+  useComputedColorScheme,
+  useMantineColorScheme,
+} from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import { IconLogout, IconMoon, IconSun, IconUser } from "@tabler/icons-react";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { Suspense, type ReactNode } from "react";
+import { NavLink as RouterLink, useLocation } from "react-router";
+
+import { api } from "../api/client";
+import { Waiting } from "../components/States";
+import { AREAS } from "./areas";
+import { useSession, type Role } from "./session";
+
+const ORDER: Role[] = ["viewer", "annotator", "curator", "admin"];
+
+/** Navigation at the left, who is signed in at the top, the page beside. */
+export function Shell({ children }: { children: ReactNode }) {
+  const session = useSession();
+  const [opened, { toggle, close }] = useDisclosure();
+  const { pathname } = useLocation();
+  const areas = AREAS.filter((area) => ORDER.indexOf(session.role) >= ORDER.indexOf(area.needs));
+  return (
+    <AppShell header={{ height: 44 }} navbar={{ width: 168, breakpoint: "sm", collapsed: { mobile: !opened } }} padding="sm">
+      <a className="skip-link" href="#page">
+        Skip to the page
+      </a>
+      <AppShell.Header>
+        <Group h="100%" px="sm" justify="space-between" wrap="nowrap">
+          <Group gap="xs" wrap="nowrap">
+            <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label="Navigation" />
+            <Text fw={700} size="lg" component={RouterLink} to="/" style={{ textDecoration: "none", color: "inherit" }}>
+              Assay
+            </Text>
+            {session.open_access && (
+              <Tooltip label="Started with --open: no accounts, everybody on this machine may do everything">
+                <Badge color="yellow" variant="light" size="sm" tabIndex={0}>
+                  open access
+                </Badge>
+              </Tooltip>
+            )}
+          </Group>
+          <Group gap="xs" wrap="nowrap">
+            <ColorSchemeSwitch />
+            <PersonMenu name={session.name} role={session.role} />
+          </Group>
+        </Group>
+      </AppShell.Header>
+      <AppShell.Navbar p={6} component="nav" aria-label="Areas">
+        {areas.map((area) => (
+          <NavLink
+            key={area.path}
+            component={RouterLink}
+            to={area.path}
+            label={area.label}
+            leftSection={<area.icon size={16} stroke={1.6} />}
+            active={pathname.startsWith(area.path)}
+            onClick={close}
+            style={{ borderRadius: 4 }}
+          />
+        ))}
+      </AppShell.Navbar>
+      <AppShell.Main id="page" tabIndex={-1} style={{ outline: "none" }}>
+        <Suspense fallback={<Waiting />}>{children}</Suspense>
+      </AppShell.Main>
+    </AppShell>
+  );
+}
+
+function ColorSchemeSwitch() {
+  const { setColorScheme } = useMantineColorScheme();
+  const dark = useComputedColorScheme("light") === "dark";
+  return (
+    <ActionIcon
+      variant="subtle"
+      color="gray"
+      aria-label={dark ? "Light colours" : "Dark colours"}
+      onClick={() => setColorScheme(dark ? "light" : "dark")}
+    >
+      {dark ? <IconSun size={18} /> : <IconMoon size={18} />}
+    </ActionIcon>
+  );
+}
+
+function PersonMenu({ name, role }: { name: string; role: Role }) {
+  const queries = useQueryClient();
+  const signOut = useMutation({
+    mutationFn: () => api.DELETE("/api/session"),
+    onSuccess: () => {
+      queries.clear();
+      window.location.assign("/");
+    },
+  });
+  return (
+    <Menu position="bottom-end">
+      <Menu.Target>
+        <UnstyledButton aria-label={`Signed in as ${name}, ${role}`}>
+          <Group gap={6} wrap="nowrap">
+            <IconUser size={18} stroke={1.6} />
+            <Text size="sm" visibleFrom="sm">
+              {name}
+            </Text>
+          </Group>
+        </UnstyledButton>
+      </Menu.Target>
+      <Menu.Dropdown>
+        <Menu.Label>
+          {name}, {role}
+        </Menu.Label>
+        <Menu.Item leftSection={<IconLogout size={16} />} onClick={() => signOut.mutate()}>
+          Sign out
+        </Menu.Item>
+      </Menu.Dropdown>
+    </Menu>
+  );
+}

@@ -1,0 +1,38 @@
+import { createTheme, type CSSVariablesResolver } from "@mantine/core";
+
+/** Calm and dense: small controls, one accent, numbers that line up. */
+export const theme = createTheme({
+  primaryColor: "teal",
+  primaryShade: { light: 9, dark: 4 },
+  autoContrast: true,
+  fontFamily: "'Inter Variable', system-ui, sans-serif",
+  fontFamilyMonospace: "ui-monospace, 'SFMono-Regular', Menlo, Consolas, monospace",
+  fontSizes: { xs: "0.75rem", sm: "0.8125rem", md: "0.875rem", lg: "1rem", xl: "1.125rem" },
+  defaultRadius: "sm",
+  headings: { fontWeight: "600", sizes: { h1: { fontSize: "1.25rem" }, h2: { fontSize: "1.0625rem" }, h3: { fontSize: "0.9375rem" } } },
+  components: {
+    Button: { defaultProps: { size: "xs" } },
+    TextInput: { defaultProps: { size: "xs" } },
+    NumberInput: { defaultProps: { size: "xs" } },
+    Select: { defaultProps: { size: "xs" } },
+    MultiSelect: { defaultProps: { size: "xs" } },
+    Textarea: { defaultProps: { size: "xs" } },
+    SegmentedControl: { defaultProps: { size: "xs" } },
+    PasswordInput: { defaultProps: { size: "xs" } },
+    Table: { defaultProps: { verticalSpacing: 4, horizontalSpacing: "xs" } },
+  },
+});
+
+const COLOURS = ["teal", "gray", "yellow", "red", "green", "blue", "orange", "violet", "grape", "cyan", "indigo", "pink", "lime"];
+
+/** The text of tinted badges, alerts and links: the library's own shades are too pale to read at this size (WCAG AA). */
+export const readableColours: CSSVariablesResolver = () => ({
+  variables: {},
+  light: Object.fromEntries(
+    COLOURS.flatMap((colour) => [
+      [`--mantine-color-${colour}-light-color`, `color-mix(in srgb, var(--mantine-color-${colour}-9), black 35%)`],
+      [`--mantine-color-${colour}-text`, `color-mix(in srgb, var(--mantine-color-${colour}-9), black 25%)`],
+    ]).concat([["--mantine-color-dimmed", "var(--mantine-color-gray-7)"]]),
+  ),
+  dark: { "--mantine-color-dimmed": "var(--mantine-color-dark-1)" },
+});

@@ -1,0 +1,45 @@
+import { Alert, Center, Loader, Stack, Text } from "@mantine/core";
+import { IconAlertTriangle, IconClockPause } from "@tabler/icons-react";
+import type { ReactNode } from "react";
+
+import { Problem } from "../api/problems";
+
+/** Something is on its way. */
+export function Waiting({ what = "Loading" }: { what?: string }) {
+  return (
+    <Center p="xl" role="status" aria-label={what}>
+      <Loader size="sm" />
+    </Center>
+  );
+}
+
+/** What went wrong, in the server's words; what passes by itself is said more calmly. */
+export function Failure({ error }: { error: unknown }) {
+  const passing = error instanceof Problem && error.passing;
+  const said = error instanceof Error ? error.message : "something went wrong";
+  return (
+    <Alert
+      color={passing ? "yellow" : "red"}
+      icon={passing ? <IconClockPause size={18} /> : <IconAlertTriangle size={18} />}
+      title={passing ? "Not at the moment" : "That did not work"}
+      role={passing ? "status" : "alert"}
+    >
+      {said}
+      {passing && <Text size="sm">Trying again by itself.</Text>}
+    </Alert>
+  );
+}
+
+/** There is nothing here, and what to do about it. */
+export function Empty({ title, children }: { title: string; children?: ReactNode }) {
+  return (
+    <Center p="xl">
+      <Stack gap={4} align="center" maw={520} ta="center">
+        <Text fw={600}>{title}</Text>
+        <Text size="sm" component="div" className="dim">
+          {children}
+        </Text>
+      </Stack>
+    </Center>
+  );
+}

@@ -1,0 +1,42 @@
+import "@fontsource-variable/inter";
+import "@mantine/core/styles.css";
+import "@mantine/notifications/styles.css";
+import "./app/app.css";
+
+import { MantineProvider } from "@mantine/core";
+import { Notifications } from "@mantine/notifications";
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { BrowserRouter } from "react-router";
+
+import { Problem } from "./api/problems";
+import { App } from "./app/App";
+import { readableColours, theme } from "./app/theme";
+
+// What passes by itself (the store is held, the server starts again) is tried again until it has passed.
+const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      retry: (failures, error) => error instanceof Problem && error.passing && failures < 200,
+      retryDelay: (failures, error) =>
+        Math.min(1000 * 1.5 ** failures, 1000 * ((error instanceof Problem && error.retryAfter) || 5)),
+      refetchOnWindowFocus: false,
+      networkMode: "always",
+    },
+    mutations: { networkMode: "always" },
+  },
+});
+
+createRoot(document.getElementById("root")!).render(
+  <StrictMode>
+    <MantineProvider theme={theme} cssVariablesResolver={readableColours} defaultColorScheme="auto">
+      <Notifications position="bottom-right" />
+      <QueryClientProvider client={queries}>
+        <BrowserRouter>
+          <App />
+        </BrowserRouter>
+      </QueryClientProvider>
+    </MantineProvider>
+  </StrictMode>,
+);

@@ -1,0 +1,15 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  plugins: [react()],
+  build: { outDir: "../assay_web/static", emptyOutDir: true, chunkSizeWarningLimit: 900 },
+  // `npm run dev` beside `assay web --open`.
+  server: { proxy: { "/api": { target: "http://127.0.0.1:8080", changeOrigin: true } } },
+  test: {
+    environment: "jsdom",
+    globals: true,
+    setupFiles: ["src/testing/setup.ts"],
+    include: ["src/**/*.test.{ts,tsx}"],
+  },
+});
