@@ -89,6 +89,13 @@ def test_a_long_wait_is_said(workspace: Workspace, caplog: pytest.LogCaptureFixt
     assert f"process {holder.pid}" in said
 
 
+def test_a_unit_within_a_unit_is_refused(workspace: Workspace) -> None:
+    with workspace.store.unit() as db:
+        with pytest.raises(BusyError, match="open elsewhere in this process"), workspace.store.unit():
+            pass
+        assert db.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
+
+
 def test_threads_with_their_own_objects_take_turns(workspace: Workspace) -> None:
     def count(_: int) -> None:
         for _round in range(5):

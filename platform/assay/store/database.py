@@ -2,8 +2,8 @@
 
 Covers: waiting for the one writing process (with a message that names it), transactions that commit whole or
 not at all, memory and spill limits, numbered SQL migrations. Leaves out: what is written (`assay.store.records`,
-the parts above). DuckDB lets no second process open the file, not even to read, while one holds it: keep units
-short, and never hold one across model work.
+the parts above), the DuckDB instance that a unit attaches the file to (`assay.store.instances`). DuckDB lets no second
+process open the file, not even to read, while one holds it: keep units short, and never hold one across model work.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import random
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.errors import BackendError, BadInputError, BusyError
+from assay.store.instances import attach, connected, lent_instance
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,8 +59,8 @@ class Database:
         """
         import duckdb
 
-        with _LOCKS.setdefault(str(self.path.resolve()), threading.RLock()):
-            connection = self._connect()
+        with _LOCKS.setdefault(str(self.path.resolve()), threading.RLock()), self._instance() as instance:
+            connection = self._connect(instance)
             try:
                 connection.execute("BEGIN")
                 yield connection
@@ -72,25 +74,22 @@ class Database:
             finally:
                 connection.close()  # an open transaction rolls back
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
+    def _instance(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        spill = self.spill or self.path.with_name(self.path.name + ".spill")
+        return lent_instance(memory_limit=self.memory_limit, threads=self.threads, spill=spill)
+
+    def _connect(self, instance: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        """A connection of its own to the file, attached to `instance`: what it makes for itself ends with it."""
         import duckdb
 
-        spill = self.spill or self.path.with_name(self.path.name + ".spill")
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": self.memory_limit,
-            "temp_directory": str(spill),
-            "autoinstall_known_extensions": "false",
-            "preserve_insertion_order": "false",
-            "TimeZone": "UTC",
-        }
-        if self.threads is not None:
-            config["threads"] = self.threads
         started = time.monotonic()
         pause, told = 0.02, False
         while True:
             try:
-                connection = duckdb.connect(str(self.path), config=config)
+                attach(instance, self.path)
                 break
+            except duckdb.ResourceInUseException as error:  # a unit within a unit, or a connection of the caller's own
+                raise BusyError(f"{self.path} is open elsewhere in this process", retry_after=1.0) from error
             except duckdb.IOException as error:
                 text = str(error)
                 if "lock" not in text.lower():
@@ -108,6 +107,7 @@ class Database:
                 pause = min(pause * 1.5, 0.5)
             except duckdb.Error as error:
                 raise BadInputError(f"not a DuckDB file: {_first_line(error)}", file=self.path) from error
+        connection = connected(instance)
         try:
             migrate(connection)
         except BaseException:
@@ -164,8 +164,9 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> list[int]:
     return missing
 
 
-def migrations() -> dict[int, str]:
-    """Number -> SQL text of every shipped migration."""
+@cache
+def migrations() -> Mapping[int, str]:
+    """Number -> SQL text of every shipped migration; read once, for every unit asks."""
     folder = resources.files("assay.store") / "migrations"
     return {
         int(match[1]): entry.read_text(encoding="utf-8")
