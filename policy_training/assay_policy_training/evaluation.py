@@ -1,8 +1,9 @@
 """Measuring a policy on prompts it is not trained on, before and after training, with the same seed.
 
 Covers: mean reward through the same client as in training, the verifier's pass rate with its interval, length, KL to
-the reference. Leaves out: comparing with another policy, over-optimisation against a held-out reward model (give it
-as one more reward source of weight 0).
+the reference; contexts that are part of the task (`slots.ShownAlways`, such as a direction of preference). Hints are
+help in training, and are not shown. Leaves out: comparing with another policy, over-optimisation against a
+held-out reward model (give it as one more reward source of weight 0).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from assay_policy_training.policy import Policy
 from assay_policy_training.rewards import gather, verifier_accuracy
 from assay_policy_training.samplers.sampling import Sampling
 from assay_policy_training.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.slots import PromptItem, RewardComposition, RewardSource
+from assay_policy_training.slots import ContextPolicy, PromptItem, RewardComposition, RewardSource, ShownAlways
 
 SCORED_AT_ONCE = 8  # rows
 
@@ -77,6 +78,7 @@ def evaluate_policy(
     samples: int = 4,
     seed: int = 0,
     composition: RewardComposition | None = None,
+    contexts: ContextPolicy | ShownAlways | None = None,
 ) -> PolicyEvaluation:
     """Draw `samples` rollouts a prompt and measure them. The same seed and weights give the same rollouts.
 
@@ -84,6 +86,8 @@ def evaluate_policy(
     """
     if not items or samples < 1:
         raise BadInputError("an evaluation needs at least one prompt and one sample", field="evaluation")
+    if isinstance(contexts, ShownAlways):
+        items = contexts.evaluated(items)
     batch = TransformersSampler(policy, sampling).rollout(items, samples, seed=seed, version=0)
     repeated = [item for item in items for _ in range(samples)]
     reward = (composition or Composition())(gather(rewards, repeated, batch.responses).parts)

@@ -176,6 +176,7 @@ def _train(
                 samples=plan.evaluation_samples,
                 seed=recipe.seed,
                 composition=recipe.reward,
+                contexts=recipe.contexts,
             )
             advance(len(held_out))
         return found

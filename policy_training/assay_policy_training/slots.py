@@ -44,8 +44,8 @@ __all__ = [
     "ContextPolicy", "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator",
     "Metrics", "Observer", "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource",
     "Publishes", "Redraw", "Replay", "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler",
-    "SamplerPlan", "Schedule", "Scope", "SeesPolicy", "Stateful", "Steers", "StepReport", "StopRule", "Streams",
-    "Tells", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
+    "SamplerPlan", "Schedule", "Scope", "SeesPolicy", "ShownAlways", "Stateful", "Steers", "StepReport", "StopRule",
+    "Streams", "Tells", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
 ]  # fmt: skip
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
@@ -174,6 +174,15 @@ class ContextPolicy(Protocol):
 
     def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
         """After round `round` (from 1), what to draw once more; empty = done. `batch` has `acc` and reward parts."""
+        ...
+
+
+@runtime_checkable
+class ShownAlways(Protocol):
+    """A context that is part of the task, and no help in training: held-out prompts are shown it too."""
+
+    def evaluated(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        """The items as an evaluation shows them: the same ones every time, whatever was drawn before."""
         ...
 
 

@@ -3,7 +3,8 @@
 Source: arXiv 2402.18571 (DPA): v = (cos t, sin t) over two attributes, stated as whole numbers 100 v in the system
 turn. The wording of the turn is ours. The drawn angle is in the prompt's row under `direction`, in degrees: a reward
 source reads it from there (`rewards.RowNumber`), so that it is a recorded part of every rollout, and the composition
-`directional` rewards by it. The reward model sees the prompt without it.
+`directional` rewards by it. The reward model sees the prompt without it. An evaluation tells each held-out prompt a
+direction too, and the same one before and after: drawn from the seed and the prompt's place alone, or fixed.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ def told(prompt: Prompt, attributes: Sequence[str], degrees: float) -> Prompt:
 
 @dataclass
 class DrawnDirection:
-    """S1: each prompt drawn gets an angle, uniform between `low` and `high` degrees."""
+    """S1: each prompt drawn gets an angle, uniform between `low` and `high` degrees. `evaluate_at`: of every held-out
+    prompt; None = drawn alike, for each prompt once and for all."""
 
     low: float = -45.0
     high: float = 0.0
     attributes: tuple[str, ...] = ("helpfulness", "verbosity")
     seed: int = 0
+    evaluate_at: float | None = None
     drawn: int = field(init=False, default=0)  #: prompts so far
 
     def __post_init__(self) -> None:
@@ -47,13 +50,24 @@ class DrawnDirection:
             raise BadInputError(f"low ({self.low}) and high ({self.high}) are degrees", field="contexts.low")
         if len(self.attributes) != 2:
             raise BadInputError("a direction is over two attributes", field="contexts.attributes")
+        if self.evaluate_at is not None and not -180 <= self.evaluate_at <= 180:
+            raise BadInputError(f"is in degrees, not {self.evaluate_at}", field="contexts.evaluate_at")
 
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
-        return [self._directed(item) for item in items]
+        first, self.drawn = self.drawn, self.drawn + len(items)
+        return [self._directed(item, self._angle(first + n)) for n, item in enumerate(items)]
 
-    def _directed(self, item: PromptItem) -> PromptItem:
-        degrees = random.Random(f"{self.seed}/{self.drawn}").uniform(self.low, self.high)
-        self.drawn += 1
+    def evaluated(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        at = self.evaluate_at
+        return [
+            self._directed(item, self._angle(f"evaluation/{n}") if at is None else at) for n, item in enumerate(items)
+        ]
+
+    def _angle(self, which: int | str) -> float:
+        """Degrees."""
+        return random.Random(f"{self.seed}/{which}").uniform(self.low, self.high)
+
+    def _directed(self, item: PromptItem, degrees: float) -> PromptItem:
         return replace(
             item,
             meta={**item.meta, ROW_KEY: degrees},
