@@ -13,7 +13,6 @@ import typer
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_policy_training.recipe import Recipe
     from assay_policy_training.run import Plan, TrainedPolicy
     from assay_policy_training.slots import PromptItem, RewardSource
 
@@ -89,10 +88,16 @@ def rl(
     name: Annotated[
         str | None, typer.Option(help="Of the new policy. Default: POLICY-RECIPE.", show_default=False)
     ] = None,
-    evaluate: Annotated[int, typer.Option(help="Held-out prompts to evaluate on before and after; 0 = none.")] = 0,
+    evaluate: Annotated[
+        int, typer.Option(min=0, help="Held-out prompts to evaluate on before and after; 0 = none.")
+    ] = 0,
     evaluation_prompts: Annotated[
         str | None,
-        typer.Option("--eval-prompts", help="Their file. Default: generated, of held-out topics.", show_default=False),
+        typer.Option(
+            "--eval-prompts",
+            help="Their file, of which the first so many are taken. Default: generated, of held-out topics.",
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="Which of the server's models rewards.", show_default=False)
@@ -185,9 +190,16 @@ def rl(
         asked = tuple(with_model(reference, model) for reference in reward or ()) or plan.rewards
         plan = replace(plan, **changes, name=name or plan.name, rewards=asked, parallel=divided)
     else:
-        chosen = _with_options(
-            load_recipe(recipe, overrides or ()), steps, prompts_per_step, group_size, max_new_tokens, lr, seed
-        )
+        options = {
+            "steps": steps,
+            "seed": seed,
+            "optimisation.lr": lr,
+            "sampling.prompts_per_step": prompts_per_step,
+            "sampling.group_size": group_size,
+            "sampling.max_new_tokens": max_new_tokens,
+        }
+        given = [f"{key}={value}" for key, value in options.items() if value is not None]
+        chosen = load_recipe(recipe, [*(overrides or ()), *given])
         plan = Plan(
             recipe=chosen,
             policy=policy,
@@ -202,6 +214,8 @@ def rl(
             watch_share=watch_share,
             parallel=division_named(parallel or "auto"),
         )
+    if plan.evaluation_prompts and not plan.evaluate:
+        raise BadInputError("say how many of them: --evaluate N", field="--eval-prompts")
     if not plan.rewards:
         raise BadInputError("name what rewards: a server's URL, or verifier", field="--reward")
     if "/" in plan.name or plan.name.startswith("."):
@@ -213,7 +227,9 @@ def rl(
             for reference, key in zip(plan.rewards, keys_of(plan.rewards, api_key), strict=True)
         ]
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
-        watched = [_reward_source(stack, reference, watch_key or "", wait) for reference in plan.watch]
+        watched = [
+            _reward_source(stack, reference, watch_key or "", wait, option="--watch") for reference in plan.watch
+        ]
         with _says_how_to_go_on(plan.recipe.checkpoint_every) as started:
             made = train_policy(
                 place,
@@ -272,30 +288,9 @@ def _absolute(prompts: str) -> str:
     return str(path.resolve()) if path.is_file() else prompts
 
 
-def _with_options(
-    recipe: Recipe,
-    steps: int | None,
-    prompts_per_step: int | None,
-    group_size: int | None,
-    max_new_tokens: int | None,
-    lr: float | None,
-    seed: int | None,
-) -> Recipe:
-    """The recipe with those of the command's options that were given."""
-
-    def given(**options: Any) -> dict[str, Any]:
-        return {key: value for key, value in options.items() if value is not None}
-
-    sampling = given(prompts_per_step=prompts_per_step, group_size=group_size, max_new_tokens=max_new_tokens)
-    return replace(
-        recipe,
-        sampling=replace(recipe.sampling, **sampling),
-        optimisation=replace(recipe.optimisation, **given(lr=lr)),
-        **given(steps=steps, seed=seed),
-    )
-
-
-def _reward_source(stack: ExitStack, reference: str, api_key: str | None, wait: float) -> RewardSource:
+def _reward_source(
+    stack: ExitStack, reference: str, api_key: str | None, wait: float, option: str = "--reward"
+) -> RewardSource:
     from assay.models.distributed import is_follower
     from assay_policy_training.answer_part import AnswerPart
     from assay_policy_training.process_reward import ProcessReward
@@ -304,7 +299,7 @@ def _reward_source(stack: ExitStack, reference: str, api_key: str | None, wait: 
     from assay_policy_training.rewards import ModelReward, RowNumber, VerifierReward
     from assay_serving.client import RemoteScorer, RewardClient
 
-    named = parse_reward(reference)
+    named = parse_reward(reference, option)
     if named.form == VERIFIER:
         return VerifierReward()
     if named.form == RECORDED:
@@ -367,7 +362,7 @@ def _text(made: TrainedPolicy) -> str:
             passed = found.verifier
             facts = [f"reward {reward}", f"length {found.length_mean:.1f}"]
             if passed is not None:
-                facts.append(f"verifier {passed.share:.3f} [{passed.low:.3f}, {passed.high:.3f}] of {passed.total}")
+                facts.append(f"pass rate {passed.share:.3f} [{passed.low:.3f}, {passed.high:.3f}] of {passed.total}")
             if found.kl_k3 is not None:
                 facts.append(f"KL {found.kl_k3:.4f} a token")
             lines.append(f"{label:<11}" + ", ".join(facts))
@@ -377,7 +372,7 @@ def _text(made: TrainedPolicy) -> str:
 def _step_facts(row: dict[str, Any]) -> list[str]:
     names = {
         "reward_mean": "reward",
-        "verifier_pass_rate": "verifier",
+        "verifier_pass_rate": "pass rate",
         "kl_k3": "KL a token",
         "length_mean": "length",
         "rewards_missing": "missing",

@@ -46,6 +46,7 @@ from assay_policy_training.slots import (
     negotiate,
 )
 from assay_policy_training.training_state import restore, save
+from assay_policy_training.watch.stop_rules import unmeasured
 
 log = logging.getLogger(__name__)
 METRICS_FILE, ROLLOUTS_FILE = "metrics.jsonl", "rollouts.jsonl"
@@ -118,6 +119,9 @@ class PolicyTrainer:
             self.step += 1
             rows.append(row)
             on_step(row)
+            if len(rows) == 1 and self.policy.parallel.main:
+                for warning in unmeasured(self.recipe.stop, row):
+                    log.warning(warning)
             self.stopped = next((why for rule in self.recipe.stop if (why := rule.reason(row))), None)
             if self.recipe.checkpoint_every and self.step % self.recipe.checkpoint_every == 0:
                 self.save_checkpoint()

@@ -73,9 +73,13 @@ def _override(sections: dict[str, Any], override: str) -> None:
     if not equals or not last:
         raise BadInputError(f"an override is key=value, e.g. optimisation.lr=1e-6, not {override!r}", field="--set")
     target: Any = sections
-    for name in above:
+    for place, name in enumerate(above):
         if isinstance(target, list) and name.isdigit() and int(name) < len(target):
             target = target[int(name)]
+        elif isinstance(target, list) or (place == 1 and name.isdigit() and not target):
+            chain = above[0]
+            held = f"there is no {chain}.{name}: the recipe lists {len(target)}, counted from 0"
+            raise BadInputError(f"{held}; to give others: --set '{chain}=[{{kind: ...}}]'", field=key)
         else:
             target = target.setdefault(name, {}) if isinstance(target, dict) else None
     if not isinstance(target, dict):

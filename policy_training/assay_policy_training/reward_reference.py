@@ -31,15 +31,15 @@ class RewardReference:
     model: str | None = None
 
 
-def parse_reward(text: str) -> RewardReference:
-    """Raises BadInputError for a text that names nothing."""
+def parse_reward(text: str, option: str = "--reward") -> RewardReference:
+    """Raises BadInputError, naming the option, for a text that names nothing."""
     if text in (VERIFIER, RECORDED):
         return RewardReference(text)
     if text.startswith("row:") and len(text) > len("row:"):
         return RewardReference(ROW, text.removeprefix("row:"))
     if (found := _PATTERN.fullmatch(text)) is None:
         raise BadInputError(
-            f"a server's URL, `verifier` or `recorded`, not {text!r}; serve a model with: assay serve", field="--reward"
+            f"a server's URL, `verifier` or `recorded`, not {text!r}; serve a model with: assay serve", field=option
         )
     return RewardReference(found["form"] or WHOLE, found["name"], found["url"], found["model"])
 

@@ -175,6 +175,10 @@ def test_prompt_file(tmp_path: Path) -> None:
         ('{"prompt": "a", "constraints": [{"kind": "rhyme"}]}', "row 1: field 'kind': unknown constraint"),
         ('{"prompt": "a", "constraints": 3}', "constraints"),
         ('{"prompt": "a", "constraints": [3]}', "constraints"),
+        (
+            '{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
+            "row 1, field 'prompt': ends with the assistant's turn",
+        ),
         ("", "no prompts"),
     ],
 )

@@ -123,6 +123,8 @@ def _read_item(path: Path, row: int, line: bytes) -> PromptItem:
     try:
         record = parse_object(line)
         prompt = prompt_of(prompt_turns(record.get("prompt")))
+        if prompt[-1].role == "assistant":
+            raise RowError("ends with the assistant's turn; the policy answers what comes before it", field="prompt")
         listed = record.get("constraints") or []
         if not isinstance(listed, list) or not all(isinstance(c, dict) for c in listed):
             raise BadInputError("must be a list of objects", field="constraints")

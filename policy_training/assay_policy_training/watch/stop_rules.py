@@ -5,11 +5,15 @@ Leaves out: choosing a checkpoint afterwards. A metric that a step does not have
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
+
+if TYPE_CHECKING:
+    from assay_policy_training.slots import StopRule
 
 
 @dataclass
@@ -91,3 +95,18 @@ class NoProgress:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.recent, self.best, self.since = list(state["recent"]), state["best"], int(state["since"])
+
+
+def unmeasured(rules: Iterable[StopRule], row: Mapping[str, Any]) -> list[str]:
+    """For each rule about a metric that the step `row` does not have, a sentence that says so.
+
+    Not an error: a number that does not exist in one step may exist in another.
+    """
+    said = []
+    for rule in rules:
+        metric = getattr(rule, "metric", None)
+        if isinstance(metric, str) and metric not in row:
+            near = difflib.get_close_matches(metric, row, n=3)
+            hint = f"; near it: {', '.join(near)}" if near else ""
+            said.append(f"a stop rule watches {metric!r}, which step {row.get('step')} does not have{hint}")
+    return said
