@@ -1,0 +1,52 @@
+import { screen } from "@testing-library/react";
+import { describe, expect, it } from "vitest";
+import { axe } from "vitest-axe";
+
+import { renderAt } from "../testing/render";
+import { Markdown } from "./Markdown";
+import { delimited } from "./maths";
+
+describe("Markdown", () => {
+  it("shows HTML and scripts as they are written, and fetches nothing", () => {
+    const text = [
+      "<script>window.ran = true</script>",
+      '<img src="x" onerror="window.ran = true">',
+      '<iframe src="https://evil.example"></iframe> and <b onclick="window.ran = true">bold</b>',
+      "[link](javascript:window.ran=true) ![seen](https://evil.example/pixel.png)",
+      "$\\href{javascript:window.ran=true}{x}$ $\\htmlStyle{position:fixed}{y}$",
+    ].join("\n\n");
+    const { container } = renderAt(<Markdown text={text} />);
+    for (const tag of ["script", "img", "iframe", "b"]) expect(container.querySelector(`.markdown ${tag}`)).toBeNull();
+    expect(container).toHaveTextContent("<script>window.ran = true</script>");
+    for (const link of container.querySelectorAll("a")) {
+      expect(link.getAttribute("href") ?? "").not.toMatch(/^javascript/);
+      expect(link.rel).toContain("noreferrer");
+    }
+    expect(container.innerHTML).not.toContain('style="position');
+    expect(window).not.toHaveProperty("ran");
+  });
+
+  it("renders code with colours, tables, and maths in every delimiter", async () => {
+    const text = [
+      "# Title",
+      "```python\nprint('$a$')\n```",
+      "| a | b |\n|---|---|\n| 1 | 2 |",
+      "- [x] done",
+      "\\[ x^2 \\] and \\(y\\) and $z_1$",
+    ].join("\n\n");
+    const { container } = renderAt(<Markdown text={text} />);
+    expect(container.querySelector("code.hljs .hljs-string")).toHaveTextContent("'$a$'");
+    expect(screen.getByRole("table")).toBeInTheDocument();
+    expect(container.querySelectorAll(".katex").length).toBe(3);
+    expect(container.querySelectorAll(".katex-display").length).toBe(1);
+    expect((await axe(container)).violations).toEqual([]);
+  });
+
+  it("leaves prices and code alone", () => {
+    for (const text of ["from $5 to $10", "`a $x$ b`", "```sh\necho $A $B$\n```", "costs $5", "$ x $", "\\$a\\$"]) {
+      expect(delimited(text)).toBe(text);
+    }
+    expect(delimited("$x$, ```$y$``` and $$z$$")).toBe("$$x$$, ```$y$``` and $$z$$");
+    expect(delimited("```\n$open$ fence")).toBe("```\n$open$ fence");
+  });
+});

@@ -1,0 +1,71 @@
+import "katex/dist/katex.min.css";
+import "./Markdown.css";
+
+import { memo, useId } from "react";
+import ReactMarkdown, { type Components, type Options } from "react-markdown";
+import rehypeHighlight from "rehype-highlight";
+import rehypeKatex from "rehype-katex";
+import remarkGfm from "remark-gfm";
+import remarkMath from "remark-math";
+
+import { delimited } from "./maths";
+
+/**
+ * A prompt's or response's text: GitHub's Markdown, code with colours, TeX. Texts are strangers': HTML in them is
+ * shown as it is written, scripts and remote images never load, links open apart and tell nobody where from.
+ */
+export const Markdown = memo(function Markdown({ text }: { text: string }) {
+  const prefix = useId(); // two texts of a page may both have a footnote 1
+  return (
+    <div className="markdown">
+      <ReactMarkdown
+        remarkPlugins={REMARK}
+        rehypePlugins={REHYPE}
+        remarkRehypeOptions={{ clobberPrefix: `${prefix}-` }}
+        components={COMPONENTS}
+      >
+        {delimited(text)}
+      </ReactMarkdown>
+    </div>
+  );
+});
+
+// Prices ("from $5 to $10") are commoner than TeX between single dollars: `delimited` tells them apart.
+const REMARK: Options["remarkPlugins"] = [remarkGfm, [remarkMath, { singleDollarTextMath: false }]];
+const REHYPE: Options["rehypePlugins"] = [
+  [rehypeKatex, { strict: "ignore", errorColor: "currentColor", maxExpand: 200, maxSize: 20 }],
+  rehypeHighlight,
+];
+
+const COMPONENTS: Components = {
+  a: ({ href, children }) => (
+    <a href={href} target="_blank" rel="noopener noreferrer nofollow">
+      {children}
+    </a>
+  ),
+  // Never fetched: the address alone would tell its server who looks at what.
+  img: ({ src, alt }) =>
+    typeof src === "string" ? (
+      <a href={src} target="_blank" rel="noopener noreferrer nofollow">
+        image{alt ? `: ${alt}` : ""}
+      </a>
+    ) : (
+      alt
+    ),
+  // A text's headings stand below those of the page it is shown in.
+  h1: ({ children }) => <h4>{children}</h4>,
+  h2: ({ children }) => <h4>{children}</h4>,
+  h3: ({ children }) => <h5>{children}</h5>,
+  h4: ({ children }) => <h5>{children}</h5>,
+  h5: ({ children }) => <h6>{children}</h6>,
+  // Wide code and tables scroll in their own box, also from the keyboard.
+  // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex
+  pre: ({ children }) => <pre tabIndex={0}>{children}</pre>,
+  table: ({ children }) => (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex
+    <div className="markdown-table" tabIndex={0} role="group" aria-label="Table">
+      <table>{children}</table>
+    </div>
+  ),
+  input: ({ checked }) => <span>{checked ? "[x]" : "[ ]"}</span>,
+};

@@ -1,0 +1,25 @@
+// Fenced and indented code, code spans, and maths that is delimited by $$ already: left as they are.
+const KEPT = /(^ {0,3}(`{3,}|~{3,})[^\n]*\n[\s\S]*?(?:^ {0,3}\2[`~]*[ \t]*$|$(?![\s\S]))|(`+)(?!`)[\s\S]*?[^`]\3(?!`)|\$\$[\s\S]*?\$\$)/m;
+const DISPLAY = /\\\[([\s\S]+?)\\\]/g;
+const INLINE = /\\\(([\s\S]+?)\\\)/g;
+// Pandoc's rule: no space inside the dollars, no digit after the last. "$5 and $10" is money.
+const DOLLARS = /(?<![\\$])\$(?![\s$])((?:[^$\n\\]|\\[^\n])+?)(?<!\s)\$(?![\d$])/g;
+
+/** The text with all its TeX between `$$`, however its writer delimited it. Code and prices stay as they are. */
+export function delimited(text: string): string {
+  if (!/[$\\]/.test(text)) return text;
+  let rest = text;
+  let out = "";
+  for (let kept = KEPT.exec(rest); kept !== null; kept = KEPT.exec(rest)) {
+    out += maths(rest.slice(0, kept.index)) + kept[0];
+    rest = rest.slice(kept.index + kept[0].length);
+  }
+  return out + maths(rest);
+}
+
+function maths(text: string): string {
+  return text
+    .replace(DISPLAY, (_, tex: string) => `\n$$\n${tex.trim()}\n$$\n`)
+    .replace(INLINE, (_, tex: string) => `$$${tex}$$`)
+    .replace(DOLLARS, (_, tex: string) => `$$${tex}$$`);
+}
