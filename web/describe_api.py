@@ -8,11 +8,12 @@ The test suite fails where they are not what the routes say.
 from __future__ import annotations
 
 import json
-import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-FRONTEND = Path(__file__).resolve().parent / "frontend"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from build_frontend import FRONTEND, BuildError, install_packages, run_npm
 
 
 def description() -> str:
@@ -29,4 +30,8 @@ def description() -> str:
 
 if __name__ == "__main__":
     (FRONTEND / "openapi.json").write_text(description(), encoding="utf-8")
-    subprocess.run(["npm", "run", "--silent", "types"], cwd=FRONTEND, check=True)
+    try:
+        install_packages()
+        run_npm("run", "--silent", "types")
+    except BuildError as error:
+        sys.exit(f"the page's types could not be written: {error}")

@@ -15,8 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import build_frontend
-
-WITHOUT = "ASSAY_WITHOUT_PAGE"
+from build_frontend import WITHOUT
 
 
 class FrontendBuildHook(BuildHookInterface):  # type: ignore[misc]
@@ -25,8 +24,8 @@ class FrontendBuildHook(BuildHookInterface):  # type: ignore[misc]
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Node from PyPI where the machine has none."""
-        if os.environ.get(WITHOUT) or build_frontend.system_node():
+        """Node from PyPI where the machine has none and there is something to build."""
+        if os.environ.get(WITHOUT) or build_frontend.up_to_date() or build_frontend.system_node():
             return []
         return [build_frontend.PACKAGE]
 
