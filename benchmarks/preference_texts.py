@@ -1,4 +1,4 @@
-"""Synthetic preference pairs for the scale benchmarks: distinct texts, about 700 bytes a row, made by the column.
+"""Synthetic preference pairs for the scale benchmarks: distinct texts, made by the column.
 
 Covers: JSON Lines with prompt, chosen and rejected (text or messages). Words follow a skewed distribution over an
 invented vocabulary with some non-ASCII, quoted and broken-line words in it. Leaves out: meaning; do not train on it.
@@ -7,6 +7,7 @@ invented vocabulary with some non-ASCII, quoted and broken-line words in it. Lea
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,13 @@ LETTERS = "etaoinshrdlucmfwypvbgkqjxz"
 ODD = {50: "naïve", 70: '"quoted"', 90: "日本語", 110: "line\nbreak", 130: "back\\slash"}
 
 Form = Literal["text", "messages"]
+#: Words of each column, from and below: about 700 bytes a row.
+SHORT = {"prompt": (8, 32), "chosen": (20, 55), "rejected": (20, 55)}
 
 
-def write_pairs(path: Path, rows: int, *, form: Form = "text", seed: int = 0) -> None:
+def write_pairs(
+    path: Path, rows: int, *, form: Form = "text", seed: int = 0, lengths: Mapping[str, tuple[int, int]] = SHORT
+) -> None:
     """Write `rows` rows to `path`. The first rows of a longer file are not those of a shorter one."""
     import duckdb
     import numpy as np
@@ -30,7 +35,6 @@ def write_pairs(path: Path, rows: int, *, form: Form = "text", seed: int = 0) ->
     with path.open("wb") as out, duckdb.connect(config={"memory_limit": "2GB"}) as db:
         for start in range(0, rows, CHUNK):
             number = min(CHUNK, rows - start)
-            lengths = {"prompt": (8, 32), "chosen": (20, 55), "rejected": (20, 55)}
             table = pa.table({name: _texts(rng, words, number, *span) for name, span in lengths.items()})
             db.register("texts", table)
             db.execute(f"COPY ({_select(form)}) TO '{part}' (FORMAT json)")
