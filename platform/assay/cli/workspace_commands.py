@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from assay.lineage import Node
 
+WHOLE_LINES = 10_000  #: columns; a terminal wraps what is longer than its own
+
 
 def register(app: typer.Typer) -> None:
     app.command("init")(init)
@@ -99,7 +101,8 @@ def lineage(
         _draw(branch, root)
         if not root.branches:
             branch.add("(nothing recorded)")
-    Console(soft_wrap=True, highlight=False).print(tree)
+    # rich cuts a tree's lines to the console's width, 80 in a pipe: half an id or a path is of no use to anyone.
+    Console(soft_wrap=True, highlight=False, width=WHOLE_LINES).print(tree)
 
 
 def _draw(tree: Tree, node: Node) -> None:
@@ -108,7 +111,8 @@ def _draw(tree: Tree, node: Node) -> None:
     for branch in node.branches:
         for child in branch.nodes:
             again = " (above)" if child.repeated else ""
-            text = f"[dim]{escape(branch.relation)}[/] {escape(child.id)} {escape(child.about)}{again}"
+            about = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in child.about)
+            text = f"[dim]{escape(branch.relation)}[/] {escape(child.id)} {escape(about)}{again}"
             _draw(tree.add(text), child)
         if branch.more:
             tree.add(f"[dim]{escape(branch.relation)}[/] … and {branch.more} more")
