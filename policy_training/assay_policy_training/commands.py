@@ -47,7 +47,9 @@ def recipes(
         return
     found = headlines()
     width = max(len(recipe) for recipe in found)
-    lines = [f"{recipe:<{width}}  {paper:<18}{title}" for recipe, (paper, title) in found.items()]
+    # A report without a number has its title in quotes after it; the recipe itself shows that.
+    short = {recipe: paper.partition(' "')[0] for recipe, (paper, _) in found.items()}
+    lines = [f"{recipe:<{width}}  {short[recipe]:<16}  {title}" for recipe, (_, title) in found.items()]
     payload = {recipe: {"paper": paper, "title": title} for recipe, (paper, title) in found.items()}
     emit(payload, "\n".join(lines), as_json=as_json)
 

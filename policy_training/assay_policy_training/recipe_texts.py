@@ -5,6 +5,7 @@ Leaves out: what a recipe means (`recipe_file`).
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -35,9 +36,20 @@ def recipe_text(name: str) -> str:
 
 
 def headlines() -> dict[str, tuple[str, str]]:
-    """Shipped recipe -> (the paper it follows, the first line of its header)."""
+    """Shipped recipe -> (the paper it follows, the first sentence of its header)."""
     found = {}
     for name in shipped_recipes():
         text = recipe_text(name)
-        found[name] = (str(yaml.safe_load(text).get("paper", "")), text.splitlines()[0].lstrip("# "))
+        found[name] = (str(yaml.safe_load(text).get("paper", "")), first_sentence(text))
     return found
+
+
+def first_sentence(text: str) -> str:
+    """Of a recipe's comment, which may go on over several lines, without what names the paper (`paper` does)."""
+    comment: list[str] = []
+    for line in text.splitlines():
+        words = line.lstrip("#").strip()
+        if not line.startswith("#") or not words or line.startswith("#  "):  # what is indented is a command or a table
+            break
+        comment.append(words)
+    return re.split(r"(?<=[.!?])(?<!Dr\.)\s", " ".join(comment), maxsplit=1)[0]
