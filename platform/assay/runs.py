@@ -14,7 +14,7 @@ import secrets
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from assay import __version__
 from assay.errors import AssayError, BadInputError, NotFoundError
+from assay.run_process import is_alive, note_end, note_process, process_of
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def start_run(
     now = datetime.now(UTC)
     run = Run(workspace, f"run-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", kind)
     run.folder.mkdir(parents=True)
+    note_process(run.folder, kind, now.isoformat(timespec="seconds"))
     with workspace.store.unit() as db:
         db.execute(
             """INSERT INTO runs (run_id, kind, config, code_version, status, pid, host)
@@ -110,6 +112,8 @@ def start_run(
 
 
 def _end(run: Run, status: str, error: str | None) -> None:
+    with suppress(AssayError):  # a full disk: the store is what counts
+        note_end(run.folder, status, error)
     with run.workspace.store.unit() as db:
         db.execute(
             "UPDATE runs SET status = ?, error = ?, metrics = ?, ended_at = now() WHERE run_id = ?",
@@ -123,13 +127,20 @@ def mark_dead_runs(workspace: Workspace) -> list[str]:
         rows = db.execute(
             "SELECT run_id, pid FROM runs WHERE status = 'running' AND host = ?", [socket.gethostname()]
         ).fetchall()
-        dead = [run_id for run_id, pid in rows if not _alive(pid)]
+        dead = [run_id for run_id, pid in rows if not is_running(workspace, run_id, pid)]
         for run_id in dead:
             db.execute(
                 "UPDATE runs SET status = 'interrupted', error = 'process gone', ended_at = now() WHERE run_id = ?",
                 [run_id],
             )
     return dead
+
+
+def is_running(workspace: Workspace, run_id: str, pid: int | None) -> bool:
+    """Whether the process of a run of this machine still does it. `pid`: as the store has it, for runs that wrote no
+    more of it down."""
+    process = process_of(workspace.runs / run_id)
+    return is_alive(pid) if process is None else process.is_alive()
 
 
 def require_unfinished(workspace: Workspace, run_id: str, *, in_others: bool = False) -> None:
@@ -225,18 +236,6 @@ def code_version() -> str:
     except (OSError, UnicodeDecodeError, subprocess.SubprocessError):
         return __version__
     return f"{__version__}+{described}" if described else __version__
-
-
-def _alive(pid: int | None) -> bool:
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _short(text: str) -> str:

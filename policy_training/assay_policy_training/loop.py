@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BackendError, BadInputError
+from assay.interruption import end_on_request
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.checkpoint import JsonLog
 from assay_policy_training.collection import Collected, Collector, derived_seed, unrewarded
@@ -111,20 +112,25 @@ class PolicyTrainer:
         """Go on until `steps` steps (default: the recipe's) are done in all, or a stop rule says so; returns the
         metrics of each new step.
 
-        Raises BackendError when no rollout of a step got a reward, and what the reward sources raise.
+        Raises BackendError when no rollout of a step got a reward, and what the reward sources raise. A Ctrl-C in a
+        lone process ends the training after the step, with a checkpoint.
         """
         rows = []
-        while self.step < (self.recipe.steps if steps is None else steps) and self.stopped is None:
-            row = self._step(self.step + 1)
-            self.step += 1
-            rows.append(row)
-            on_step(row)
-            if len(rows) == 1 and self.policy.parallel.main:
-                for warning in unmeasured(self.recipe.stop, row):
-                    log.warning(warning)
-            self.stopped = next((why for rule in self.recipe.stop if (why := rule.reason(row))), None)
-            if self.recipe.checkpoint_every and self.step % self.recipe.checkpoint_every == 0:
-                self.save_checkpoint()
+        until = self.recipe.steps if steps is None else steps
+        with end_on_request(held=self.policy.parallel.world == 1) as end:
+            while self.step < until and self.stopped is None:
+                row = self._step(self.step + 1)
+                self.step += 1
+                rows.append(row)
+                on_step(row)
+                if len(rows) == 1 and self.policy.parallel.main:
+                    for warning in unmeasured(self.recipe.stop, row):
+                        log.warning(warning)
+                self.stopped = next((why for rule in self.recipe.stop if (why := rule.reason(row))), None)
+                if end.asked or (self.recipe.checkpoint_every and self.step % self.recipe.checkpoint_every == 0):
+                    self.save_checkpoint()
+                if end.asked:
+                    raise KeyboardInterrupt
         return rows
 
     def _step(self, step: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import TypeVar
 import torch
 
 from assay.errors import BackendError
+from assay.interruption import end_on_request
 from assay.models.parallel import Alone
 from assay.progress import Advance, silent
 from assay_rm_training.base_model import Trainee
@@ -57,7 +58,8 @@ def train(
 
     `resume`: go on from `folder`'s saved state. `parallel`: how several processes divide the work; `trainee` is
     prepared by it, all call this together, and only the first reads and writes `folder`. Raises BackendError when the
-    loss or the gradient is not finite; the last saved state remains.
+    loss or the gradient is not finite; the last saved state remains. A Ctrl-C in a lone process ends the training
+    after the step, with its state saved.
     """
     parallel = parallel or Alone()
     plan = StepPlan(len(data), config)
@@ -72,7 +74,7 @@ def train(
         if resume:
             position = files.restore()
             advance(position.step)
-        with files.opened(position):
+        with files.opened(position), end_on_request(held=parallel.world == 1) as end:
             began_at, started = position, time.monotonic()
             for step in range(position.step + 1, plan.total + 1):
                 if files.is_over():
@@ -132,6 +134,9 @@ def train(
                 if due(step, config.save_every, plan.total) or files.is_over():
                     files.save(position)
                 advance(1)
+                if end.asked:
+                    files.save(position)
+                    raise KeyboardInterrupt
         kept = files.keep(position)
     memory = max(parallel.gather(peak_memory(device)["peak_memory"]))
     return replace(
