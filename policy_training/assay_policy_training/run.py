@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from assay.workspace import Workspace
 from assay_policy_training.checkpoint import checkpoints
 from assay_policy_training.evaluation import PolicyEvaluation, evaluate_policy
 from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE
+from assay_policy_training.name_claim import claimed
 from assay_policy_training.policy import Policy
 from assay_policy_training.process_reward import ProcessReward
 from assay_policy_training.recipe import Recipe
@@ -120,26 +122,39 @@ def train_policy(
 
     `held_out`: prompts to evaluate on. `watched`: rewards that are not trained on (`watch.held_out`).
     `resume`: id of the interrupted run whose plan this is; its newest checkpoint is where training goes on, in a
-    run of its own. `on_start` is told the run's folder. Raises BadInputError for a name that is taken, and all that
-    the parts raise.
+    run of its own. `on_start` is told the run's folder. Raises BadInputError for a name that is taken, or that another
+    run is going to give, for going on from a run that has not ended, and all that the parts raise.
     """
     target = workspace.models / plan.name
-    if target.exists():
-        raise BadInputError("already exists; choose another --name", file=target)
-    if resume is not None and not checkpoints(workspace.runs / resume):
-        raise BadInputError(
-            f"{resume} has no checkpoint; it was to make one every {plan.recipe.checkpoint_every} steps",
-            field="--resume",
-        )
     mark_dead_runs(workspace)
-    inputs = _inputs(workspace, plan, rewards, resume)
-    settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
-    with start_run(workspace, "rl", settings, inputs=inputs) as run:
-        plan.write(run.folder)
-        if resume is not None:
-            take_over(workspace.runs / resume, run.folder)
-        on_start(run.folder)
-        return _train(run, plan, prompts, rewards, held_out, watched, target)
+    if resume is not None:
+        _require_ended(workspace, resume)
+    with claimed(target) as told:
+        if target.exists():
+            raise BadInputError("already exists; choose another --name", file=target)
+        if resume is not None and not checkpoints(workspace.runs / resume):
+            raise BadInputError(
+                f"{resume} has no checkpoint; it was to make one every {plan.recipe.checkpoint_every} steps",
+                field="--resume",
+            )
+        inputs = _inputs(workspace, plan, rewards, resume)
+        settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
+        with start_run(workspace, "rl", settings, inputs=inputs) as run:
+            told(run.id)
+            plan.write(run.folder)
+            if resume is not None:
+                take_over(workspace.runs / resume, run.folder)
+            on_start(run.folder)
+            return _train(run, plan, prompts, rewards, held_out, watched, target)
+
+
+def _require_ended(workspace: Workspace, run_id: str) -> None:
+    """Raises BadInputError for a run of this machine that goes on: its newest checkpoint is about to be replaced."""
+    with workspace.store.unit() as db:
+        query = "SELECT pid FROM runs WHERE run_id = ? AND status = 'running' AND host = ?"
+        row = db.execute(query, [run_id, socket.gethostname()]).fetchone()
+    if row is not None:
+        raise BadInputError(f"{run_id} is still running, as process {row[0]}", field="--resume")
 
 
 def _train(

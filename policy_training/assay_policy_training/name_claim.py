@@ -1,0 +1,61 @@
+"""The name that a run will give its policy, claimed while it trains, so that two of one name do not meet at the end.
+
+Covers: one claim a name and workspace, by a lock that the kernel takes back however the process ends. Leaves out: names
+that are taken already (`run`), one run in several processes (its first claims for all).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from assay.errors import BackendError, BadInputError
+
+
+@contextmanager
+def claimed(target: Path) -> Iterator[Callable[[str], None]]:
+    """Hold the name of the folder `target`, which need not be there. Gives what is to be told who holds it.
+
+    Raises BadInputError where another process holds it, BackendError when the disk fails.
+    """
+    path = target.with_name(f".{target.name}.claim")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = _locked(path)
+    except OSError as error:
+        raise BackendError(f"cannot write {path}: {error.strerror or error}") from error
+    if handle is None:
+        holder = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        raise BadInputError(f"{holder or 'another run'} is making it; choose another --name", file=target)
+
+    def told(holder: str) -> None:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, holder.encode(), 0)
+
+    try:
+        told(f"process {os.getpid()}")
+        yield told
+    finally:
+        path.unlink(missing_ok=True)
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked holds the file, too
+        os.close(handle)
+
+
+def _locked(path: Path) -> int | None:
+    """The file, locked and still the one of that name; None where another process has it."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.is_file() and os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # whoever held it has just removed it
