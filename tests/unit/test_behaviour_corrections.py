@@ -3,6 +3,7 @@ metrics, what they leave alone, and which recipes are refused."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout_rows import rollouts
 
+from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.aggregation import TOTAL, aggregate, count
 from assay_policy_training.batch import RolloutBatch
@@ -24,6 +26,7 @@ from assay_policy_training.corrections.importance import (
 )
 from assay_policy_training.corrections.mismatch import effective_share
 from assay_policy_training.corrections.rejection import GeometricRejection, TrustRegionMask, divergences
+from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.ratios import log_ratio, row_mean, truncated_is
 from assay_policy_training.recipe_file import load_recipe
 
@@ -155,6 +158,21 @@ def test_equal_policies_are_left_alone(plugin: Any) -> None:
     assert bool((made.weight == 1).all())
     assert made.metrics["mismatch_k3"] == 0
     assert all(torch.tensor(list(made.metrics.values())).isfinite())
+
+
+def test_rows_are_corrected_where_mu_is_of_the_context_that_is_trained_on() -> None:
+    """Hinted rows that are trained with their hint (ghpo) are, those trained without it (guide) are not."""
+    plain = PromptItem((Message("user", "q"),))
+    shown = (Message("user", "q, with a hint"),)
+    items = (
+        replace(plain, generate_from=shown, train_on=shown, source="hinted"),
+        replace(plain, generate_from=shown, source="guided"),
+        replace(plain, meta={"recorded": {"text": "a"}}, source="recorded"),
+        replace(plain, meta={"recorded": {"tokens": [1], "logprobs": [-1.0]}}, source="recorded"),
+    )
+    batch = drawn(*[[0.5]] * 4).with_(items=items, source=tuple(item.source for item in items))
+    weight = TokenTis(cap=9.0).correct(batch).weight[:, 0]
+    assert weight.tolist() == pytest.approx([1.648721, 1.0, 1.0, 1.648721], abs=1e-6)
 
 
 @pytest.mark.parametrize("plugin", ALL, ids=repr)

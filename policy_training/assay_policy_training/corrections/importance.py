@@ -9,9 +9,9 @@ self-normalisation. With l = log old - log mu, clamped to +-20, and c = exp(l):
     sequence MIS    w   = exp(sum_t l_t), rows where it exceeds the cap lose theirs
 
 The objective stays PPO's with r = theta / old ("decoupled"). Rejection narrows `loss_mask`, so rejected tokens count
-in no denominator but stay in every statistic. Rows of another source (drawn from another context) are left as they
-are, but for recorded ones that carry the log-probs they were drawn with. Leaves out: rejection without weights
-(`rejection`), objectives that take theta / mu themselves.
+in no denominator but stay in every statistic. Rows drawn from another context than they are trained on, and recorded
+ones without log-probs, are left as they are. Leaves out: rejection without weights (`rejection`), objectives that take
+theta / mu themselves.
 
 Source: formulas and defaults as in verl's rollout correction, TRL and OpenRLHF.
 """
@@ -27,9 +27,9 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
 from assay_policy_training.corrections.mismatch import correction_metrics
-from assay_policy_training.prompt_item import POLICY
+from assay_policy_training.prompt_item import POLICY, PromptItem
 from assay_policy_training.ratios import CLAMP_LOG_RATIO, log_ratio, row_sum, truncated_is
-from assay_policy_training.recorded import RECORD, record_of
+from assay_policy_training.recorded import record_of
 from assay_policy_training.slots import Correction
 
 Level: TypeAlias = Literal["token", "sequence"]
@@ -49,10 +49,18 @@ def token_mis(ratio: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
 
 
 def own_tokens(batch: RolloutBatch) -> Tensor:
-    """[B,T] bool: tokens of the rows that the policy drew from the context it is trained on, and of recorded rows that
-    carry the log-probs they were drawn with."""
-    told = [bool(record_of(item).get("logprobs")) for item in batch.items] or [False] * len(batch)
-    return batch.mask & (batch.of_source(POLICY) | batch.of_source(RECORD) & torch.tensor(told))[:, None]
+    """[B,T] bool: tokens of the rows whose mu is of the context that they are trained on: drawn by the policy, with a
+    hint too where it is trained with it, or recorded with the log-probs they were drawn with."""
+    rows = batch.of_source(POLICY)
+    if batch.items:
+        rows = rows | torch.tensor([_in_context(item) for item in batch.items])
+    return batch.mask & rows[:, None]
+
+
+def _in_context(item: PromptItem) -> bool:
+    if record := record_of(item):
+        return bool(record.get("logprobs"))
+    return item.generation_context == item.training_context
 
 
 def policies(batch: RolloutBatch) -> tuple[Tensor, Tensor]:
