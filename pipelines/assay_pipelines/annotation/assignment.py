@@ -115,6 +115,20 @@ def slots_left(db: sqlite3.Connection, item_id: int, annotator: str) -> bool:
     return bool(row["free"])
 
 
+def assignment_of(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Assignment | None:
+    """The item behind a ticket: of a lease, run out or not, or of a vote, withdrawn or not; else None."""
+    columns = "t.item_id, t.attempt, t.role, t.shown_order"
+    rest = "i.queue AS name, i.comparison_id, p.payload"
+    source = "JOIN items i USING (item_id) JOIN payloads p USING (item_id)"
+    which = "WHERE t.item_id = :item AND t.annotator = :who AND t.role = :role AND t.attempt = :attempt"
+    row = db.execute(
+        f"""SELECT {columns}, t.expires_at, {rest} FROM leases t {source} {which}
+            UNION ALL SELECT {columns}, t.at AS expires_at, {rest} FROM votes t {source} {which} LIMIT 1""",
+        {"item": ticket.item_id, "who": annotator, "role": ticket.role, "attempt": ticket.attempt},
+    ).fetchone()
+    return None if row is None else _assignment(row, annotator, row)
+
+
 def _assignment(queue: sqlite3.Row, annotator: str, lease: sqlite3.Row) -> Assignment:
     """`lease`: a row of leases joined with its item."""
     order: ShownOrder = lease["shown_order"]

@@ -21,12 +21,13 @@ from typing import Any
 
 from assay import ids
 from assay.domain import AnnotatorKind, Answer, Judgment
-from assay.errors import BadInputError, BusyError, NotFoundError
+from assay.errors import BadInputError, ConflictError, NotFoundError
 from assay.journal import JournalWriter, check_vote, fold_if_free
 from assay.workspace import Workspace
 from assay_pipelines.annotation.assignment import (
     Assignment,
     Ticket,
+    assignment_of,
     drop_lease,
     lease_item,
     next_assignment,
@@ -41,6 +42,7 @@ from assay_pipelines.annotation.recovery import note_annotator, open_ledger, rec
 from assay_pipelines.annotation.votes import SKIP_REASONS, QueueVote, item_votes, outcome
 
 UNDONE = "undone by the annotator"
+GIVEN_AWAY = "the time for this item ran out, and it was given away: ask for the next one"
 _ORIGINS = {"vote": "queue", "blind": "adjudication:blind", "open": "adjudication:open"}
 _CHOICES: Mapping[tuple[str, str], Answer] = {
     ("first", "AB"): "A",
@@ -59,6 +61,14 @@ class Receipt:
     answer: Answer
     repeated: bool
     opinions: tuple[ShownOpinion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One person's standing votes in a queue: their number, and the ticket of the last."""
+
+    votes: int
+    last: str | None
 
 
 class Desk:
@@ -91,6 +101,15 @@ class Desk:
             row = _queue(db, queue)
             self._known(db, adjudicator)
             return next_conflict(db, row, adjudicator, sees_votes=sees_votes)
+
+    def given(self, ticket: str, annotator: str) -> Assignment:
+        """The item behind a ticket, for callers that kept only that: one that the annotator has before them, run out or
+        not, or has voted on. Raises ConflictError when it was given away."""
+        with self._ledger.reading() as db:
+            found = assignment_of(db, _parse(ticket), annotator)
+        if found is None:
+            raise ConflictError(GIVEN_AWAY)
+        return found
 
     def reveal(self, given: Assignment) -> Assignment:
         """Turn an adjudicator's item into one with sight of the votes; the adjudication is then marked as such."""
@@ -131,8 +150,8 @@ class Desk:
         """Returns when the vote is durable. `choice` names the response by its place on the screen.
 
         The same vote by the same ticket again is acknowledged again and counted once. Raises BadInputError for another
-        vote by that ticket, BusyError when the time for the item ran out and others have taken its place, BackendError
-        when the disk fails: the vote is then not acknowledged, and casting it again is right.
+        vote by that ticket, ConflictError when the time for the item ran out and others have taken its place,
+        BackendError when the disk fails: the vote is then not acknowledged, and casting it again is right.
         """
         answer: Answer
         if choice in ("first", "second"):
@@ -233,26 +252,42 @@ class Desk:
             self._deliver_all()  # its first casting may have failed half-way
         return receipt
 
-    def undo(self, queue: str, annotator: str, *, adjudication: bool = False) -> Assignment | None:
+    def standing(self, queue: str, annotator: str, *, adjudication: bool = False) -> Standing:
+        """What the annotator has in the queue: how many standing votes (or adjudications), and the last one's ticket,
+        which is what `undo` would take back."""
+        with self._ledger.reading() as db:
+            name = _queue(db, queue)["name"]
+            last = _last_vote(db, name, annotator, adjudication)
+            (number,) = db.execute(f"SELECT count(*) {_STANDING}", (name, annotator, adjudication)).fetchone()
+        return Standing(number, None if last is None else _ticket(last))
+
+    def undo(
+        self, queue: str, annotator: str, *, adjudication: bool = False, ticket: str | None = None
+    ) -> Assignment | None:
         """Take back the annotator's last standing vote (or adjudication) in the queue and give the item to them again;
-        None if there is none. The vote stays in the records, marked as withdrawn. Repeated, it goes further back."""
+        None if there is none. The vote stays in the records, marked as withdrawn. Repeated, it goes further back.
+
+        `ticket`: of the vote that is meant. One that was taken back already stays so and nothing else is, so that a
+        caller who got no reply may ask again. Raises ConflictError where it is not the last one any more.
+        """
         now = time.time()
+        entry: int | None = None
         with self._ledger.writing() as db:
             row = _queue(db, queue)
-            last = db.execute(
-                """SELECT v.* FROM votes v JOIN items i USING (item_id)
-                   WHERE i.queue = ? AND v.annotator = ? AND v.withdrawn_at IS NULL
-                     AND (v.role <> 'vote') = ?
-                   ORDER BY v.at DESC, v.item_id DESC LIMIT 1""",
-                (row["name"], annotator, adjudication),
-            ).fetchone()
-            if last is None:
+            last = _last_vote(db, row["name"], annotator, adjudication)
+            if ticket is not None and (last is None or _ticket(last) != ticket):
+                given = _given_again(db, _parse(ticket), annotator)
+            elif last is None:
                 return None
-            db.execute("UPDATE votes SET withdrawn_at = ? WHERE judgment_id = ?", (now, last["judgment_id"]))
-            recount(db, last["item_id"])
-            given = lease_item(db, row, annotator, last["item_id"], last["role"])
-            entry = _post(db, {"withdraw": last["judgment_id"], "reason": UNDONE, "at": now})
-        self._deliver(entry)
+            else:
+                db.execute("UPDATE votes SET withdrawn_at = ? WHERE judgment_id = ?", (now, last["judgment_id"]))
+                recount(db, last["item_id"])
+                given = lease_item(db, row, annotator, last["item_id"], last["role"])
+                entry = _post(db, {"withdraw": last["judgment_id"], "reason": UNDONE, "at": now})
+        if entry is not None:
+            self._deliver(entry)
+        else:
+            self._deliver_all()  # the first undo may have failed half-way
         return given
 
     def release(self, given: Assignment) -> None:
@@ -265,8 +300,8 @@ class Desk:
             )
 
     def renew(self, given: Assignment) -> float:
-        """Say that the person is still at the item; returns when its lease now ends. Raises BusyError when it ran out
-        and others have taken its place."""
+        """Say that the person is still at the item; returns when its lease now ends. Raises ConflictError when it ran
+        out and others have taken its place."""
         ticket = _parse(given.ticket)
         with self._ledger.writing(durable=False) as db:
             self._claim(db, ticket, given.annotator)
@@ -308,7 +343,7 @@ class Desk:
             (ticket.item_id, annotator, ticket.role),
         ).fetchone()
         if lease is None or lease["attempt"] != ticket.attempt:
-            raise BusyError("the time for this item ran out, and it was given away: ask for the next one")
+            raise ConflictError(GIVEN_AWAY)
         if lease["expires_at"] <= time.time():
             taken = (
                 not slots_left(db, ticket.item_id, annotator)
@@ -321,7 +356,7 @@ class Desk:
                 ).fetchone()
             )
             if taken:
-                raise BusyError("the time for this item ran out, and somebody else has it: ask for the next one")
+                raise ConflictError("the time for this item ran out, and somebody else has it: ask for the next one")
         return lease["shown_order"], lease["leased_at"]
 
     def _known(self, db: sqlite3.Connection, annotator: str) -> None:
@@ -357,6 +392,34 @@ class Desk:
             )
         with self._ledger.writing(durable=False) as db:
             db.execute("DELETE FROM outbox WHERE id = ?", (number,))
+
+
+_STANDING = """FROM votes v JOIN items i USING (item_id)
+               WHERE i.queue = ? AND v.annotator = ? AND v.withdrawn_at IS NULL AND (v.role <> 'vote') = ?"""
+
+
+def _last_vote(db: sqlite3.Connection, queue: str, annotator: str, adjudication: bool) -> sqlite3.Row | None:
+    row: sqlite3.Row | None = db.execute(
+        f"SELECT v.* {_STANDING} ORDER BY v.at DESC, v.item_id DESC LIMIT 1", (queue, annotator, adjudication)
+    ).fetchone()
+    return row
+
+
+def _given_again(db: sqlite3.Connection, meant: Ticket, annotator: str) -> Assignment | None:
+    """What came of a vote that was taken back before: the next attempt at its item. Raises ConflictError for one that
+    stands."""
+    gone = db.execute(
+        """SELECT 1 FROM votes WHERE item_id = ? AND annotator = ? AND role = ? AND attempt = ?
+           AND withdrawn_at IS NOT NULL""",
+        (meant.item_id, annotator, meant.role, meant.attempt),
+    ).fetchone()
+    if gone is None:
+        raise ConflictError("that is not your last vote any more: look at it before you undo")
+    return assignment_of(db, Ticket(meant.item_id, meant.attempt + 1, meant.role), annotator)
+
+
+def _ticket(vote: sqlite3.Row) -> str:
+    return str(Ticket(vote["item_id"], vote["attempt"], vote["role"]))
 
 
 def _post(db: sqlite3.Connection, entry: dict[str, Any]) -> int:

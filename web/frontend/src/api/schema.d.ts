@@ -4,6 +4,310 @@
  */
 
 export interface paths {
+    "/api/annotate/queues/{queue}/conflict": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take Conflict
+         * @description An item whose votes have no majority, for somebody who did not vote on it.
+         */
+        post: operations["take_conflict"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/item": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take Item
+         * @description The item that the person has before them, or the next one.
+         */
+        post: operations["take_item"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Live Figures
+         * @description How far the queue is and how far people agree, some seconds old.
+         */
+        get: operations["get_live_figures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/own": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Own Figures
+         * @description One's own gold checks, agreement and speed, by whole blocks of items: nothing tells which item was a check.
+         */
+        get: operations["get_own_figures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Release Item
+         * @description Give the item back undecided.
+         */
+        post: operations["release_item"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/renewal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Renew Lease
+         * @description Say that one is still at the item. 409 when it was given away.
+         */
+        post: operations["renew_lease"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/reveal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reveal Votes
+         * @description Show an adjudicator the votes before their own, which the records then say.
+         */
+        post: operations["reveal_votes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Undo Vote
+         * @description Take one's last vote back; its item comes again. Repeated for the same ticket it takes nothing else back.
+         */
+        post: operations["undo_vote"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/votes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cast Vote
+         * @description Cast a vote; the reply says that it is durable, and brings the next item.
+         */
+        post: operations["cast_vote"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Queues
+         * @description All queues, newest first.
+         */
+        get: operations["get_queues"];
+        put?: never;
+        /**
+         * Make Queue
+         * @description Make a queue of comparisons for people; the same again adds what is missing.
+         */
+        post: operations["make_queue"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Queue By Name
+         * @description One queue.
+         */
+        get: operations["get_queue_by_name"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/close": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Close Queue By Name
+         * @description Hand out no more items. What was voted stays.
+         */
+        post: operations["close_queue_by_name"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/items": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Add Queue Items
+         * @description Add comparisons to an open queue.
+         */
+        post: operations["add_queue_items"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/reopen": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reopen Queue By Name
+         * @description Hand out items of a closed queue again.
+         */
+        post: operations["reopen_queue_by_name"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Queue Report
+         * @description Everybody's gold checks, agreement with the others, speed, sides, ties and skips, and what to look at.
+         */
+        get: operations["get_queue_report"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session": {
         parameters: {
             query?: never;
@@ -36,10 +340,341 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * Agreement
+         * @description `items` have two labels or more; others tell nothing. `cohen`: the mean over pairs of annotators
+         *     that share LEAST_SHARED items or more, weighted by the items they share.
+         */
+        Agreement: {
+            alpha: components["schemas"]["Estimate"];
+            /** Annotators */
+            annotators: number;
+            cohen: components["schemas"]["Estimate"];
+            fleiss: components["schemas"]["Estimate"];
+            /** Items */
+            items: number;
+            /** Labels */
+            labels: number;
+            percent: components["schemas"]["Estimate"];
+        };
+        /**
+         * AgreementReport
+         * @description `strength`: ordinal alpha of how much better the preferred response is, signed (A +, B -, tie 0), -3 to 3, over
+         *     the items on which everybody who preferred one side said how much.
+         */
+        AgreementReport: {
+            strength: components["schemas"]["Estimate"];
+            /** Strength Items */
+            strength_items: number;
+            /** Tie Rate */
+            tie_rate: number;
+            ties_dropped: components["schemas"]["Agreement"];
+            with_ties: components["schemas"]["Agreement"];
+        };
+        /**
+         * AnnotatorQuality
+         * @description Rates are shares of the votes of one person. `first_rate`: how often the response shown first was preferred, of
+         *     A/B answers; about 0.5 in a random order, and the interval says whether it is.
+         */
+        AnnotatorQuality: {
+            accuracy: components["schemas"]["Interval"] | null;
+            /** Agreed */
+            agreed: number;
+            agreement: components["schemas"]["Interval"] | null;
+            /** Annotator */
+            annotator: string;
+            /** Checks */
+            checks: number;
+            /** Compared */
+            compared: number;
+            /** First */
+            first: number;
+            first_rate: components["schemas"]["Interval"] | null;
+            /** Flags */
+            flags: string[];
+            /** Median Seconds */
+            median_seconds: number | null;
+            /** Passed */
+            passed: number;
+            /** Preferred */
+            preferred: number;
+            /** Skips */
+            skips: number;
+            /** Ties */
+            ties: number;
+            /** Undone */
+            undone: number;
+            /** Votes */
+            votes: number;
+        };
+        /**
+         * Estimate
+         * @description `value` is None where the data cannot tell: nothing to compare, or everybody always said the same.
+         */
+        Estimate: {
+            interval?: components["schemas"]["Interval"] | null;
+            /** Value */
+            value: number | null;
+        };
         /** HTTPValidationError */
         HTTPValidationError: {
             /** Detail */
             detail?: components["schemas"]["ValidationError"][];
+        };
+        /**
+         * Interval
+         * @description A 95 % interval.
+         */
+        Interval: {
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+        };
+        /**
+         * ItemsAdded
+         * @description `added`: those that the queue did not have.
+         */
+        ItemsAdded: {
+            /** Added */
+            added: number;
+        };
+        /**
+         * LeaseReply
+         * @description `expires_at`: seconds since the epoch.
+         */
+        LeaseReply: {
+            /** Expires At */
+            expires_at: number;
+        };
+        /**
+         * LiveReply
+         * @description `voting`: people who voted here within the last minutes. `conflicts`: items without a majority, for those who may
+         *     adjudicate.
+         */
+        LiveReply: {
+            agreement: components["schemas"]["AgreementReport"];
+            /** Conflicts */
+            conflicts: number | null;
+            /** People */
+            people: number;
+            /** Share */
+            share: number;
+            /** Voting */
+            voting: number;
+        };
+        /**
+         * MoreItems
+         * @description Comparisons to add, and why they are asked.
+         */
+        MoreItems: {
+            /** Comparison Ids */
+            comparison_ids: string[];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /**
+         * NewQueue
+         * @description Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
+         *     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
+         *     shown that has a known answer. `lease_minutes`: until an untouched item goes to others.
+         */
+        NewQueue: {
+            /**
+             * Categories
+             * @default []
+             */
+            categories: string[];
+            /** Comparison Ids */
+            comparison_ids?: string[] | null;
+            /**
+             * Gold Checks
+             * @default 0.1
+             */
+            gold_checks: number;
+            /**
+             * Guideline
+             * @default
+             */
+            guideline: string;
+            /**
+             * Lease Minutes
+             * @default 30
+             */
+            lease_minutes: number;
+            /** Limit */
+            limit?: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Overlap
+             * @default 1
+             */
+            overlap: number | "all";
+            /**
+             * Pools
+             * @default [
+             *       "unverified"
+             *     ]
+             */
+            pools: string[];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+            /**
+             * Sources
+             * @default []
+             */
+            sources: string[];
+        };
+        /**
+         * OwnFigures
+         * @description `votes`: how many of the person's first answers are covered; `block`: how many are added at a time. `streak`:
+         *     gold checks passed one after the other, up to the last of them. `compared`: items on which the others have a
+         *     majority; `agreed`: of them, those with the same answer. `first_rate`: share of preferences for the response shown
+         *     first. None where there is nothing to tell from.
+         */
+        OwnFigures: {
+            accuracy: components["schemas"]["Interval"] | null;
+            /** Agreed */
+            agreed: number;
+            agreement: components["schemas"]["Interval"] | null;
+            /** Block */
+            block: number;
+            /** Checks */
+            checks: number;
+            /** Compared */
+            compared: number;
+            first_rate: components["schemas"]["Interval"] | null;
+            /** Median Seconds */
+            median_seconds: number | null;
+            /** Passed */
+            passed: number;
+            /** Streak */
+            streak: number;
+            /** Votes */
+            votes: number;
+        };
+        /**
+         * QueueCounts
+         * @description Exact figures, for those who run the queue: with them somebody could tell which of their votes were on gold
+         *     checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name.
+         */
+        QueueCounts: {
+            /** Annotators */
+            annotators: {
+                [key: string]: number;
+            };
+            /** Checked */
+            checked: number;
+            /** Checks */
+            checks: number;
+            /** Conflicts */
+            conflicts: number;
+            /** Done */
+            done: number;
+            /** Items */
+            items: number;
+            /** Leased */
+            leased: number;
+            /** Passed */
+            passed: number;
+            /** Votes */
+            votes: number;
+            /** Withdrawn */
+            withdrawn: number;
+        };
+        /**
+         * QueueReply
+         * @description `share`: of its items that are done, rounded down to a twentieth. `mine`: the reader's standing votes. `voting`:
+         *     people who voted within the last minutes. `counts`: null but for curators.
+         */
+        QueueReply: {
+            /** Closed */
+            closed: boolean;
+            counts: components["schemas"]["QueueCounts"] | null;
+            /** Guideline */
+            guideline: string;
+            /** Mine */
+            mine: number;
+            /** Name */
+            name: string;
+            /** Overlap */
+            overlap: number | "all";
+            /** People */
+            people: number;
+            /** Share */
+            share: number;
+            /** Voting */
+            voting: number;
+        };
+        /**
+         * QueueReport
+         * @description How well everybody annotates, and how far they agree.
+         */
+        QueueReport: {
+            agreement: components["schemas"]["AgreementReport"];
+            /** Annotators */
+            annotators: components["schemas"]["AnnotatorQuality"][];
+        };
+        /**
+         * ReceiptReply
+         * @description A durable vote. `repeated`: it had been cast already. `opinions` of judges; `votes` of others, for those who
+         *     adjudicate.
+         */
+        ReceiptReply: {
+            /** Opinions */
+            opinions: components["schemas"]["RevealedOpinion"][];
+            /** Repeated */
+            repeated: boolean;
+            /**
+             * Said
+             * @enum {string}
+             */
+            said: "first" | "second" | "tie" | "both_good" | "both_bad" | "skip";
+            /** Ticket */
+            ticket: string;
+            /** Votes */
+            votes: components["schemas"]["RevealedOpinion"][];
+        };
+        /**
+         * RevealReply
+         * @description The item again, to be decided with sight of the others' votes.
+         */
+        RevealReply: {
+            item: components["schemas"]["SittingItem"];
+            /** Votes */
+            votes: components["schemas"]["RevealedOpinion"][];
+        };
+        /**
+         * RevealedOpinion
+         * @description What a judge, or another annotator, said of the pair.
+         */
+        RevealedOpinion: {
+            /** By */
+            by: string;
+            /**
+             * Rationale
+             * @default
+             */
+            rationale: string;
+            /**
+             * Said
+             * @enum {string}
+             */
+            said: "first" | "second" | "tie" | "both_good" | "both_bad" | "skip";
+            /** Strength */
+            strength?: number | null;
         };
         /**
          * SessionReply
@@ -56,6 +691,35 @@ export interface components {
             role?: ("viewer" | "annotator" | "curator" | "admin") | null;
         };
         /**
+         * ShownAttributes
+         * @description What is known of the comparison: see `assay attributes`.
+         */
+        ShownAttributes: {
+            /** Controversiality */
+            controversiality: string;
+            /** Desired */
+            desired: string;
+            /** Guideline */
+            guideline: string;
+            /** Objectivity */
+            objectivity: string;
+            /** Task Category */
+            task_category: string;
+        };
+        /**
+         * ShownTurn
+         * @description One turn of the conversation.
+         */
+        ShownTurn: {
+            /** Content */
+            content: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
+        };
+        /**
          * SignIn
          * @description `password`: not asked for where the server was started without accounts.
          */
@@ -64,6 +728,87 @@ export interface components {
             name: string;
             /** Password */
             password?: string | null;
+        };
+        /**
+         * SittingItem
+         * @description What a person has before them. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
+         *     `checked`: what was found of the first and the second response before, if anything. `expires_at`: seconds since the
+         *     epoch, when others may have it unless it is renewed.
+         */
+        SittingItem: {
+            attributes: components["schemas"]["ShownAttributes"] | null;
+            /** Checked */
+            checked: [
+                string,
+                string
+            ] | null;
+            /** Expires At */
+            expires_at: number;
+            /** First */
+            first: string;
+            /** Guideline */
+            guideline: string;
+            /** Prompt */
+            prompt: components["schemas"]["ShownTurn"][];
+            /** Reason */
+            reason: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "vote" | "blind" | "open";
+            /** Seal */
+            seal: string;
+            /** Second */
+            second: string;
+            /** Ticket */
+            ticket: string;
+        };
+        /**
+         * SittingProgress
+         * @description `share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
+         *     skips and gold checks included. `last`: the ticket that an undo would take back.
+         */
+        SittingProgress: {
+            /** Last */
+            last: string | null;
+            /** Mine */
+            mine: number;
+            /** Share */
+            share: number;
+        };
+        /**
+         * SittingReply
+         * @description `item` is null when there is nothing for this person: `empty` then says why. "waiting": what is left is before
+         *     others now.
+         */
+        SittingReply: {
+            /** Empty */
+            empty: ("closed" | "done" | "waiting") | null;
+            /** Guideline */
+            guideline: string;
+            item: components["schemas"]["SittingItem"] | null;
+            /** Lease Seconds */
+            lease_seconds: number;
+            progress: components["schemas"]["SittingProgress"];
+        };
+        /**
+         * TicketBody
+         * @description An item by its ticket.
+         */
+        TicketBody: {
+            /** Ticket */
+            ticket: string;
+        };
+        /**
+         * UndoBody
+         * @description `ticket`: of the vote to take back. `held`: of the item that is before the person meanwhile; it comes after.
+         */
+        UndoBody: {
+            /** Held */
+            held?: string | null;
+            /** Ticket */
+            ticket: string;
         };
         /** ValidationError */
         ValidationError: {
@@ -78,6 +823,38 @@ export interface components {
             /** Error Type */
             type: string;
         };
+        /**
+         * VoteBody
+         * @description A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `seconds`: spent
+         *     on the item.
+         */
+        VoteBody: {
+            /** Choice */
+            choice?: ("first" | "second" | "tie" | "both_good" | "both_bad") | null;
+            /**
+             * Rationale
+             * @default
+             */
+            rationale: string;
+            /** Seal */
+            seal: string;
+            /** Seconds */
+            seconds?: number | null;
+            /** Skip */
+            skip?: ("cannot_decide" | "broken" | "not_for_me" | "later") | null;
+            /** Strength */
+            strength?: number | null;
+            /** Ticket */
+            ticket: string;
+        };
+        /**
+         * VoteReply
+         * @description `next` is null as in SittingReply, or when it could not be fetched: ask for it then.
+         */
+        VoteReply: {
+            next: components["schemas"]["SittingReply"] | null;
+            receipt: components["schemas"]["ReceiptReply"];
+        };
     };
     responses: never;
     parameters: never;
@@ -87,6 +864,515 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    take_conflict: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SittingReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    take_item: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SittingReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_live_figures: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiveReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_own_figures: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnFigures"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    release_item: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TicketBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    renew_lease: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TicketBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeaseReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    reveal_votes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TicketBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RevealReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    undo_vote: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UndoBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SittingReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    cast_vote: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VoteBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VoteReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_queues: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"][];
+                };
+            };
+        };
+    };
+    make_queue: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewQueue"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_queue_by_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    close_queue_by_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    add_queue_items: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MoreItems"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemsAdded"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    reopen_queue_by_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_queue_report: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReport"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     get_session: {
         parameters: {
             query?: never;

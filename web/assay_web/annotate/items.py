@@ -1,0 +1,153 @@
+"""An item on its way to a person's browser and back: what is sent before a vote, and what only after it.
+
+Before a vote nobody is told which responses the source or a judge preferred, what others said, whether it is a gold
+check, or which comparison it is. The responses come in the order that the desk drew and recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, Field
+
+from assay.domain import Role as Speaker
+from assay.errors import ConflictError
+from assay_pipelines.annotation.assignment import Assignment
+from assay_pipelines.annotation.desk import Receipt
+from assay_pipelines.annotation.items import Choice, ShownOrder, draw
+from assay_pipelines.annotation.votes import QueueVote, Role
+
+#: What somebody said, by the place of the responses on the reader's own screen.
+Said: TypeAlias = Literal["first", "second", "tie", "both_good", "both_bad", "skip"]
+SkipReason: TypeAlias = Literal["cannot_decide", "broken", "not_for_me", "later"]
+_PLACES: dict[tuple[str, str], Said] = {
+    ("A", "AB"): "first",
+    ("B", "AB"): "second",
+    ("A", "BA"): "second",
+    ("B", "BA"): "first",
+}
+
+
+class ShownTurn(BaseModel):
+    """One turn of the conversation."""
+
+    role: Speaker
+    content: str
+
+
+class ShownAttributes(BaseModel):
+    """What is known of the comparison: see `assay attributes`."""
+
+    task_category: str
+    objectivity: str
+    controversiality: str
+    desired: str
+    guideline: str
+
+
+class SittingItem(BaseModel):
+    """What a person has before them. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
+    `checked`: what was found of the first and the second response before, if anything. `expires_at`: seconds since the
+    epoch, when others may have it unless it is renewed."""
+
+    ticket: str
+    seal: str
+    role: Role
+    prompt: list[ShownTurn]
+    first: str
+    second: str
+    attributes: ShownAttributes | None
+    guideline: str
+    checked: tuple[str, str] | None
+    reason: str
+    expires_at: float
+
+
+class VoteBody(BaseModel):
+    """A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `seconds`: spent
+    on the item."""
+
+    ticket: Annotated[str, Field(max_length=60)]
+    seal: Annotated[str, Field(max_length=60)]
+    choice: Choice | None = None
+    skip: SkipReason | None = None
+    strength: Annotated[int, Field(ge=0, le=3)] | None = None
+    rationale: Annotated[str, Field(max_length=20_000)] = ""
+    seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
+
+
+class RevealedOpinion(BaseModel):
+    """What a judge, or another annotator, said of the pair."""
+
+    by: str
+    said: Said
+    strength: int | None = None
+    rationale: str = ""
+
+
+class ReceiptReply(BaseModel):
+    """A durable vote. `repeated`: it had been cast already. `opinions` of judges; `votes` of others, for those who
+    adjudicate."""
+
+    ticket: str
+    said: Said
+    repeated: bool
+    opinions: list[RevealedOpinion]
+    votes: list[RevealedOpinion]
+
+
+def item_reply(given: Assignment) -> SittingItem:
+    shown = given.shown
+    return SittingItem(
+        ticket=given.ticket,
+        seal=seal_of(given),
+        role=given.role,
+        prompt=[ShownTurn(role=turn.role, content=turn.content) for turn in shown.prompt],
+        first=shown.first,
+        second=shown.second,
+        attributes=ShownAttributes(**shown.attributes.to_dict()) if shown.attributes is not None else None,
+        guideline=shown.guideline,
+        checked=shown.pre_verification,
+        reason=shown.reason,
+        expires_at=given.expires_at,
+    )
+
+
+def seal_of(given: Assignment) -> str:
+    """A vote may wait in a browser while the operational file is made anew, or another workspace is served at the same
+    address; its ticket could then name another item."""
+    return draw("seal", given.ticket, given.annotator, given.comparison_id, given.shown_order)[:16]
+
+
+def check_seal(given: Assignment, seal: str, queue: str) -> None:
+    """Raises ConflictError for a vote about other texts than the ticket's."""
+    if seal != seal_of(given) or queue != given.queue:
+        raise ConflictError("this vote is about an item that is not here: of another workspace, or made anew since")
+
+
+def receipt_reply(given: Assignment, receipt: Receipt, votes: list[QueueVote]) -> ReceiptReply:
+    order = given.shown_order
+    return ReceiptReply(
+        ticket=given.ticket,
+        said=placed(receipt.answer, order),
+        repeated=receipt.repeated,
+        opinions=[
+            RevealedOpinion(by=o.judge, said=placed(o.answer, order), rationale=o.rationale) for o in receipt.opinions
+        ],
+        votes=vote_replies(votes, order),
+    )
+
+
+def vote_replies(votes: list[QueueVote], order: ShownOrder) -> list[RevealedOpinion]:
+    return [
+        RevealedOpinion(by=v.annotator, said=placed(v.answer, order), strength=v.strength, rationale=v.rationale or "")
+        for v in votes
+    ]
+
+
+def placed(answer: str, order: ShownOrder) -> Said:
+    """A canonical answer by the places on the screen."""
+    if (answer, order) in _PLACES:
+        return _PLACES[answer, order]
+    found: dict[str, Said] = {"tie": "tie", "both_good": "both_good", "both_bad": "both_bad"}
+    return found.get(answer, "skip")

@@ -1,0 +1,112 @@
+"""How far a queue is and how far its people agree, worked out every few seconds however many ask.
+
+Leaves out: the figures themselves (`assay_pipelines.annotation`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import Depends, Request
+
+from assay.workspace import Workspace
+from assay_pipelines.annotation.agreement import AgreementReport, agreement_of_votes
+from assay_pipelines.annotation.queues import Progress, Queue, find_queue, progress_of
+from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.votes import queue_votes
+from assay_web.server.service import ServiceNow
+
+T = TypeVar("T")
+
+PROGRESS_S = 2.0
+AGREEMENT_S = 5.0
+VOTING_S = 600.0  #: who voted within it counts as sitting here now
+RESAMPLES = 200  #: a live interval may be a little rough; `assay queue agreement` takes 1,000
+
+
+@dataclass
+class _Kept(Generic[T]):
+    """The last value of each queue. While one thread works out a new one, others get the old."""
+
+    work_out: Callable[[str], T]
+    seconds: float
+    found: dict[str, tuple[float, T]] = field(default_factory=dict)
+    turns: dict[str, threading.Lock] = field(default_factory=dict)
+
+    def of(self, queue: str) -> T:
+        kept = self.found.get(queue)
+        if kept is not None and time.monotonic() - kept[0] < self.seconds:
+            return kept[1]
+        turn = self.turns.setdefault(queue, threading.Lock())
+        if not turn.acquire(blocking=kept is None):
+            assert kept is not None
+            return kept[1]
+        try:
+            kept = self.found.get(queue)
+            if kept is None or time.monotonic() - kept[0] >= self.seconds:
+                value = self.work_out(queue)
+                self.found[queue] = kept = (time.monotonic(), value)
+            return kept[1]
+        finally:
+            turn.release()
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """`voting`: people who voted within the last minutes."""
+
+    queue: Queue
+    progress: Progress
+    voting: int
+
+
+class LiveFigures:
+    """Its reads have a connection of their own: they do not keep votes waiting."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._states = _Kept(self._read_state, PROGRESS_S)
+        self._agreement = _Kept(self._read_agreement, AGREEMENT_S)
+
+    def state(self, queue: str) -> QueueState:
+        """Raises NotFoundError for an unknown queue."""
+        return self._states.of(queue)
+
+    def agreement(self, queue: str) -> AgreementReport:
+        return self._agreement.of(queue)
+
+    def forget(self, queue: str) -> None:
+        """After a change that its maker should see at once."""
+        self._states.found.pop(queue, None)
+
+    def _read_state(self, queue: str) -> QueueState:
+        with open_ledger(self._workspace) as ledger:
+            found = find_queue(ledger, queue)
+            progress = progress_of(ledger, queue)
+            with ledger.reading() as db:
+                (voting,) = db.execute(
+                    "SELECT count(DISTINCT annotator) FROM votes JOIN items USING (item_id) WHERE queue = ? AND at > ?",
+                    (found.name, time.time() - VOTING_S),
+                ).fetchone()
+        return QueueState(found, progress, voting)
+
+    def _read_agreement(self, queue: str) -> AgreementReport:
+        with open_ledger(self._workspace) as ledger:
+            votes = queue_votes(ledger, find_queue(ledger, queue).name)
+        return agreement_of_votes(votes, resamples=RESAMPLES)
+
+
+def live_of(request: Request, service: ServiceNow) -> LiveFigures:
+    state = request.app.state
+    if not hasattr(state, "live_figures"):
+        state.live_figures = LiveFigures(service.workspace)
+    found: LiveFigures = state.live_figures
+    return found
+
+
+#: For routes: `live: LiveNow`.
+LiveNow = Annotated[LiveFigures, Depends(live_of)]

@@ -1,0 +1,210 @@
+"""Routes of queues: which there are and how far they are, making, extending and closing them, who annotates how well.
+
+Leaves out: sittings (`sitting_routes`), turning votes into decisions (`assay queue resolve`, the curation pages).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+
+from assay.errors import BadInputError
+from assay.runs import start_run
+from assay.snapshots import Selection
+from assay.workspace import Workspace
+from assay_pipelines.annotation.agreement import AgreementReport
+from assay_pipelines.annotation.items import QueueItem
+from assay_pipelines.annotation.quality import AnnotatorQuality, annotator_quality
+from assay_pipelines.annotation.queues import (
+    Overlap,
+    Queue,
+    add_items,
+    close_queue,
+    create_queue,
+    find_queue,
+    items_of,
+    list_queues,
+    reopen_queue,
+)
+from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.votes import queue_votes
+from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.guard import Curator, Viewer
+from assay_web.access.roles import allows
+from assay_web.access.sessions import Person
+from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
+from assay_web.annotate.sitting_routes import share_done
+from assay_web.server.service import ServiceNow
+
+router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
+
+QueueName = Annotated[str, Path(max_length=100)]
+
+
+class QueueCounts(BaseModel):
+    """Exact figures, for those who run the queue: with them somebody could tell which of their votes were on gold
+    checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name."""
+
+    items: int
+    checks: int
+    done: int
+    votes: int
+    conflicts: int
+    leased: int
+    passed: int
+    withdrawn: int
+    checked: int
+    annotators: dict[str, int]
+
+
+class QueueReply(BaseModel):
+    """`share`: of its items that are done, rounded down to a twentieth. `mine`: the reader's standing votes. `voting`:
+    people who voted within the last minutes. `counts`: null but for curators."""
+
+    name: str
+    overlap: int | Literal["all"]
+    closed: bool
+    guideline: str
+    share: float
+    mine: int
+    people: int
+    voting: int
+    counts: QueueCounts | None
+
+
+class NewQueue(BaseModel):
+    """Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
+    most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
+    shown that has a known answer. `lease_minutes`: until an untouched item goes to others."""
+
+    name: Annotated[str, Field(max_length=100)]
+    pools: list[str] = ["unverified"]
+    sources: list[str] = []
+    categories: list[str] = []
+    comparison_ids: Annotated[list[str], Field(max_length=100_000)] | None = None
+    limit: Annotated[int, Field(ge=1)] | None = None
+    overlap: Annotated[int, Field(ge=1)] | Literal["all"] = 1
+    gold_checks: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    guideline: Annotated[str, Field(max_length=20_000)] = ""
+    reason: Annotated[str, Field(max_length=1_000)] = ""
+    lease_minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
+    seed: int = 0
+
+
+class MoreItems(BaseModel):
+    """Comparisons to add, and why they are asked."""
+
+    comparison_ids: Annotated[list[str], Field(min_length=1, max_length=100_000)]
+    reason: Annotated[str, Field(max_length=1_000)] = ""
+
+
+class ItemsAdded(BaseModel):
+    """`added`: those that the queue did not have."""
+
+    added: int
+
+
+class QueueReport(BaseModel):
+    """How well everybody annotates, and how far they agree."""
+
+    annotators: list[AnnotatorQuality]
+    agreement: AgreementReport
+
+
+@router.get("/api/queues")
+def get_queues(person: Viewer, service: ServiceNow, live: LiveNow) -> list[QueueReply]:
+    """All queues, newest first."""
+    return [_reply(live.state(queue.name), person) for queue in list_queues(service.workspace)]
+
+
+@router.get("/api/queues/{queue}")
+def get_queue_by_name(queue: QueueName, person: Viewer, live: LiveNow) -> QueueReply:
+    """One queue."""
+    return _reply(live.state(queue), person)
+
+
+@router.post("/api/queues")
+def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveNow, request: Request) -> QueueReply:
+    """Make a queue of comparisons for people; the same again adds what is missing."""
+    here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
+    overlap: Overlap = body.overlap
+    with start_run(here, "queue-create", body.model_dump() | {"person": person.name}) as run:
+        if body.comparison_ids is not None:
+            items = [QueueItem(comparison, reason=body.reason) for comparison in body.comparison_ids[: body.limit]]
+        else:
+            selection = Selection(tuple(body.pools), tuple(body.sources), tuple(body.categories))
+            items = items_of(here, selection, limit=body.limit, seed=body.seed, reason=body.reason)
+        if not items:
+            raise BadInputError("nothing matches: the queue would be empty")
+        made = create_queue(
+            here,
+            body.name,
+            items,
+            overlap=overlap,
+            gold_checks=body.gold_checks,
+            run_id=run.id,
+            guideline=body.guideline,
+            seed=body.seed,
+            lease_seconds=60 * body.lease_minutes,
+        )
+        run.metrics.update(items=made.items, checks=made.checks)
+    note_change(request, made.name, items=made.items, run=run.id)
+    return _now(live, made.name, person)
+
+
+@router.post("/api/queues/{queue}/items")
+def add_queue_items(
+    queue: QueueName, body: MoreItems, person: Curator, service: ServiceNow, live: LiveNow
+) -> ItemsAdded:
+    """Add comparisons to an open queue."""
+    items = [QueueItem(comparison, reason=body.reason) for comparison in body.comparison_ids]
+    here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
+    added = add_items(here, queue, items, None)
+    live.forget(queue)
+    return ItemsAdded(added=added)
+
+
+@router.post("/api/queues/{queue}/close")
+def close_queue_by_name(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> QueueReply:
+    """Hand out no more items. What was voted stays."""
+    close_queue(service.workspace, queue)
+    return _now(live, queue, person)
+
+
+@router.post("/api/queues/{queue}/reopen")
+def reopen_queue_by_name(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> QueueReply:
+    """Hand out items of a closed queue again."""
+    reopen_queue(service.workspace, queue)
+    return _now(live, queue, person)
+
+
+@router.get("/api/queues/{queue}/report")
+def get_queue_report(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> QueueReport:
+    """Everybody's gold checks, agreement with the others, speed, sides, ties and skips, and what to look at."""
+    with open_ledger(service.workspace) as ledger:
+        votes = queue_votes(ledger, find_queue(ledger, queue).name)
+    return QueueReport(annotators=annotator_quality(votes), agreement=live.agreement(queue))
+
+
+def _now(live: LiveFigures, queue: str, person: Person) -> QueueReply:
+    live.forget(queue)
+    return _reply(live.state(queue), person)
+
+
+def _reply(state: QueueState, person: Person) -> QueueReply:
+    queue: Queue = state.queue
+    progress = asdict(state.progress)
+    return QueueReply(
+        name=queue.name,
+        overlap=queue.overlap,
+        closed=queue.closed,
+        guideline=queue.guideline,
+        share=share_done(state.progress),
+        mine=state.progress.annotators.get(person.name, 0),
+        people=len(state.progress.annotators),
+        voting=state.voting,
+        counts=QueueCounts(checks=queue.checks, **progress) if allows(person.role, "curator") else None,
+    )

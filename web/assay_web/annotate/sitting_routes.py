@@ -1,0 +1,243 @@
+"""Routes of a sitting: the item before a person, votes, undo, adjudication, live figures.
+
+Covers: one round trip that casts a vote, durably, and brings the next item. Leaves out: queues as a whole
+(`queue_routes`), the rules (`assay_pipelines.annotation.desk`).
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel
+
+from assay.errors import AssayError, BadInputError, ConflictError
+from assay_pipelines.annotation.agreement import AgreementReport
+from assay_pipelines.annotation.assignment import Assignment
+from assay_pipelines.annotation.own_figures import OwnFigures, own_figures
+from assay_pipelines.annotation.queues import Progress
+from assay_pipelines.annotation.recovery import open_ledger
+from assay_serving.server.problems import ProblemError
+from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.guard import Annotator, Curator, Viewer
+from assay_web.access.roles import allows
+from assay_web.access.sessions import Person
+from assay_web.annotate.items import (
+    ReceiptReply,
+    RevealedOpinion,
+    SittingItem,
+    VoteBody,
+    check_seal,
+    item_reply,
+    receipt_reply,
+    vote_replies,
+)
+from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
+from assay_web.server.service import ServiceNow, WebService
+
+router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
+
+QueueName = Annotated[str, Path(max_length=100)]
+#: Progress is told in steps: somebody who votes alone could else see which vote, being a gold check, did not count.
+STEP = 0.05
+
+
+class SittingProgress(BaseModel):
+    """`share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
+    skips and gold checks included. `last`: the ticket that an undo would take back."""
+
+    share: float
+    mine: int
+    last: str | None
+
+
+class SittingReply(BaseModel):
+    """`item` is null when there is nothing for this person: `empty` then says why. "waiting": what is left is before
+    others now."""
+
+    item: SittingItem | None
+    progress: SittingProgress
+    guideline: str
+    lease_seconds: float
+    empty: Literal["closed", "done", "waiting"] | None
+
+
+class VoteReply(BaseModel):
+    """`next` is null as in SittingReply, or when it could not be fetched: ask for it then."""
+
+    receipt: ReceiptReply
+    next: SittingReply | None
+
+
+class TicketBody(BaseModel):
+    """An item by its ticket."""
+
+    ticket: str
+
+
+class UndoBody(TicketBody):
+    """`ticket`: of the vote to take back. `held`: of the item that is before the person meanwhile; it comes after."""
+
+    held: str | None = None
+
+
+class LeaseReply(BaseModel):
+    """`expires_at`: seconds since the epoch."""
+
+    expires_at: float
+
+
+class RevealReply(BaseModel):
+    """The item again, to be decided with sight of the others' votes."""
+
+    item: SittingItem
+    votes: list[RevealedOpinion]
+
+
+class LiveReply(BaseModel):
+    """`voting`: people who voted here within the last minutes. `conflicts`: items without a majority, for those who may
+    adjudicate."""
+
+    share: float
+    people: int
+    voting: int
+    conflicts: int | None
+    agreement: AgreementReport
+
+
+@router.post("/api/annotate/queues/{queue}/item")
+def take_item(queue: QueueName, person: Annotator, service: ServiceNow, live: LiveNow) -> SittingReply:
+    """The item that the person has before them, or the next one."""
+    return _sitting(service, live, queue, person, adjudicating=False)
+
+
+@router.post("/api/annotate/queues/{queue}/conflict")
+def take_conflict(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> SittingReply:
+    """An item whose votes have no majority, for somebody who did not vote on it."""
+    return _sitting(service, live, queue, person, adjudicating=True)
+
+
+@router.post("/api/annotate/queues/{queue}/votes")
+def cast_vote(
+    queue: QueueName, body: VoteBody, person: Annotator, service: ServiceNow, live: LiveNow, request: Request
+) -> VoteReply:
+    """Cast a vote; the reply says that it is durable, and brings the next item."""
+    desk = service.desk
+    given = desk.given(body.ticket, person.name)
+    check_seal(given, body.seal, queue)
+    adjudicating = _may_adjudicate(given, person)
+    if (body.choice is None) == (body.skip is None):
+        raise BadInputError("a vote has a choice or a reason to skip", field="choice")
+    text = body.rationale.strip()
+    if body.skip is not None:
+        receipt = desk.skip(given, body.skip, text=text, seconds=body.seconds)
+    else:
+        assert body.choice is not None
+        receipt = desk.vote(given, body.choice, strength=body.strength, rationale=text or None, seconds=body.seconds)
+    note_change(request, queue, judgment=receipt.judgment_id, repeated=receipt.repeated)
+    try:  # whatever happens now, the vote is cast: the reply must say so
+        votes = desk.votes_on(given) if adjudicating else []
+        following = _sitting(service, live, queue, person, adjudicating=adjudicating)
+    except AssayError:
+        votes, following = [], None
+    return VoteReply(receipt=receipt_reply(given, receipt, votes), next=following)
+
+
+@router.post("/api/annotate/queues/{queue}/undo")
+def undo_vote(
+    queue: QueueName, body: UndoBody, person: Annotator, service: ServiceNow, live: LiveNow, request: Request
+) -> SittingReply:
+    """Take one's last vote back; its item comes again. Repeated for the same ticket it takes nothing else back."""
+    desk = service.desk
+    last = desk.given(body.ticket, person.name)
+    adjudicating = _may_adjudicate(last, person)
+    if last.queue != queue:
+        raise BadInputError("that vote is of another queue", field="ticket")
+    again = desk.undo(queue, person.name, adjudication=adjudicating, ticket=body.ticket)
+    if body.held is not None and (again is None or body.held != again.ticket):
+        with suppress(ConflictError):  # given away already
+            desk.release(desk.given(body.held, person.name))
+    note_change(request, queue, ticket=body.ticket)
+    return _sitting(service, live, queue, person, adjudicating=adjudicating)
+
+
+@router.post("/api/annotate/queues/{queue}/renewal")
+def renew_lease(queue: QueueName, body: TicketBody, person: Annotator, service: ServiceNow) -> LeaseReply:
+    """Say that one is still at the item. 409 when it was given away."""
+    return LeaseReply(expires_at=service.desk.renew(service.desk.given(body.ticket, person.name)))
+
+
+@router.post("/api/annotate/queues/{queue}/release", status_code=204)
+def release_item(queue: QueueName, body: TicketBody, person: Annotator, service: ServiceNow) -> None:
+    """Give the item back undecided."""
+    service.desk.release(service.desk.given(body.ticket, person.name))
+
+
+@router.post("/api/annotate/queues/{queue}/reveal")
+def reveal_votes(queue: QueueName, body: TicketBody, person: Curator, service: ServiceNow) -> RevealReply:
+    """Show an adjudicator the votes before their own, which the records then say."""
+    desk = service.desk
+    given = desk.reveal(desk.given(body.ticket, person.name))
+    return RevealReply(item=item_reply(given), votes=vote_replies(desk.votes_on(given), given.shown_order))
+
+
+@router.get("/api/annotate/queues/{queue}/live")
+def get_live_figures(queue: QueueName, person: Viewer, live: LiveNow) -> LiveReply:
+    """How far the queue is and how far people agree, some seconds old."""
+    state = live.state(queue)
+    progress = state.progress
+    return LiveReply(
+        share=share_done(progress),
+        people=len(progress.annotators),
+        voting=state.voting,
+        conflicts=progress.conflicts if allows(person.role, "curator") else None,
+        agreement=live.agreement(queue),
+    )
+
+
+@router.get("/api/annotate/queues/{queue}/own")
+def get_own_figures(queue: QueueName, person: Annotator, service: ServiceNow) -> OwnFigures:
+    """One's own gold checks, agreement and speed, by whole blocks of items: nothing tells which item was a check."""
+    with open_ledger(service.workspace) as ledger:
+        return own_figures(ledger, queue, person.name)
+
+
+def share_done(progress: Progress) -> float:
+    if not progress.items:
+        return 0.0
+    return 1.0 if progress.done >= progress.items else math.floor(progress.done / progress.items / STEP) * STEP
+
+
+def _sitting(service: WebService, live: LiveFigures, queue: str, person: Person, *, adjudicating: bool) -> SittingReply:
+    desk = service.desk
+    given = desk.next_conflict(queue, person.name) if adjudicating else desk.next(queue, person.name)
+    standing = desk.standing(queue, person.name, adjudication=adjudicating)
+    if given is None:
+        live.forget(queue)
+    state = live.state(queue)
+    return SittingReply(
+        item=item_reply(given) if given is not None else None,
+        progress=SittingProgress(share=share_done(state.progress), mine=standing.votes, last=standing.last),
+        guideline=state.queue.guideline,
+        lease_seconds=state.queue.lease_seconds,
+        empty=_why_nothing(state, adjudicating) if given is None else None,
+    )
+
+
+def _why_nothing(state: QueueState, adjudicating: bool) -> Literal["closed", "done", "waiting"]:
+    if adjudicating:
+        return "done"
+    if state.queue.closed:
+        return "closed"
+    return "waiting" if state.progress.leased and state.queue.overlap != "all" else "done"
+
+
+def _may_adjudicate(given: Assignment, person: Person) -> bool:
+    """Whether the item is an adjudicator's. Raises ProblemError for one that the person may not decide any more."""
+    if given.role == "vote":
+        return False
+    if not allows(person.role, "curator"):
+        raise ProblemError(403, f"this takes the role curator; {person.name} has {person.role}")
+    return True
