@@ -1,0 +1,139 @@
+"""A chart of a run's numbers, described by the keys of `metrics.jsonl`: what to draw, not the numbers themselves.
+
+Covers: curves, their bands, what is known of the numbers when charts are chosen, a chart of a report made from rows.
+Leaves out: which charts there are (`training`, `policy`), drawing (`assay_web.report`, the page), points of long files
+(`assay_web.runs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal, TypeAlias
+
+from assay_web.report import LineChart, Series
+
+Row: TypeAlias = Mapping[str, Any]
+#: Whether a number is one of a step of the training or of an evaluation on what was held out.
+Source: TypeAlias = Literal["step", "evaluation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The number `key` of each row of one source. Its band goes from `low` to `high`, or `spread` to either side."""
+
+    name: str
+    key: str
+    of: Source = "step"
+    low: str | None = None
+    high: str | None = None
+    spread: str | None = None
+    window: int = 1  #: rows whose mean is drawn
+    scale: float = 1.0
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for key in (self.key, self.low, self.high, self.spread) if key is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class CurveChart:
+    """Curves over `x`, the key of a number of each row."""
+
+    section: str
+    title: str
+    curves: tuple[Curve, ...]
+    unit: str = ""
+    share: bool = False  #: 0.25 is shown as 25 %
+    note: str = ""
+    reference: Curve | None = None  #: its last value is a line across
+    x: str = "step"
+    x_label: str = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is known of one number: its bounds, and in how many rows it is."""
+
+    low: float
+    high: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What there is to draw, by key."""
+
+    step: Mapping[str, Extent]
+    evaluation: Mapping[str, Extent]
+
+    @classmethod
+    def of_rows(cls, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> Measured:
+        return cls(_extents(steps), _extents(evaluations))
+
+    def of(self, curve: Curve) -> Extent | None:
+        return (self.step if curve.of == "step" else self.evaluation).get(curve.key)
+
+
+def drawn(chart: CurveChart, measured: Measured) -> CurveChart | None:
+    """The chart with those of its curves that there are numbers for; None without any."""
+    curves = tuple(curve for curve in chart.curves if measured.of(curve) is not None)
+    reference = chart.reference if chart.reference and measured.of(chart.reference) else None
+    if not curves:
+        return None
+    return CurveChart(
+        chart.section, chart.title, curves, chart.unit, chart.share, chart.note, reference, chart.x, chart.x_label
+    )
+
+
+def line_chart(chart: CurveChart, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> LineChart:
+    """The chart of a report."""
+    rows = {"step": _ordered(steps, chart.x), "evaluation": _ordered(evaluations, chart.x)}
+    reference = None
+    if chart.reference is not None:
+        values = [row[chart.reference.key] for row in rows[chart.reference.of] if chart.reference.key in row]
+        reference = values[-1] if values else None
+    return LineChart(
+        chart.title,
+        [_series(curve, rows[curve.of], chart.x) for curve in chart.curves],
+        chart.x_label,
+        chart.unit,
+        note=chart.note,
+        percent=chart.share,
+        reference=reference,
+    )
+
+
+def _series(curve: Curve, rows: Sequence[Row], x: str) -> Series:
+    rows = [row for row in rows if row.get(curve.key) is not None]
+    y = [float(row[curve.key]) * curve.scale for row in rows]
+    low: list[float | None] | None = None
+    high: list[float | None] | None = None
+    if curve.spread is not None:
+        deviations = [row.get(curve.spread) or 0.0 for row in rows]
+        low = [value - deviation for value, deviation in zip(y, deviations, strict=True)]
+        high = [value + deviation for value, deviation in zip(y, deviations, strict=True)]
+    elif curve.low is not None and curve.high is not None:
+        low, high = ([row.get(key) for row in rows] for key in (curve.low, curve.high))
+    if curve.window > 1:
+        y = [fmean(y[max(0, end - curve.window) : end]) for end in range(1, len(y) + 1)]
+    return Series(curve.name, y, [float(row[x]) for row in rows], low=low, high=high)
+
+
+def _ordered(rows: Sequence[Row], x: str) -> list[Row]:
+    return sorted((row for row in rows if row.get(x) is not None), key=lambda row: float(row[x]))
+
+
+def _extents(rows: Sequence[Row]) -> dict[str, Extent]:
+    found: dict[str, Extent] = {}
+    for row in rows:
+        for key, value in row.items():
+            if isinstance(value, int | float):
+                known = found.get(key)
+                found[key] = (
+                    Extent(value, value, 1)
+                    if known is None
+                    else Extent(min(known.low, value), max(known.high, value), known.rows + 1)
+                )
+    return found

@@ -1,0 +1,82 @@
+"""The charts of a policy training: reward and its parts, the held-out watch, distance, optimiser, sampler, time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from assay_web.run_charts.chart import Curve, CurveChart, Measured, Row, drawn
+
+_STAGES = ("publish", "sample", "reward", "score", "advantage", "update", "critic", "wait", "gather")
+WATCH = "Over-optimisation"
+#: (title, unit, whether a share, {name of the curve: key of the row}), by section.
+_CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
+    "Distance and spread": (
+        ("KL to the starting policy", "nats a token", False, {"k1": "kl_k1", "k3": "kl_k3"}),
+        ("Entropy", "nats a token", False, {"policy": "entropy"}),
+        ("Response length", "tokens", False, {"mean": "length_mean", "longest": "length_max"}),
+        ("Cut at the limit", "", True, {"rollouts": "truncated_share"}),
+    ),
+    "Optimiser": (
+        ("Loss", "", False, {"policy": "loss", "critic": "value_loss"}),
+        ("Gradient norm", "", False, {"policy": "grad_norm", "critic": "value_grad_norm"}),
+        ("Clipped tokens", "", True, {"ratio": "clip_fraction", "dual": "dual_clip_fraction"}),
+        ("Learning rate", "", False, {"policy": "lr"}),
+        ("Explained variance of the critic", "", False, {"critic": "explained_variance"}),
+    ),
+    "Sampler and trainer": (
+        ("Effective sample size", "", True, {"tokens, under old / sampler": "mismatch_ess"}),
+        ("KL from the sampler's policy", "nats a token", False, {"k3": "mismatch_k3", "old to new": "approx_kl_old"}),
+        ("Largest gap in a log-prob", "nats", False, {"sampler to trainer": "sampler_gap_max"}),
+        ("Staleness", "updates", False, {"mean": "staleness_mean", "oldest": "staleness_max"}),
+    ),
+    "Time": (
+        ("Time a step", "seconds", False, {stage: f"seconds_{stage}" for stage in _STAGES}),
+        ("Speed", "tokens a second", False, {"whole steps": "tokens_per_second"}),
+    ),
+}
+
+
+def policy_charts(measured: Measured) -> list[CurveChart]:
+    """Those that there are numbers for."""
+    charts = [*_rewards(measured), *_watched(measured)]
+    charts += [
+        CurveChart(section, title, tuple(Curve(name, key) for name, key in curves.items()), unit, share)
+        for section, found in _CHARTS.items()
+        for title, unit, share, curves in found
+    ]
+    return [found for chart in charts if (found := drawn(chart, measured)) is not None]
+
+
+def overoptimised_from(rows: Iterable[Row]) -> int | None:
+    """The first step in which the watch spoke up."""
+    return next((row["step"] for row in rows if row.get("overoptimised")), None)
+
+
+def _rewards(measured: Measured) -> Iterator[CurveChart]:
+    there = measured.step
+    yield CurveChart(
+        "Reward",
+        "Reward",
+        (Curve("mean", "reward_mean", spread="reward_std"),),
+        note="The band is one deviation of the step's rollouts.",
+    )
+    parts = [key for key in there if key.startswith("reward_") and key.endswith("_mean") and key != "reward_mean"]
+    if len(parts) > 1:
+        curves = tuple(Curve(key.removeprefix("reward_").removesuffix("_mean"), key) for key in parts)
+        yield CurveChart("Reward", "Parts of the reward", curves)
+    passed = Curve("every constraint met, before filtering", "verifier_pass_rate")
+    yield CurveChart("Reward", "Verifier pass rate", (passed,), share=True)
+    if "rewards_missing" in there and there["rewards_missing"].high > 0:
+        yield CurveChart("Reward", "Rollouts without a reward", (Curve("rollouts", "rewards_missing"),))
+
+
+def _watched(measured: Measured) -> Iterator[CurveChart]:
+    """The reward that is trained on beside one that is not, by step and by distance."""
+    if "held_out_reward_mean" not in measured.step:
+        return
+    both = (Curve("trained on", "reward_mean"), Curve("held out", "held_out_reward_mean"))
+    yield CurveChart(WATCH, "Reward, trained on and held out", both)
+    if "kl_k3" in measured.step:
+        far = "KL to the starting policy, nats a token"
+        yield CurveChart(WATCH, "The same by distance", both, x="kl_k3", x_label=far)
+    yield CurveChart(WATCH, "Rank agreement of the two", (Curve("Spearman", "held_out_agreement"),))
