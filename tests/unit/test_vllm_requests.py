@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +231,7 @@ def test_a_launched_server_ends_with_its_trainer(how: str, tmp_path: Path) -> No
         stdout=subprocess.PIPE,
     )
     assert trainer.stdout is not None
+    started: list[int] = []
     try:
         assert trainer.stdout.readline() == b"ready\n"
         started = [int(pid) for pid in pids.read_text().split()]
@@ -244,6 +247,9 @@ def test_a_launched_server_ends_with_its_trainer(how: str, tmp_path: Path) -> No
     finally:
         trainer.kill()
         trainer.stdout.close()
+        for pid in started:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_the_command_line_of_a_server() -> None:
