@@ -28,6 +28,11 @@ from measure import Report, arguments
 KINDS = ("max_words", "no_commas", "contains_number", "forbidden_words", "required_words", "starts_with", "quoted")
 #: Two-sided 95 % points of Student's t by degrees of freedom.
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
+#: Options that an evaluation depends on.
+SETTINGS = (
+    *("steps", "every", "prompts_per_step", "group_size", "max_new_tokens", "lr", "train_prompts", "held_out"),
+    *("samples", "ifeval_prompts", "ifeval_tokens", "overrides", "policy"),
+)
 OVERRIDES = {
     "grpo": ["kl.coefficient=0.0", "report_kl=false"],
     "ppo": ["report_kl=false", "shaping=[]", "critic.lr=5e-5", "critic.minibatches=1", "optimisation.minibatches=1"],
@@ -52,16 +57,19 @@ def main() -> None:
     parser.add_argument("--ifeval-prompts", type=int, default=160, help="every n-th prompt of the file, so many")
     parser.add_argument("--ifeval-tokens", type=int, default=128, help="most tokens of a response to them")
     parser.add_argument("--set", dest="overrides", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipe")
-    parser.add_argument("--log", type=Path, default=None, help="append every evaluation as a JSON line")
+    parser.add_argument(
+        "--log",
+        type=Path,
+        default=None,
+        help="append every evaluation as a JSON line; trainings that it holds whole are not done again",
+    )
     parser.add_argument("--plot", type=Path, default=None, help="draw the curves (needs matplotlib)")
     options = parser.parse_args()
     options.seeds = options.seeds or (1 if options.quick else 3)
     options.steps = options.steps or (2 if options.quick else 60)
     options.held_out = options.held_out or (8 if options.quick else 64)
     report = Report("policy_learning")
-    shown = ["steps", "prompts_per_step", "group_size", "max_new_tokens", "lr", "train_prompts", "held_out", "samples"]
-    shown += ["ifeval_prompts", "ifeval_tokens"] if options.ifeval else []
-    report.figures = {name: getattr(options, name) for name in shown}
+    report.figures = {name: getattr(options, name) for name in SETTINGS if name != "overrides"}
     runs = []
     for seed in range(options.seeds):
         for recipe in options.recipe:
@@ -84,6 +92,13 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     from assay_policy_training.rewards import VerifierReward
     from assay_policy_training.samplers.transformers_sampler import TransformersSampler
     from assay_policy_training.slots import PromptItem
+
+    settings = {key: str(value) for key, value in vars(options).items() if key in SETTINGS}
+    known = [e for e in logged(options.log) if e["recipe"] == name and e["settings"] == settings]
+    there = [e for e in known if e["seed"] == seed]
+    if there and there[-1]["step"] == options.steps:
+        return {"recipe": name, "seed": seed, "curve": there}
+    bases = [e for e in known if e["step"] == 0]  # the same policy, prompts and random numbers in every training
 
     def prompts(n: int, split: Split, drawn: int) -> list[PromptItem]:
         made = generate_prompts(n, drawn, kinds=KINDS, split=split)
@@ -118,12 +133,21 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         source = recipe.source.open(items, seed=seed, policy=policy)
         trainer = PolicyTrainer(recipe, policy, source, [VerifierReward()], Path(scratch))
 
-        def evaluate(step: int) -> None:
+        def evaluate(step: int, rows: Sequence[dict[str, Any]] = ()) -> None:
             began = time.perf_counter()
-            found = {"held-out": passes(trainer.sampler, held_out, options.samples)}
-            if other and step in (0, options.steps):
-                found["IFEval"] = passes(longer, other, 1)
-            entry = {"recipe": name, "seed": seed, "step": step, **found, "training_seconds": round(began - started)}
+            found: dict[str, list[float]]
+            if step == 0 and bases:
+                found = {key: bases[0][key] for key in ("held-out", "IFEval") if key in bases[0]}
+            else:
+                found = {"held-out": passes(trainer.sampler, held_out, options.samples)}
+                if other and step in (0, options.steps):
+                    found["IFEval"] = passes(longer, other, 1)
+            entry: dict[str, Any] = {"recipe": name, "seed": seed, "step": step, "settings": settings, **found}
+            entry["training_seconds"] = round(began - started)
+            kept = ("verifier_pass_rate", "kl_k3", "entropy", "length_mean", "seconds", "tokens_per_second")
+            entry |= {
+                key: statistics.mean(row[key] for row in rows if key in row) for key in kept if rows and key in rows[-1]
+            }
             curve.append(entry)
             print(f"{name}, seed {seed}, step {step}: held-out {statistics.mean(found['held-out']):.3f}", flush=True)
             if options.log:
@@ -133,13 +157,15 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         evaluate(0)
         for step in range(options.every, options.steps + options.every, options.every):
             rows = trainer.train(min(step, options.steps))
-            curve_step = min(step, options.steps)
-            evaluate(curve_step)
-            kept = ("verifier_pass_rate", "kl_k3", "entropy", "length_mean", "seconds", "tokens_per_second")
-            curve[-1] |= {
-                key: statistics.mean(row[key] for row in rows if key in row) for key in kept if key in rows[-1]
-            }
+            evaluate(min(step, options.steps), rows)
     return {"recipe": name, "seed": seed, "curve": curve}
+
+
+def logged(path: Path | None) -> list[dict[str, Any]]:
+    """The evaluations that a log holds."""
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def passes(sampler: Any, items: Sequence[Any], samples: int) -> list[float]:
