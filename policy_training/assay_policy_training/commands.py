@@ -30,20 +30,19 @@ def register(app: typer.Typer) -> None:
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Show this one.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one: a name, or a YAML file.", show_default=False)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the recipes of policy training, or show one with its comments: what it follows and what was checked.
 
     Example: `assay recipes dapo`
     """
-    from assay_policy_training.recipe_texts import headlines, recipe_text
+    from assay_policy_training.recipe_texts import headlines, recipe_sections, recipe_text
 
     if name is not None:
-        import yaml
-
-        text = recipe_text(name)
-        emit(yaml.safe_load(text), text.rstrip(), as_json=as_json)
+        emit(recipe_sections(name), recipe_text(name).rstrip(), as_json=as_json)
         return
     found = headlines()
     width = max(len(recipe) for recipe in found)

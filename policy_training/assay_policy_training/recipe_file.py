@@ -10,14 +10,13 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from assay.errors import BadInputError
 from assay_policy_training.recipe import Recipe
-from assay_policy_training.recipe_texts import recipe_text, shipped_recipes
+from assay_policy_training.recipe_texts import recipe_sections, shipped_recipes
 from assay_policy_training.registry import SLOTS, kind_of, plugin_class
 
 __all__ = ["load_recipe", "recipe_from_dict", "recipe_to_dict", "shipped_recipes"]
@@ -49,13 +48,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
     Raises NotFoundError for neither, BadInputError naming the key that is wrong.
     """
-    text, path = recipe_text(name), Path(name).expanduser()
-    try:
-        sections = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadInputError(f"not YAML: {' '.join(str(error).split())}", file=path) from error
-    if not isinstance(sections, dict):
-        raise BadInputError("a recipe is a mapping of sections", file=path)
+    sections = recipe_sections(name)
     for override in overrides:
         _override(sections, override)
     return recipe_from_dict(sections)
@@ -83,7 +76,7 @@ def _override(sections: dict[str, Any], override: str) -> None:
         else:
             target = target.setdefault(name, {}) if isinstance(target, dict) else None
     if not isinstance(target, dict):
-        raise BadInputError("no such key", field=key)
+        raise BadInputError(f"no such key: {'.'.join(above)} is not a mapping", field=key)
     if last == "kind":  # another plug-in has other fields
         target.clear()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -33,6 +34,18 @@ def recipe_text(name: str) -> str:
     if name not in shipped_recipes():
         raise NotFoundError(f"no recipe {name!r}: not a .yaml file, not one of {', '.join(shipped_recipes())}")
     return (resources.files("assay_policy_training") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def recipe_sections(name: str) -> dict[str, Any]:
+    """The text as its sections, still unread. Raises as `recipe_text`, and BadInputError for what is not a mapping."""
+    text, path = recipe_text(name), Path(name).expanduser()
+    try:
+        sections = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadInputError(f"not YAML: {' '.join(str(error).split())}", file=path) from error
+    if not isinstance(sections, dict):
+        raise BadInputError("a recipe is a mapping of sections", file=path)
+    return sections
 
 
 def headlines() -> dict[str, tuple[str, str]]:

@@ -7,7 +7,7 @@ of installed packages. Leaves out: reading recipes (`recipe_file`), the protocol
 from __future__ import annotations
 
 import importlib
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from assay.errors import BadInputError
@@ -52,6 +52,28 @@ SLOTS: dict[str, dict[str, str]] = {
     "metrics": watch.KINDS,
     "stop": watch.STOP_KINDS,
 }
+#: What a plug-in of each slot must have, as its protocol in `slots` says; an objective of scope `group` has
+#: `row_scores` and `batch_loss` instead of `loss`.
+MEMBERS: dict[str, tuple[str, ...]] = {
+    "source": ("open",),
+    "contexts": ("first", "again"),
+    "sampler": ("open",),
+    "reward": ("__call__",),
+    "filters": ("rounds", "keep"),
+    "shaping": ("needs", "shape"),
+    "critic": ("open",),
+    "estimator": ("needs", "__call__"),
+    "modulators": ("needs", "modulate"),
+    "corrections": ("needs", "correct"),
+    "replay": ("mix",),
+    "token_weights": ("needs", "prepare", "weight"),
+    "objective": ("scope", "needs"),
+    "aggregation": ("needs", "__call__"),
+    "auxiliary": ("name", "needs", "coefficient", "loss"),
+    "schedules": ("value",),
+    "metrics": ("measure",),
+    "stop": ("reason",),
+}
 #: What a section that names no kind means.
 DEFAULT_KINDS = {
     "source": "shuffled",
@@ -70,16 +92,26 @@ def plugin_class(slot: str, kind: Any, where: str) -> type[Any]:
     if target is None:
         if not (isinstance(kind, str) and ":" in kind):
             wrong = "missing" if kind is None else f"unknown kind {kind!r}"
-            raise BadInputError(f"{wrong}; one of {', '.join(sorted(names))}, or module:Class", field=f"{where}.kind")
+            there_is = f"one of {', '.join(sorted(names))}, or module:Class" if names else "none ships: module:Class"
+            raise BadInputError(f"{wrong}; {there_is}", field=f"{where}.kind")
         target = kind
     module, _, name = target.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise BadInputError(f"no plug-in {kind!r}: {error}", field=f"{where}.kind") from error
-    if isinstance(found, type) and is_dataclass(found):
-        return found
-    raise BadInputError(f"{kind!r} is not a dataclass", field=f"{where}.kind")
+    if not (isinstance(found, type) and is_dataclass(found)):
+        raise BadInputError(f"{kind!r} is not a dataclass", field=f"{where}.kind")
+    if missing := [name for name in MEMBERS[slot] if not _has(found, name)]:
+        raise BadInputError(
+            f"{kind!r} cannot be a plug-in of {slot}: it has no {' and no '.join(missing)}", field=f"{where}.kind"
+        )
+    return found
+
+
+def _has(cls: type[Any], name: str) -> bool:
+    """Whether instances have it: a method, a class variable, a field. (Every class has `__call__` by its metaclass.)"""
+    return any(name in vars(base) for base in cls.__mro__) or name in (f.name for f in fields(cls))
 
 
 def kind_of(slot: str, cls: type[Any]) -> str:
