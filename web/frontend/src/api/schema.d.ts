@@ -308,6 +308,246 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/rewards/agreement": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Rater Agreement
+         * @description How often two raters prefer the same response.
+         */
+        get: operations["read_rater_agreement"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/calibration": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Calibration
+         * @description Reliability that runs measured, and the calibrations that stored probabilities came from.
+         */
+        get: operations["read_calibration"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/disagreements": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Disagreements
+         * @description A page of the pairs on which two raters prefer different responses.
+         */
+        get: operations["list_disagreements"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/disagreements/queue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send Disagreements To Queue
+         * @description Ask people about pairs on which two raters disagree: into an open queue, or a new one.
+         */
+        post: operations["send_disagreements_to_queue"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/leaderboards": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Leaderboards
+         * @description The newest result of every model on every benchmark.
+         */
+        get: operations["list_leaderboards"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/length": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Length Bias
+         * @description How a model's stored rewards follow the length of responses, in characters.
+         */
+        get: operations["read_length_bias"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/playground": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Score In Playground
+         * @description Scores of the responses by each model, side by side.
+         */
+        post: operations["score_in_playground"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/queues": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Open Queues
+         * @description Queues that pairs can be sent to.
+         */
+        get: operations["list_open_queues"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/raters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Raters
+         * @description Everything that can be compared: stored scores by model and principle, annotators' judgments.
+         */
+        get: operations["list_raters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/results/{run_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Benchmark Result
+         * @description Every aggregate, curve and subset of one model's result in one run.
+         */
+        get: operations["read_benchmark_result"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/scored": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Scored Models
+         * @description Whose scores the store holds.
+         */
+        get: operations["list_scored_models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/served": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Served Models
+         * @description What the reward servers offer now.
+         */
+        get: operations["list_served_models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session": {
         parameters: {
             query?: never;
@@ -341,6 +581,22 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * Aggregate
+         * @description One figure of a result; `low`, `high`: its 95 % interval by `method`, null where it has none.
+         */
+        Aggregate: {
+            /** High */
+            high?: number | null;
+            /** Low */
+            low?: number | null;
+            /** Method */
+            method?: string | null;
+            /** Name */
+            name: string;
+            /** Value */
+            value: number | null;
+        };
+        /**
          * Agreement
          * @description `items` have two labels or more; others tell nothing. `cohen`: the mean over pairs of annotators
          *     that share LEAST_SHARED items or more, weighted by the items they share.
@@ -356,6 +612,38 @@ export interface components {
             /** Labels */
             labels: number;
             percent: components["schemas"]["Estimate"];
+        };
+        /**
+         * AgreementReply
+         * @description How often two raters prefer the same response. `tied`: pairs where one has no preference; `share`: agreed on, of
+         *     the pairs where both have one, with its 95 % interval. The last three are of those they disagree on: whom the label
+         *     in force supports.
+         */
+        AgreementReply: {
+            /** Agree */
+            agree: number;
+            /** Common */
+            common: number;
+            /** Disagree */
+            disagree: number;
+            /** First */
+            first: string;
+            /** High */
+            high: number | null;
+            /** Label Supports First */
+            label_supports_first: number;
+            /** Label Supports Second */
+            label_supports_second: number;
+            /** Low */
+            low: number | null;
+            /** Second */
+            second: string;
+            /** Share */
+            share: number | null;
+            /** Tied */
+            tied: number;
+            /** Unlabelled */
+            unlabelled: number;
         };
         /**
          * AgreementReport
@@ -408,6 +696,191 @@ export interface components {
             votes: number;
         };
         /**
+         * BenchmarkBoard
+         * @description The entries of one benchmark, the newest first.
+         */
+        BenchmarkBoard: {
+            /** Bench */
+            bench: string;
+            /** Entries */
+            entries: components["schemas"]["BenchmarkEntry"][];
+            /** Title */
+            title: string;
+        };
+        /**
+         * BenchmarkEntry
+         * @description One model's newest result under a tie policy on a set of items. `version`: null for recorded scores. `data`:
+         *     equal where the same files were read to the same length; null where the run does not say. `missing`: parts without a
+         *     scored item; null where it is not known. `curves`: names of its best-of-n curves.
+         */
+        BenchmarkEntry: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Curves */
+            curves: string[];
+            /** Data */
+            data: string | null;
+            /** Failed */
+            failed: number;
+            headline: components["schemas"]["Aggregate"] | null;
+            /** Items */
+            items: number;
+            /** Missing */
+            missing: string[] | null;
+            /** Model */
+            model: string;
+            /** Run Id */
+            run_id: string;
+            /** Scored */
+            scored: number;
+            /** Ties */
+            ties: string;
+            /** Truncated */
+            truncated: number;
+            /** Version */
+            version: string | null;
+        };
+        /**
+         * BenchmarkResult
+         * @description All of one result. `failures`: code and count. `protocol`: what was measured, in words.
+         */
+        BenchmarkResult: {
+            /** Aggregates */
+            aggregates: components["schemas"]["Aggregate"][];
+            /** Bench */
+            bench: string;
+            /** Counts */
+            counts: {
+                [key: string]: number;
+            };
+            /** Curves */
+            curves: components["schemas"]["BestOfCurve"][];
+            entry: components["schemas"]["BenchmarkEntry"];
+            /** Failures */
+            failures: {
+                [key: string]: number;
+            };
+            /** Protocol */
+            protocol: {
+                [key: string]: string;
+            };
+            /** Subsets */
+            subsets: components["schemas"]["SubsetCredit"][];
+            /** Truncated Share */
+            truncated_share: number | null;
+        };
+        /**
+         * BestOfCurve
+         * @description One best-of-n curve.
+         */
+        BestOfCurve: {
+            /** Name */
+            name: string;
+            /** Points */
+            points: components["schemas"]["BestOfPoint"][];
+        };
+        /**
+         * BestOfPoint
+         * @description Expected gold of the best of `n` by the model, over `items` lists; `kl` of best-of-n from one, in nats.
+         */
+        BestOfPoint: {
+            /** Gold */
+            gold: number;
+            /** High */
+            high: number | null;
+            /** Items */
+            items: number;
+            /** Kl */
+            kl: number;
+            /** Low */
+            low: number | null;
+            /** N */
+            n: number;
+        };
+        /**
+         * CalibrationEntry
+         * @description A calibration in the store. `scores`: stored ones with its probability. `newest`: of its version.
+         */
+        CalibrationEntry: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Described */
+            described: string;
+            /** Fitted On */
+            fitted_on: string;
+            /** Id */
+            id: string;
+            /** Model */
+            model: string | null;
+            /** Newest */
+            newest: boolean;
+            /** Pairs */
+            pairs: number;
+            /** Run Id */
+            run_id: string | null;
+            /** Scores */
+            scores: number;
+            /** Version */
+            version: string;
+        };
+        /**
+         * CalibrationPage
+         * @description What the store knows of calibration, the newest first.
+         */
+        CalibrationPage: {
+            /** Calibrations */
+            calibrations: components["schemas"]["CalibrationEntry"][];
+            /** Runs */
+            runs: components["schemas"]["ReliabilityEntry"][];
+        };
+        /**
+         * DisagreedPair
+         * @description A pair on which the raters prefer different responses. Long responses are cut; `characters_*`: whole.
+         */
+        DisagreedPair: {
+            /** Characters A */
+            characters_a: number;
+            /** Characters B */
+            characters_b: number;
+            /** Comparison Id */
+            comparison_id: string;
+            first: components["schemas"]["PairSide"];
+            /** Label */
+            label: string | null;
+            /** Pool */
+            pool: string;
+            /** Prompt */
+            prompt: components["schemas"]["PairTurn"][];
+            /** Response A */
+            response_a: string;
+            /** Response B */
+            response_b: string;
+            second: components["schemas"]["PairSide"];
+            /**
+             * Supports
+             * @enum {string}
+             */
+            supports: "first" | "second" | "unlabelled";
+        };
+        /**
+         * DisagreementPage
+         * @description A page of `total` pairs, the surest contradiction first.
+         */
+        DisagreementPage: {
+            /** Page Size */
+            page_size: number;
+            /** Pairs */
+            pairs: components["schemas"]["DisagreedPair"][];
+            /** Total */
+            total: number;
+        };
+        /**
          * Estimate
          * @description `value` is None where the data cannot tell: nothing to compare, or everybody always said the same.
          */
@@ -440,12 +913,101 @@ export interface components {
             added: number;
         };
         /**
+         * LabelledLengthBias
+         * @description Over pairs with a label. Accuracies: where the chosen side is longer, shorter, equally long. `longer_wins`: the
+         *     model prefers the longer side; `longer_chosen`: the label does. `given_label`: correlation within prompts, what the
+         *     label explains taken off.
+         */
+        LabelledLengthBias: {
+            chosen_longer: components["schemas"]["LengthEstimate"] | null;
+            chosen_shorter: components["schemas"]["LengthEstimate"] | null;
+            equal: components["schemas"]["LengthEstimate"] | null;
+            given_label: components["schemas"]["LengthEstimate"] | null;
+            longer_chosen: components["schemas"]["LengthEstimate"] | null;
+            longer_wins: components["schemas"]["LengthEstimate"] | null;
+            /** Pairs */
+            pairs: number;
+            /** Total */
+            total: number;
+        };
+        /**
+         * Leaderboards
+         * @description Every benchmark that something was evaluated on.
+         */
+        Leaderboards: {
+            /** Boards */
+            boards: components["schemas"]["BenchmarkBoard"][];
+        };
+        /**
          * LeaseReply
          * @description `expires_at`: seconds since the epoch.
          */
         LeaseReply: {
             /** Expires At */
             expires_at: number;
+        };
+        /**
+         * LengthDot
+         * @description One response: its characters and its reward.
+         */
+        LengthDot: {
+            /** Length */
+            length: number;
+            /** Reward */
+            reward: number;
+        };
+        /**
+         * LengthEstimate
+         * @description A figure with its 95 % interval; `count`: responses or pairs it is of.
+         */
+        LengthEstimate: {
+            /** Count */
+            count: number;
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+            /** Value */
+            value: number;
+        };
+        /**
+         * LengthGroup
+         * @description One of ten groups of equal count, by characters; `low`, `high`: 95 % of the mean reward.
+         */
+        LengthGroup: {
+            /** High */
+            high: number | null;
+            /** Length */
+            length: number;
+            /** Longest */
+            longest: number;
+            /** Low */
+            low: number | null;
+            /** Responses */
+            responses: number;
+            /** Reward */
+            reward: number;
+            /** Shortest */
+            shortest: number;
+        };
+        /**
+         * LengthPage
+         * @description Reward against response length, from stored scores. `responses`: read, of `total`. Correlations are null where
+         *     nothing varies. `labelled`: null where no labelled pair has scores of both sides.
+         */
+        LengthPage: {
+            /** Dots */
+            dots: components["schemas"]["LengthDot"][];
+            /** Groups */
+            groups: components["schemas"]["LengthGroup"][];
+            labelled: components["schemas"]["LabelledLengthBias"] | null;
+            overall: components["schemas"]["LengthEstimate"] | null;
+            /** Responses */
+            responses: number;
+            slope: components["schemas"]["LengthEstimate"] | null;
+            /** Total */
+            total: number;
+            within_prompt: components["schemas"]["LengthEstimate"] | null;
         };
         /**
          * LiveReply
@@ -462,6 +1024,16 @@ export interface components {
             share: number;
             /** Voting */
             voting: number;
+        };
+        /**
+         * ModelChoice
+         * @description A model by its server's address and its name there.
+         */
+        ModelChoice: {
+            /** Address */
+            address: string;
+            /** Model */
+            model: string;
         };
         /**
          * MoreItems
@@ -538,6 +1110,26 @@ export interface components {
             sources: string[];
         };
         /**
+         * OpenQueue
+         * @description A queue that takes items.
+         */
+        OpenQueue: {
+            /** Items */
+            items: number;
+            /** Name */
+            name: string;
+            /** Overlap */
+            overlap: number | "all";
+        };
+        /**
+         * OpenQueues
+         * @description The newest first.
+         */
+        OpenQueues: {
+            /** Queues */
+            queues: components["schemas"]["OpenQueue"][];
+        };
+        /**
          * OwnFigures
          * @description `votes`: how many of the person's first answers are covered; `block`: how many are added at a time. `streak`:
          *     gold checks passed one after the other, up to the last of them. `compared`: items on which the others have a
@@ -564,6 +1156,143 @@ export interface components {
             streak: number;
             /** Votes */
             votes: number;
+        };
+        /**
+         * PairSide
+         * @description What one rater says. `margin`: reward A - reward B, or the confidence with the sign of the judgment;
+         *     `relative_margin`: over its root mean square. `probability`: of its own preference, null where nothing gives one.
+         */
+        PairSide: {
+            /** Margin */
+            margin: number;
+            /**
+             * Prefers
+             * @enum {string}
+             */
+            prefers: "A" | "B";
+            /** Probability */
+            probability: number | null;
+            /** Relative Margin */
+            relative_margin: number;
+            /** Reward A */
+            reward_a: number | null;
+            /** Reward B */
+            reward_b: number | null;
+            /** Uncertainty A */
+            uncertainty_a: number | null;
+            /** Uncertainty B */
+            uncertainty_b: number | null;
+        };
+        /**
+         * PairTurn
+         * @description One message of a pair's prompt.
+         */
+        PairTurn: {
+            /** Content */
+            content: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
+        };
+        /**
+         * PlaygroundColumn
+         * @description One model's answers, by one principle or none, in the order of the responses; `refused`: why it was not asked.
+         *     `best_beats_second`: P(the best is preferred to the second), which rests on `basis`.
+         */
+        PlaygroundColumn: {
+            /** Address */
+            address: string;
+            /** Basis */
+            basis: ("calibration" | "bradley_terry") | null;
+            /** Best Beats Second */
+            best_beats_second: number | null;
+            /** Model */
+            model: string;
+            /** Principle */
+            principle: string | null;
+            /** Refused */
+            refused: string | null;
+            /** Scores */
+            scores: components["schemas"]["PlaygroundScore"][];
+            /** Version */
+            version: string | null;
+        };
+        /**
+         * PlaygroundPart
+         * @description A part of a composed reward. `value`: after its shaping. `skipped`: why it was not evaluated.
+         */
+        PlaygroundPart: {
+            /** Name */
+            name: string;
+            /** Reward */
+            reward: number | null;
+            /** Skipped */
+            skipped: string | null;
+            /** Value */
+            value: number | null;
+            /** Weight */
+            weight: number | null;
+        };
+        /**
+         * PlaygroundQuestion
+         * @description A conversation before the assistant's turn and responses to it. `label`: what verifiers check against.
+         */
+        PlaygroundQuestion: {
+            /** Label */
+            label?: string | null;
+            /** Models */
+            models: components["schemas"]["ModelChoice"][];
+            /**
+             * Principles
+             * @default []
+             */
+            principles: string[];
+            /** Prompt */
+            prompt: components["schemas"]["Turn"][];
+            /** Responses */
+            responses: string[];
+        };
+        /**
+         * PlaygroundReply
+         * @description `standings`: one a response.
+         */
+        PlaygroundReply: {
+            /** Columns */
+            columns: components["schemas"]["PlaygroundColumn"][];
+            /** Standings */
+            standings: components["schemas"]["Standing"][];
+        };
+        /**
+         * PlaygroundScore
+         * @description What a model says of a response: a reward with all that belongs to it, or `failure` with its code and no number.
+         *     `rank`: 1 is the best; equal ranks are ties.
+         */
+        PlaygroundScore: {
+            /** Calibration */
+            calibration?: string | null;
+            /** Code */
+            code?: string | null;
+            /** Failure */
+            failure?: string | null;
+            /**
+             * Parts
+             * @default []
+             */
+            parts: components["schemas"]["PlaygroundPart"][];
+            /** Probability */
+            probability?: number | null;
+            /** Rank */
+            rank?: number | null;
+            /** Reward */
+            reward?: number | null;
+            /** Tokens */
+            tokens?: number | null;
+            /** Truncated */
+            truncated?: boolean | null;
+            /** Uncertainty */
+            uncertainty?: number | null;
         };
         /**
          * QueueCounts
@@ -628,6 +1357,29 @@ export interface components {
             annotators: components["schemas"]["AnnotatorQuality"][];
         };
         /**
+         * RaterEntry
+         * @description Something that prefers one response of a pair: a model's stored scores, or an annotator's judgments. `rated`:
+         *     responses with scores, or comparisons judged.
+         */
+        RaterEntry: {
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Rated */
+            rated: number;
+            /** Reference */
+            reference: string;
+        };
+        /**
+         * Raters
+         * @description Scored models first, then annotators.
+         */
+        Raters: {
+            /** Raters */
+            raters: components["schemas"]["RaterEntry"][];
+        };
+        /**
          * ReceiptReply
          * @description A durable vote. `repeated`: it had been cast already. `opinions` of judges; `votes` of others, for those who
          *     adjudicate.
@@ -646,6 +1398,85 @@ export interface components {
             ticket: string;
             /** Votes */
             votes: components["schemas"]["RevealedOpinion"][];
+        };
+        /**
+         * ReliabilityBin
+         * @description One bin of ten; `low`, `high`: 95 % (Wilson) of the observed share, its pairs taken as independent.
+         */
+        ReliabilityBin: {
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+            /** Observed */
+            observed: number;
+            /** Pairs */
+            pairs: number;
+            /** Predicted */
+            predicted: number;
+        };
+        /**
+         * ReliabilityEntry
+         * @description One run that measured reliability. `before`: rewards read as log-odds. `after`: calibrated, null without a
+         *     calibration. `fitted`: what the run fitted, in words. `trained_on`: on the model's own training pairs.
+         */
+        ReliabilityEntry: {
+            after: components["schemas"]["ReliabilitySide"] | null;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            before: components["schemas"]["ReliabilitySide"];
+            /** Data */
+            data: string;
+            /** Fitted */
+            fitted: string | null;
+            /** Kind */
+            kind: string;
+            /** Model */
+            model: string;
+            /** Nll By Method */
+            nll_by_method: {
+                [key: string]: number;
+            };
+            /** Notes */
+            notes: string[];
+            /** Pairs */
+            pairs: number;
+            /** Run Id */
+            run_id: string;
+            /** Trained On */
+            trained_on: boolean;
+            /** Version */
+            version: string;
+        };
+        /**
+         * ReliabilityFigure
+         * @description `low`, `high`: 95 % by bootstrap over prompts, null where the run measured none.
+         */
+        ReliabilityFigure: {
+            /** High */
+            high: number | null;
+            /** Low */
+            low: number | null;
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "ece" | "ece_equal_mass" | "brier" | "nll";
+            /** Value */
+            value: number;
+        };
+        /**
+         * ReliabilitySide
+         * @description Bins and figures of one set of probabilities.
+         */
+        ReliabilitySide: {
+            /** Bins */
+            bins: components["schemas"]["ReliabilityBin"][];
+            /** Figures */
+            figures: components["schemas"]["ReliabilityFigure"][];
         };
         /**
          * RevealReply
@@ -675,6 +1506,129 @@ export interface components {
             said: "first" | "second" | "tie" | "both_good" | "both_bad" | "skip";
             /** Strength */
             strength?: number | null;
+        };
+        /**
+         * RewardServerOffer
+         * @description One reward server by its address. `error`: why it offers nothing now.
+         */
+        RewardServerOffer: {
+            /** Address */
+            address: string;
+            /** Error */
+            error: string | null;
+            /** Models */
+            models: components["schemas"]["ServedModel"][];
+        };
+        /**
+         * ScoredModelEntry
+         * @description A model whose scores the store holds. `principle`: "" where none was asked for. Counts are of responses.
+         */
+        ScoredModelEntry: {
+            /** Failed */
+            failed: number;
+            /**
+             * Last
+             * Format: date-time
+             */
+            last: string;
+            /** Model */
+            model: string;
+            /** Principle */
+            principle: string;
+            /** Probabilities */
+            probabilities: number;
+            /** Scored */
+            scored: number;
+            /** Template Hash */
+            template_hash: string;
+            /** Truncated */
+            truncated: number;
+            /** Uncertainties */
+            uncertainties: number;
+            /** Version */
+            version: string;
+        };
+        /**
+         * ScoredModels
+         * @description The models with the most scores first.
+         */
+        ScoredModels: {
+            /** Models */
+            models: components["schemas"]["ScoredModelEntry"][];
+        };
+        /**
+         * SendToQueue
+         * @description Pairs to ask people about. A new queue is made where none has the name, with `overlap` people an item. `note`:
+         *     shown to them beside each pair, after the names of the two raters.
+         */
+        SendToQueue: {
+            /** Comparison Ids */
+            comparison_ids: string[];
+            /** First */
+            first: string;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /**
+             * Overlap
+             * @default 1
+             */
+            overlap: number;
+            /** Queue */
+            queue: string;
+            /** Second */
+            second: string;
+        };
+        /**
+         * SentToQueue
+         * @description `added`: pairs that the queue did not have. `made`: whether the queue is new.
+         */
+        SentToQueue: {
+            /** Added */
+            added: number;
+            /** Items */
+            items: number;
+            /** Made */
+            made: boolean;
+            /** Queue */
+            queue: string;
+            /** Run Id */
+            run_id: string;
+        };
+        /**
+         * ServedModel
+         * @description A model that a server offers. `principle_use`: required, optional or refused; `principles`: some that it was
+         *     trained with. `max_length`: tokens. `parity`: whether the saved checkpoint gave the trainer's scores.
+         */
+        ServedModel: {
+            /** Calibrated */
+            calibrated: boolean;
+            /** Kind */
+            kind: string;
+            /** Max Length */
+            max_length: number;
+            /** Name */
+            name: string;
+            /** Parity */
+            parity: string;
+            /** Principle Question */
+            principle_question: string | null;
+            /** Principle Use */
+            principle_use: string;
+            /** Principles */
+            principles: string[];
+            /** Version */
+            version: string;
+        };
+        /**
+         * ServedModels
+         * @description Every reward server that the web server was started with.
+         */
+        ServedModels: {
+            /** Servers */
+            servers: components["schemas"]["RewardServerOffer"][];
         };
         /**
          * SessionReply
@@ -793,12 +1747,62 @@ export interface components {
             progress: components["schemas"]["SittingProgress"];
         };
         /**
+         * Standing
+         * @description How often a response was ranked best and worst, of the columns that rank it among others. A tie for a place
+         *     counts for each of those that share it; where all are tied, for none.
+         */
+        Standing: {
+            /** Best */
+            best: number;
+            /** Columns */
+            columns: number;
+            /** Worst */
+            worst: number;
+        };
+        /**
+         * SubsetCredit
+         * @description Mean credit of a subset's items, 0 to 1; null where nothing there is right or wrong.
+         */
+        SubsetCredit: {
+            /** Credit */
+            credit: number | null;
+            /** Failed */
+            failed: number;
+            /** High */
+            high: number | null;
+            /** Items */
+            items: number;
+            /** Low */
+            low: number | null;
+            /** Method */
+            method: string | null;
+            /** Part */
+            part: string;
+            /** Subset */
+            subset: string;
+            /** Truncated */
+            truncated: number;
+        };
+        /**
          * TicketBody
          * @description An item by its ticket.
          */
         TicketBody: {
             /** Ticket */
             ticket: string;
+        };
+        /**
+         * Turn
+         * @description One message of the prompt.
+         */
+        Turn: {
+            /** Content */
+            content: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
         };
         /**
          * UndoBody
@@ -1369,6 +2373,327 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_rater_agreement: {
+        parameters: {
+            query: {
+                first: string;
+                second: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgreementReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_calibration: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CalibrationPage"];
+                };
+            };
+        };
+    };
+    list_disagreements: {
+        parameters: {
+            query: {
+                first: string;
+                second: string;
+                order?: "both" | "first" | "second";
+                pool?: string | null;
+                supports?: ("first" | "second" | "unlabelled") | null;
+                page?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DisagreementPage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    send_disagreements_to_queue: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SendToQueue"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SentToQueue"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_leaderboards: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Leaderboards"];
+                };
+            };
+        };
+    };
+    read_length_bias: {
+        parameters: {
+            query: {
+                version: string;
+                template_hash: string;
+                principle?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LengthPage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    score_in_playground: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlaygroundQuestion"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlaygroundReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_open_queues: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenQueues"];
+                };
+            };
+        };
+    };
+    list_raters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Raters"];
+                };
+            };
+        };
+    };
+    read_benchmark_result: {
+        parameters: {
+            query: {
+                bench: string;
+                model: string;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkResult"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_scored_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScoredModels"];
+                };
+            };
+        };
+    };
+    list_served_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServedModels"];
                 };
             };
         };

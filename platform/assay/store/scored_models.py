@@ -1,0 +1,45 @@
+"""Which models have scores in the store, and how many.
+
+Covers: one entry for each (version, template, principle) that a stored score can have. Leaves out: the scores
+themselves, what they are compared by (the parts above).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+MOST = 500  #: entries listed; a model may have judged by thousands of principles
+
+
+@dataclass(frozen=True)
+class ScoredModel:
+    """`principle`: "" where none was asked for. `scored`, `failed`: responses. `probabilities`, `uncertainties`,
+    `truncated`: of the scored ones. `model`: the name it was last scored under."""
+
+    model: str
+    version: str
+    template_hash: str
+    principle: str
+    scored: int
+    failed: int
+    probabilities: int
+    uncertainties: int
+    truncated: int
+    last: datetime
+
+
+def scored_models(db: duckdb.DuckDBPyConnection, *, most: int = MOST) -> list[ScoredModel]:
+    """Those with the most scores first."""
+    rows = db.execute(
+        """SELECT arg_max(model, created_at), model_version, template_hash, principle, count(reward), count(error),
+                  count(probability), count(uncertainty), count_if(truncated), max(created_at)
+           FROM scores GROUP BY model_version, template_hash, principle
+           ORDER BY count(*) DESC, max(created_at) DESC, model_version, template_hash, principle LIMIT ?""",
+        [most],
+    ).fetchall()
+    return [ScoredModel(*row) for row in rows]

@@ -1,0 +1,190 @@
+"""Reading back what evaluations left in the store: leaderboards, one result with its parts, best-of-n curves.
+
+Covers: the newest result of each model under the same protocol on the same items, all of one result, its items by
+subset. Leaves out: writing (`results_store.py`), the protocols.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from assay.errors import NotFoundError
+from assay.intervals import cluster_bootstrap, wilson
+from assay_rm_training.benchmarks.protocol import CurvePoint
+from assay_rm_training.benchmarks.strata import NamedInterval
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: What stands for a benchmark that has no aggregate `overall`, the first that is there.
+HEADLINES = ("overall", "preference/accuracy", "correctness/pair_accuracy", "pooled")
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """What one model got in one run. `version`: None for recorded scores. `data`: identity of the files and of how many
+    items were read; None where the run does not say. `missing`: parts without a scored item; None: not known.
+    `truncated_share`: None where the scores do not say."""
+
+    run_id: str
+    bench: str
+    model: str
+    version: str | None
+    at: datetime
+    aggregates: Mapping[str, float | None]
+    intervals: Mapping[str, NamedInterval]
+    counts: Mapping[str, int]
+    protocol: Mapping[str, str]
+    data: str | None = None
+    missing: Sequence[str] | None = None
+    truncated_share: float | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
+
+    @property
+    def ties(self) -> str:
+        return self.protocol.get("tie_policy", "official")
+
+    @property
+    def headline(self) -> str | None:
+        """The aggregate that stands for all; None where nothing has a value."""
+        known = [name for name, value in self.aggregates.items() if value is not None]
+        return next((name for name in HEADLINES if name in known), known[0] if known else None)
+
+
+class ItemCredit(NamedTuple):
+    """One item of a result. `prompt`: hash of its prompt. `credit`: 0 to 1; None also for a failed one."""
+
+    part: str
+    subset: str
+    prompt: str
+    credit: float | None
+    failed: bool
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class SubsetShare:
+    """Mean credit of a subset's items with its 95 % interval; None where nothing there is right or wrong."""
+
+    part: str
+    subset: str
+    items: int
+    failed: int
+    truncated: int
+    credit: float | None
+    interval: NamedInterval | None
+
+
+_RESULTS = """
+    SELECT b.run_id, b.bench, b.model, b.model_version, b.created_at, b.aggregates, b.intervals, b.counts, b.protocol,
+           CASE WHEN json_exists(r.metrics, '$.models')
+                THEN list_extract(list_filter(json_extract(r.metrics, '$.models[*]'),
+                                              lambda m: json_extract_string(m, '$.model') = b.model), 1)
+                ELSE r.metrics END
+    FROM benchmark_results b LEFT JOIN runs r USING (run_id)"""
+
+
+def newest_results(db: duckdb.DuckDBPyConnection) -> list[StoredResult]:
+    """Of each benchmark, model, version, tie policy and set of items the newest result, newest first."""
+    found: dict[tuple[Any, ...], StoredResult] = {}
+    for row in db.execute(f"{_RESULTS} ORDER BY b.created_at DESC, b.run_id, b.model").fetchall():
+        one = _result(*row)
+        found.setdefault((one.bench, one.model, one.version, one.ties, one.data, one.counts.get("items")), one)
+    return list(found.values())
+
+
+def stored_result(db: duckdb.DuckDBPyConnection, run_id: str, bench: str, model: str) -> StoredResult:
+    """Raises NotFoundError."""
+    row = db.execute(
+        f"{_RESULTS} WHERE b.run_id = ? AND b.bench = ? AND b.model = ?", [run_id, bench, model]
+    ).fetchone()
+    if row is None:
+        raise NotFoundError(f"{run_id} has no result of {model!r} on {bench}")
+    return _result(*row)
+
+
+def item_credits(db: duckdb.DuckDBPyConnection, run_id: str, bench: str, model: str) -> list[ItemCredit]:
+    """Every item of one result, for `subset_shares`."""
+    rows = db.execute(
+        """SELECT part, subset, prompt_hash, credit, failure IS NOT NULL, truncated FROM benchmark_items
+           WHERE run_id = ? AND bench = ? AND model = ? ORDER BY part, subset, key""",
+        [run_id, bench, model],
+    ).fetchall()
+    return [ItemCredit(*row) for row in rows]
+
+
+def subset_shares(items: Sequence[ItemCredit], *, seed: int = 0) -> list[SubsetShare]:
+    """Shares by part and subset. Wilson's interval for items right or wrong with a prompt each, else the bootstrap over
+    prompts; none where that has no spread."""
+    groups: dict[tuple[str, str], list[ItemCredit]] = {}
+    for item in items:
+        groups.setdefault((item.part, item.subset), []).append(item)
+    found = []
+    for (part, subset), members in groups.items():
+        credits = [item.credit for item in members if item.credit is not None]
+        prompts = [item.prompt for item in members if item.credit is not None]
+        found.append(
+            SubsetShare(
+                part,
+                subset,
+                len(members),
+                sum(item.failed for item in members),
+                sum(item.truncated for item in members),
+                float(np.mean(credits)) if credits else None,
+                _share_interval(credits, prompts, seed) if credits else None,
+            )
+        )
+    return found
+
+
+def _share_interval(credits: Sequence[float], prompts: Sequence[str], seed: int) -> NamedInterval | None:
+    if len(set(prompts)) == len(prompts) and set(credits) <= {0.0, 1.0}:
+        plain = wilson(sum(credits), len(credits))
+        return NamedInterval(plain.low, plain.high, "wilson")
+    drawn = cluster_bootstrap(credits, prompts, seed=seed)
+    return NamedInterval(drawn.low, drawn.high, "bootstrap") if drawn.low < drawn.high else None
+
+
+def _result(
+    run_id: str,
+    bench: str,
+    model: str,
+    version: str | None,
+    at: datetime,
+    aggregates: str,
+    intervals: str,
+    counts: str,
+    protocol: str,
+    metrics: str | None,
+) -> StoredResult:
+    told: dict[str, Any] = json.loads(metrics) if metrics else {}
+    read = [(source.get("sha256"), source.get("rows")) for source in told.get("data") or ()]
+    limit = told.get("limit")
+    return StoredResult(
+        run_id,
+        bench,
+        model,
+        version,
+        at,
+        json.loads(aggregates),
+        {name: NamedInterval(**interval) for name, interval in json.loads(intervals).items()},
+        json.loads(counts),
+        json.loads(protocol),
+        data=sha256(json.dumps([read, limit]).encode()).hexdigest()[:8] if read else None,
+        missing=told.get("missing"),
+        truncated_share=told.get("truncated_share"),
+        failures=told.get("failures") or {},
+        curves={name: [_point(**point) for point in points] for name, points in (told.get("curves") or {}).items()},
+    )
+
+
+def _point(n: int, gold: float, kl: float, items: int, interval: Mapping[str, Any] | None = None) -> CurvePoint:
+    return CurvePoint(n, gold, kl, items, NamedInterval(**interval) if interval else None)

@@ -1,0 +1,267 @@
+"""Routes of the disagreement explorer: raters, how two of them agree, where they do not, and pairs sent to people."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from assay.domain import Role
+from assay.runs import start_run
+from assay.store.scored_models import scored_models
+from assay_pipelines.annotation.queues import add_items, create_queue, get_queue, list_queues
+from assay_pipelines.disagreement import (
+    Contradiction,
+    Filter,
+    Order,
+    Rater,
+    Side,
+    Supports,
+    agreement_of,
+    contradictions,
+    known_annotators,
+    queue_items,
+)
+from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.guard import Curator, Viewer
+from assay_web.server.service import ServiceNow
+
+router = APIRouter(tags=["rewards"], route_class=AuditedRoute)
+
+PAGE = 20
+
+Reference = Annotated[str, Query(max_length=2_500)]
+
+
+class RaterEntry(BaseModel):
+    """Something that prefers one response of a pair: a model's stored scores, or an annotator's judgments. `rated`:
+    responses with scores, or comparisons judged."""
+
+    reference: str
+    kind: str
+    name: str
+    rated: int
+
+
+class Raters(BaseModel):
+    """Scored models first, then annotators."""
+
+    raters: list[RaterEntry]
+
+
+class AgreementReply(BaseModel):
+    """How often two raters prefer the same response. `tied`: pairs where one has no preference; `share`: agreed on, of
+    the pairs where both have one, with its 95 % interval. The last three are of those they disagree on: whom the label
+    in force supports."""
+
+    first: str
+    second: str
+    common: int
+    agree: int
+    disagree: int
+    tied: int
+    share: float | None
+    low: float | None
+    high: float | None
+    label_supports_first: int
+    label_supports_second: int
+    unlabelled: int
+
+
+class PairTurn(BaseModel):
+    """One message of a pair's prompt."""
+
+    role: Role
+    content: str
+
+
+class PairSide(BaseModel):
+    """What one rater says. `margin`: reward A - reward B, or the confidence with the sign of the judgment;
+    `relative_margin`: over its root mean square. `probability`: of its own preference, null where nothing gives one."""
+
+    prefers: Literal["A", "B"]
+    margin: float
+    relative_margin: float
+    probability: float | None
+    reward_a: float | None
+    reward_b: float | None
+    uncertainty_a: float | None
+    uncertainty_b: float | None
+
+
+class DisagreedPair(BaseModel):
+    """A pair on which the raters prefer different responses. Long responses are cut; `characters_*`: whole."""
+
+    comparison_id: str
+    prompt: list[PairTurn]
+    response_a: str
+    response_b: str
+    characters_a: int
+    characters_b: int
+    pool: str
+    label: str | None
+    supports: Supports
+    first: PairSide
+    second: PairSide
+
+
+class DisagreementPage(BaseModel):
+    """A page of `total` pairs, the surest contradiction first."""
+
+    pairs: list[DisagreedPair]
+    total: int
+    page_size: int
+
+
+class OpenQueue(BaseModel):
+    """A queue that takes items."""
+
+    name: str
+    items: int
+    overlap: int | Literal["all"]
+
+
+class OpenQueues(BaseModel):
+    """The newest first."""
+
+    queues: list[OpenQueue]
+
+
+class SendToQueue(BaseModel):
+    """Pairs to ask people about. A new queue is made where none has the name, with `overlap` people an item. `note`:
+    shown to them beside each pair, after the names of the two raters."""
+
+    first: Annotated[str, Field(max_length=2_500)]
+    second: Annotated[str, Field(max_length=2_500)]
+    comparison_ids: Annotated[list[str], Field(min_length=1, max_length=1_000)]
+    queue: Annotated[str, Field(min_length=1, max_length=100)]
+    overlap: Annotated[int, Field(ge=1, le=50)] = 1
+    note: Annotated[str, Field(max_length=500)] = ""
+
+
+class SentToQueue(BaseModel):
+    """`added`: pairs that the queue did not have. `made`: whether the queue is new."""
+
+    queue: str
+    added: int
+    items: int
+    made: bool
+    run_id: str
+
+
+@router.get("/api/rewards/raters")
+def list_raters(person: Viewer, service: ServiceNow) -> Raters:
+    """Everything that can be compared: stored scores by model and principle, annotators' judgments."""
+    with service.store() as db:
+        scored, annotators = scored_models(db), known_annotators(db)
+    found = [
+        RaterEntry(
+            reference=Rater(one.version, one.template_hash, one.principle).reference,
+            kind="scores",
+            name=f"{one.model}@{one.version[:8]}" + (f" by {one.principle!r}" if one.principle else ""),
+            rated=one.scored,
+        )
+        for one in scored
+        if one.scored
+    ]
+    found += [
+        RaterEntry(
+            reference=Rater(annotator_id=one.annotator_id).reference, kind=one.kind, name=one.name, rated=one.opinions
+        )
+        for one in annotators
+    ]
+    return Raters(raters=found)
+
+
+@router.get("/api/rewards/agreement")
+def read_rater_agreement(person: Viewer, service: ServiceNow, first: Reference, second: Reference) -> AgreementReply:
+    """How often two raters prefer the same response."""
+    one, two = Rater.parse(first), Rater.parse(second)
+    with service.store() as db:
+        found = agreement_of(db, one, two)
+    return AgreementReply(
+        first=found.first,
+        second=found.second,
+        common=found.common,
+        agree=found.agree,
+        disagree=found.disagree,
+        tied=found.tied,
+        share=found.share,
+        low=found.interval.low if found.interval else None,
+        high=found.interval.high if found.interval else None,
+        label_supports_first=found.supports["first"],
+        label_supports_second=found.supports["second"],
+        unlabelled=found.supports["unlabelled"],
+    )
+
+
+@router.get("/api/rewards/disagreements")
+def list_disagreements(
+    person: Viewer,
+    service: ServiceNow,
+    first: Reference,
+    second: Reference,
+    order: Order = "both",
+    pool: str | None = None,
+    supports: Supports | None = None,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+) -> DisagreementPage:
+    """A page of the pairs on which two raters prefer different responses."""
+    one, two, which = Rater.parse(first), Rater.parse(second), Filter(pool, supports, order)
+    with service.store() as db:
+        pairs, total = contradictions(db, one, two, which, offset=PAGE * (page - 1), limit=PAGE)
+    return DisagreementPage(pairs=[_pair(pair) for pair in pairs], total=total, page_size=PAGE)
+
+
+@router.get("/api/rewards/queues")
+def list_open_queues(person: Viewer, service: ServiceNow) -> OpenQueues:
+    """Queues that pairs can be sent to."""
+    return OpenQueues(
+        queues=[
+            OpenQueue(name=queue.name, items=queue.items, overlap=queue.overlap)
+            for queue in list_queues(service.workspace)
+            if not queue.closed
+        ]
+    )
+
+
+@router.post("/api/rewards/disagreements/queue")
+def send_disagreements_to_queue(
+    person: Curator, service: ServiceNow, body: SendToQueue, request: Request
+) -> SentToQueue:
+    """Ask people about pairs on which two raters disagree: into an open queue, or a new one."""
+    one, two = Rater.parse(body.first), Rater.parse(body.second)
+    with service.store() as db:
+        items = queue_items(db, one, two, body.comparison_ids, body.note)
+    made = body.queue not in {queue.name for queue in list_queues(service.workspace)}
+    settings = body.model_dump(exclude={"note"}) | {"by": person.name, "reason": items[0].reason}
+    with start_run(service.workspace, "queue-create" if made else "queue-extend", settings) as run:
+        if made:
+            added = create_queue(service.workspace, body.queue, items, overlap=body.overlap, run_id=run.id).items
+        else:
+            added = add_items(service.workspace, body.queue, items, run.id)
+        queue = get_queue(service.workspace, body.queue)
+        run.metrics.update(added=added, items=queue.items, checks=queue.checks)
+    note_change(request, body.queue, added=added, made=made, first=body.first, second=body.second)
+    return SentToQueue(queue=queue.name, added=added, items=queue.items, made=made, run_id=run.id)
+
+
+def _pair(pair: Contradiction) -> DisagreedPair:
+    return DisagreedPair(
+        comparison_id=pair.comparison_id,
+        prompt=[PairTurn(role=turn.role, content=turn.content) for turn in pair.prompt],
+        response_a=pair.response_a,
+        response_b=pair.response_b,
+        characters_a=pair.characters[0],
+        characters_b=pair.characters[1],
+        pool=pair.pool,
+        label=pair.label,
+        supports=pair.supports,
+        first=_side(pair.first),
+        second=_side(pair.second),
+    )
+
+
+def _side(side: Side) -> PairSide:
+    return PairSide.model_validate(side, from_attributes=True)

@@ -1,0 +1,206 @@
+"""Routes of the leaderboards: what evaluations left in the store, and all of one result."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from assay_rm_training.benchmarks.catalogue import MODULES, benchmark
+from assay_rm_training.benchmarks.protocol import CurvePoint
+from assay_rm_training.benchmarks.stored_results import (
+    StoredResult,
+    item_credits,
+    newest_results,
+    stored_result,
+    subset_shares,
+)
+from assay_rm_training.benchmarks.strata import NamedInterval
+from assay_web.access.guard import Viewer
+from assay_web.server.service import ServiceNow
+
+router = APIRouter(tags=["rewards"])
+
+
+class Aggregate(BaseModel):
+    """One figure of a result; `low`, `high`: its 95 % interval by `method`, null where it has none."""
+
+    name: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    method: str | None = None
+
+
+class BenchmarkEntry(BaseModel):
+    """One model's newest result under a tie policy on a set of items. `version`: null for recorded scores. `data`:
+    equal where the same files were read to the same length; null where the run does not say. `missing`: parts without a
+    scored item; null where it is not known. `curves`: names of its best-of-n curves."""
+
+    run_id: str
+    model: str
+    version: str | None
+    at: datetime
+    ties: str
+    data: str | None
+    headline: Aggregate | None
+    items: int
+    scored: int
+    failed: int
+    truncated: int
+    missing: list[str] | None
+    curves: list[str]
+
+
+class BenchmarkBoard(BaseModel):
+    """The entries of one benchmark, the newest first."""
+
+    bench: str
+    title: str
+    entries: list[BenchmarkEntry]
+
+
+class Leaderboards(BaseModel):
+    """Every benchmark that something was evaluated on."""
+
+    boards: list[BenchmarkBoard]
+
+
+class BestOfPoint(BaseModel):
+    """Expected gold of the best of `n` by the model, over `items` lists; `kl` of best-of-n from one, in nats."""
+
+    n: int
+    gold: float
+    kl: float
+    items: int
+    low: float | None
+    high: float | None
+
+
+class BestOfCurve(BaseModel):
+    """One best-of-n curve."""
+
+    name: str
+    points: list[BestOfPoint]
+
+
+class SubsetCredit(BaseModel):
+    """Mean credit of a subset's items, 0 to 1; null where nothing there is right or wrong."""
+
+    part: str
+    subset: str
+    items: int
+    failed: int
+    truncated: int
+    credit: float | None
+    low: float | None
+    high: float | None
+    method: str | None
+
+
+class BenchmarkResult(BaseModel):
+    """All of one result. `failures`: code and count. `protocol`: what was measured, in words."""
+
+    entry: BenchmarkEntry
+    bench: str
+    aggregates: list[Aggregate]
+    counts: dict[str, int]
+    failures: dict[str, int]
+    protocol: dict[str, str]
+    truncated_share: float | None
+    curves: list[BestOfCurve]
+    subsets: list[SubsetCredit]
+
+
+@router.get("/api/rewards/leaderboards")
+def list_leaderboards(person: Viewer, service: ServiceNow) -> Leaderboards:
+    """The newest result of every model on every benchmark."""
+    with service.store() as db:
+        found = newest_results(db)
+    boards: dict[str, list[BenchmarkEntry]] = {}
+    for one in found:
+        boards.setdefault(one.bench, []).append(_entry(one))
+    order = [*MODULES, *sorted(boards.keys() - MODULES.keys())]
+    return Leaderboards(
+        boards=[
+            BenchmarkBoard(bench=name, title=benchmark(name).title if name in MODULES else name, entries=boards[name])
+            for name in order
+            if name in boards
+        ]
+    )
+
+
+@router.get("/api/rewards/results/{run_id}")
+def read_benchmark_result(person: Viewer, service: ServiceNow, run_id: str, bench: str, model: str) -> BenchmarkResult:
+    """Every aggregate, curve and subset of one model's result in one run."""
+    with service.store() as db:
+        found = stored_result(db, run_id, bench, model)
+        items = item_credits(db, run_id, bench, model)
+    return BenchmarkResult(
+        entry=_entry(found),
+        bench=bench,
+        aggregates=[_aggregate(found, name) for name in found.aggregates],
+        counts=dict(found.counts),
+        failures=dict(found.failures),
+        protocol=dict(found.protocol),
+        truncated_share=found.truncated_share,
+        curves=[BestOfCurve(name=name, points=[_point(p) for p in points]) for name, points in found.curves.items()],
+        subsets=[
+            SubsetCredit(
+                part=share.part,
+                subset=share.subset,
+                items=share.items,
+                failed=share.failed,
+                truncated=share.truncated,
+                credit=share.credit,
+                low=_low(share.interval),
+                high=_high(share.interval),
+                method=share.interval.method if share.interval else None,
+            )
+            for share in subset_shares(items)
+        ],
+    )
+
+
+def _entry(one: StoredResult) -> BenchmarkEntry:
+    counts = one.counts
+    return BenchmarkEntry(
+        run_id=one.run_id,
+        model=one.model,
+        version=one.version,
+        at=one.at,
+        ties=one.ties,
+        data=one.data,
+        headline=_aggregate(one, one.headline) if one.headline is not None else None,
+        items=counts.get("items", 0),
+        scored=counts.get("scored", 0),
+        failed=counts.get("failed", 0),
+        truncated=counts.get("truncated", 0),
+        missing=list(one.missing) if one.missing is not None else None,
+        curves=list(one.curves),
+    )
+
+
+def _aggregate(one: StoredResult, name: str) -> Aggregate:
+    interval = one.intervals.get(name)
+    return Aggregate(
+        name=name,
+        value=one.aggregates[name],
+        low=_low(interval),
+        high=_high(interval),
+        method=interval.method if interval else None,
+    )
+
+
+def _point(point: CurvePoint) -> BestOfPoint:
+    bounds = point.interval
+    return BestOfPoint(n=point.n, gold=point.gold, kl=point.kl, items=point.items, low=_low(bounds), high=_high(bounds))
+
+
+def _low(interval: NamedInterval | None) -> float | None:
+    return interval.low if interval else None
+
+
+def _high(interval: NamedInterval | None) -> float | None:
+    return interval.high if interval else None

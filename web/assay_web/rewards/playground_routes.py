@@ -1,0 +1,229 @@
+"""Routes of the playground: what the reward servers offer, and their scores of one prompt's responses.
+
+Asking changes nothing, so no line of the audit log is written, though the prompt comes in a POST.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from assay.domain import Message, Role
+from assay.errors import BadInputError
+from assay.score import Score, ScoreResult
+from assay_web.access.guard import Viewer
+from assay_web.rewards.served_models import Column, Offer, Question, Served, ask, offers
+from assay_web.server.service import ServiceNow
+
+router = APIRouter(tags=["rewards"])
+
+TEXT = 200_000  #: characters of one text
+MOST_SCORES = 512  #: of one question
+
+Text = Annotated[str, Field(max_length=TEXT)]
+
+
+class ServedModel(BaseModel):
+    """A model that a server offers. `principle_use`: required, optional or refused; `principles`: some that it was
+    trained with. `max_length`: tokens. `parity`: whether the saved checkpoint gave the trainer's scores."""
+
+    name: str
+    version: str
+    kind: str
+    max_length: int
+    calibrated: bool
+    parity: str
+    principle_use: str
+    principle_question: str | None
+    principles: list[str]
+
+
+class RewardServerOffer(BaseModel):
+    """One reward server by its address. `error`: why it offers nothing now."""
+
+    address: str
+    error: str | None
+    models: list[ServedModel]
+
+
+class ServedModels(BaseModel):
+    """Every reward server that the web server was started with."""
+
+    servers: list[RewardServerOffer]
+
+
+class Turn(BaseModel):
+    """One message of the prompt."""
+
+    role: Role
+    content: Text
+
+
+class ModelChoice(BaseModel):
+    """A model by its server's address and its name there."""
+
+    address: str
+    model: str
+
+
+class PlaygroundQuestion(BaseModel):
+    """A conversation before the assistant's turn and responses to it. `label`: what verifiers check against."""
+
+    prompt: Annotated[list[Turn], Field(min_length=1, max_length=200)]
+    responses: Annotated[list[Text], Field(min_length=1, max_length=64)]
+    models: Annotated[list[ModelChoice], Field(min_length=1, max_length=16)]
+    principles: Annotated[list[Annotated[str, Field(min_length=1, max_length=2_000)]], Field(max_length=16)] = []
+    label: Text | None = None
+
+
+class PlaygroundPart(BaseModel):
+    """A part of a composed reward. `value`: after its shaping. `skipped`: why it was not evaluated."""
+
+    name: str
+    reward: float | None
+    value: float | None
+    weight: float | None
+    skipped: str | None
+
+
+class PlaygroundScore(BaseModel):
+    """What a model says of a response: a reward with all that belongs to it, or `failure` with its code and no number.
+    `rank`: 1 is the best; equal ranks are ties."""
+
+    rank: int | None = None
+    reward: float | None = None
+    probability: float | None = None
+    uncertainty: float | None = None
+    tokens: int | None = None
+    truncated: bool | None = None
+    calibration: str | None = None
+    parts: list[PlaygroundPart] = []
+    code: str | None = None
+    failure: str | None = None
+
+
+class PlaygroundColumn(BaseModel):
+    """One model's answers, by one principle or none, in the order of the responses; `refused`: why it was not asked.
+    `best_beats_second`: P(the best is preferred to the second), which rests on `basis`."""
+
+    address: str
+    model: str
+    version: str | None
+    principle: str | None
+    refused: str | None
+    scores: list[PlaygroundScore]
+    best_beats_second: float | None
+    basis: Literal["calibration", "bradley_terry"] | None
+
+
+class Standing(BaseModel):
+    """How often a response was ranked best and worst, of the columns that rank it among others. A tie for a place
+    counts for each of those that share it; where all are tied, for none."""
+
+    best: int
+    worst: int
+    columns: int
+
+
+class PlaygroundReply(BaseModel):
+    """`standings`: one a response."""
+
+    columns: list[PlaygroundColumn]
+    standings: list[Standing]
+
+
+@router.get("/api/rewards/served")
+def list_served_models(person: Viewer, service: ServiceNow) -> ServedModels:
+    """What the reward servers offer now."""
+    return ServedModels(servers=[_offer(one) for one in offers(service.settings.reward_servers)])
+
+
+@router.post("/api/rewards/playground")
+def score_in_playground(person: Viewer, service: ServiceNow, body: PlaygroundQuestion) -> PlaygroundReply:
+    """Scores of the responses by each model, side by side."""
+    asked = len(body.responses) * len(body.models) * max(1, len(body.principles))
+    if asked > MOST_SCORES:
+        raise BadInputError(f"at most {MOST_SCORES} scores at once, not {asked}: fewer responses or principles")
+    question = Question(
+        tuple(Message(turn.role, turn.content) for turn in body.prompt),
+        tuple(body.responses),
+        tuple(dict.fromkeys(body.principles)),
+        body.label or None,
+    )
+    wanted = list(dict.fromkeys((choice.address, choice.model) for choice in body.models))
+    columns = ask(service.settings.reward_servers, wanted, question)
+    return PlaygroundReply(
+        columns=[_column(column, len(question.responses)) for column in columns],
+        standings=[_standing(columns, place) for place in range(len(question.responses))],
+    )
+
+
+def _offer(offer: Offer) -> RewardServerOffer:
+    return RewardServerOffer(
+        address=offer.address, error=offer.error, models=[_served(served) for served in offer.models]
+    )
+
+
+def _served(served: Served) -> ServedModel:
+    info, use = served.info, served.principles
+    return ServedModel(
+        name=info.name,
+        version=info.version,
+        kind=info.kind,
+        max_length=info.max_length,
+        calibrated=info.calibrated,
+        parity=info.parity,
+        principle_use=use.use,
+        principle_question=use.question,
+        principles=list(use.examples),
+    )
+
+
+def _column(column: Column, responses: int) -> PlaygroundColumn:
+    ranking = column.ranking
+    return PlaygroundColumn(
+        address=column.address,
+        model=column.model,
+        version=column.info.version if column.info else None,
+        principle=column.principle,
+        refused=column.refused,
+        scores=[_score(ranking.results[n], ranking.ranks[n]) for n in range(responses)] if ranking else [],
+        best_beats_second=column.best_beats_second,
+        basis=column.basis,
+    )
+
+
+def _score(result: ScoreResult, rank: int | None) -> PlaygroundScore:
+    if not isinstance(result, Score):
+        return PlaygroundScore(code=result.code, failure=result.message)
+    return PlaygroundScore(
+        rank=rank,
+        reward=result.reward,
+        probability=result.probability,
+        uncertainty=result.uncertainty,
+        tokens=result.tokens,
+        truncated=result.truncated,
+        calibration=result.calibration,
+        parts=[
+            PlaygroundPart(
+                name=part.name, reward=part.reward, value=part.value, weight=part.weight, skipped=part.skipped
+            )
+            for part in result.parts
+        ],
+    )
+
+
+def _standing(columns: list[Column], place: int) -> Standing:
+    best = worst = ranked = 0
+    for column in columns:
+        ranks = column.ranking.ranks if column.ranking else ()
+        known = [rank for rank in ranks if rank is not None]
+        if len(known) < 2 or ranks[place] is None:
+            continue
+        ranked += 1
+        if min(known) < max(known):
+            best += ranks[place] == min(known)
+            worst += ranks[place] == max(known)
+    return Standing(best=best, worst=worst, columns=ranked)
