@@ -80,19 +80,22 @@ def is_policy(rows: Rows) -> bool:
 
 def _figures(metrics: Mapping[str, Any]) -> list[Block]:
     """Numbers and short texts of the run's record; what is nested is flattened by dots."""
-    rows = [(name, value) for name, value in _flat(metrics) if isinstance(value, str | int | float)]
+    rows = [(name, value) for name, value in flattened(metrics) if isinstance(value, str | int | float)]
     return [Table(("figure", "value"), rows, note="" if rows else "Nothing yet: the run has not ended.")]
 
 
 def _settings(config: Mapping[str, Any]) -> Table:
-    return Table(("setting", "value"), [(name, "" if value is None else str(value)) for name, value in _flat(config)])
+    return Table(
+        ("setting", "value"), [(name, "" if value is None else str(value)) for name, value in flattened(config)]
+    )
 
 
-def _flat(payload: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flattened(payload: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """What is nested by its place: {"a": {"b": 1}} is ("a.b", 1)."""
     flat: list[tuple[str, Any]] = []
     for name, value in payload.items():
         if isinstance(value, Mapping):
-            flat += _flat(value, f"{prefix}{name}.")
+            flat += flattened(value, f"{prefix}{name}.")
         else:
             flat.append((f"{prefix}{name}", value))
     return flat

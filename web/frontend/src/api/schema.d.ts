@@ -548,6 +548,126 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Runs
+         * @description Runs, newest first; from their folders alone while another process holds the store.
+         */
+        get: operations["list_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Runs
+         * @description Several runs and the settings in which they differ.
+         */
+        get: operations["compare_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Run
+         * @description Everything of a run but curves and samples. Of a run that goes on, the store is read once and its files then.
+         */
+        get: operations["get_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}/curves": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Run Curves
+         * @description The points of a run's curves that are new since a reply, and what to draw of them. Reads no store.
+         */
+        get: operations["get_run_curves"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}/samples": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Run Samples
+         * @description Rollouts of a step, of the last one unless one is named. Reads no store.
+         */
+        get: operations["get_run_samples"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Run
+         * @description End a run of this machine as Ctrl-C does: after its step, with its checkpoint.
+         */
+        post: operations["stop_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session": {
         parameters: {
             query?: never;
@@ -840,6 +960,109 @@ export interface components {
             runs: components["schemas"]["ReliabilityEntry"][];
         };
         /**
+         * ChartReply
+         * @description What to draw. `x`: the key of the number along the axis. `reference`: its last value is a line across.
+         */
+        ChartReply: {
+            /** Curves */
+            curves: components["schemas"]["CurveReply"][];
+            /** Note */
+            note: string;
+            reference: components["schemas"]["CurveReply"] | null;
+            /** Section */
+            section: string;
+            /** Share */
+            share: boolean;
+            /** Title */
+            title: string;
+            /** Unit */
+            unit: string;
+            /** X */
+            x: string;
+            /** X Label */
+            x_label: string;
+        };
+        /**
+         * ComparedRuns
+         * @description Runs in the order they were asked for. `same`: how many settings they share.
+         */
+        ComparedRuns: {
+            /** Differences */
+            differences: components["schemas"]["Difference"][];
+            /** Runs */
+            runs: components["schemas"]["RunRow"][];
+            /** Same */
+            same: number;
+        };
+        /**
+         * CurveReply
+         * @description The number `key` of the points of one source, times `scale`. The band: from `low` to `high`, or `spread` to
+         *     either side. `window`: points whose mean is drawn.
+         */
+        CurveReply: {
+            /** High */
+            high: string | null;
+            /** Key */
+            key: string;
+            /** Low */
+            low: string | null;
+            /** Name */
+            name: string;
+            /**
+             * Of
+             * @enum {string}
+             */
+            of: "step" | "evaluation";
+            /** Scale */
+            scale: number;
+            /** Spread */
+            spread: string | null;
+            /** Window */
+            window: number;
+        };
+        /**
+         * CurvesReply
+         * @description `state`: what to send with the next request, which then replies with what is new. `anew`: forget the points you
+         *     have. `behind`: more of the file is there to be read, `read` of it is. `progress`: share of the planned steps.
+         *     `broken`: lines that could not be read.
+         */
+        CurvesReply: {
+            /** Anew */
+            anew: boolean;
+            /** Behind */
+            behind: boolean;
+            /** Broken */
+            broken: number;
+            /** Charts */
+            charts: components["schemas"]["ChartReply"][];
+            evaluation: components["schemas"]["PointsReply"];
+            /** Latest */
+            latest: components["schemas"]["KeyFigure"][];
+            /** Moments */
+            moments: components["schemas"]["Moment"][];
+            /** Progress */
+            progress: number | null;
+            /** Read */
+            read: number;
+            /** Rows */
+            rows: number;
+            /** Running */
+            running: boolean;
+            /** State */
+            state: string;
+            step: components["schemas"]["PointsReply"];
+        };
+        /**
+         * Difference
+         * @description A setting that is not the same in all runs; null where a run does not have it.
+         */
+        Difference: {
+            /** Name */
+            name: string;
+            /** Values */
+            values: (string | null)[];
+        };
+        /**
          * DisagreedPair
          * @description A pair on which the raters prefer different responses. Long responses are cut; `characters_*`: whole.
          */
@@ -911,6 +1134,31 @@ export interface components {
         ItemsAdded: {
             /** Added */
             added: number;
+        };
+        /**
+         * KeyFigure
+         * @description The one number of a run that a list has room for. `share`: 0.25 is shown as 25 %.
+         */
+        KeyFigure: {
+            /** Label */
+            label: string;
+            /**
+             * Share
+             * @default false
+             */
+            share: boolean;
+            /** Value */
+            value: number;
+        };
+        /**
+         * KindCount
+         * @description How many runs of a kind the workspace has.
+         */
+        KindCount: {
+            /** Kind */
+            kind: string;
+            /** Runs */
+            runs: number;
         };
         /**
          * LabelledLengthBias
@@ -1036,6 +1284,18 @@ export interface components {
             model: string;
         };
         /**
+         * Moment
+         * @description A step in which something happened.
+         */
+        Moment: {
+            /** Section */
+            section: string;
+            /** Step */
+            step: number;
+            /** Text */
+            text: string;
+        };
+        /**
          * MoreItems
          * @description Comparisons to add, and why they are asked.
          */
@@ -1047,6 +1307,16 @@ export interface components {
              * @default
              */
             reason: string;
+        };
+        /**
+         * NamedValue
+         * @description A setting or figure; what is nested is named by its place, with dots.
+         */
+        NamedValue: {
+            /** Name */
+            name: string;
+            /** Value */
+            value: string;
         };
         /**
          * NewQueue
@@ -1250,7 +1520,7 @@ export interface components {
              */
             principles: string[];
             /** Prompt */
-            prompt: components["schemas"]["Turn"][];
+            prompt: components["schemas"]["Turn-Input"][];
             /** Responses */
             responses: string[];
         };
@@ -1293,6 +1563,31 @@ export interface components {
             truncated?: boolean | null;
             /** Uncertainty */
             uncertainty?: number | null;
+        };
+        /**
+         * PointsReply
+         * @description Points from number `first` on, which take the place of those the reader has. `width`: rows a point; past 1 there
+         *     are `low` and `high`, the bounds of those rows.
+         */
+        PointsReply: {
+            /** First */
+            first: number;
+            /** High */
+            high: {
+                [key: string]: (number | null)[];
+            };
+            /** Low */
+            low: {
+                [key: string]: (number | null)[];
+            };
+            /** Mean */
+            mean: {
+                [key: string]: (number | null)[];
+            };
+            /** Step */
+            step: number[];
+            /** Width */
+            width: number;
         };
         /**
          * QueueCounts
@@ -1518,6 +1813,143 @@ export interface components {
             error: string | null;
             /** Models */
             models: components["schemas"]["ServedModel"][];
+        };
+        /**
+         * RunDetail
+         * @description Everything of a run but its curves and samples. `more_links`: what it is too long to show all of. `go_on`: the
+         *     command that goes on with it. `stop`: the request to end that it was last sent.
+         */
+        RunDetail: {
+            /** Can Stop */
+            can_stop: boolean;
+            /** Code Version */
+            code_version: string;
+            /** Config */
+            config: components["schemas"]["NamedValue"][];
+            /** Curves */
+            curves: boolean;
+            /** Figures */
+            figures: components["schemas"]["NamedValue"][];
+            /** Folder */
+            folder: string;
+            /** Go On */
+            go_on: string | null;
+            /** Gone On In */
+            gone_on_in: string[];
+            /** Host */
+            host: string | null;
+            /** Inputs */
+            inputs: components["schemas"]["RunLink"][];
+            /** More Links */
+            more_links: number;
+            /** Outputs */
+            outputs: components["schemas"]["RunLink"][];
+            /** Pid */
+            pid: number | null;
+            run: components["schemas"]["RunRow"];
+            /** Samples */
+            samples: boolean;
+            stop: components["schemas"]["StopNote"] | null;
+        };
+        /**
+         * RunLink
+         * @description Something that a run read or made. `label`: what people call it.
+         */
+        RunLink: {
+            /** About */
+            about?: string | null;
+            /** Kind */
+            kind: string;
+            /** Label */
+            label?: string | null;
+            /** Ref */
+            ref: string;
+        };
+        /**
+         * RunList
+         * @description Newest first. `held`: who holds the store; the rows are then what is known without it.
+         */
+        RunList: {
+            /** Held */
+            held?: string | null;
+            /** Kinds */
+            kinds: components["schemas"]["KindCount"][];
+            /** Runs */
+            runs: components["schemas"]["RunRow"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * RunRow
+         * @description A run in a list. `started` in seconds since the epoch, `seconds` how long it took, or has taken so far.
+         */
+        RunRow: {
+            /** Error */
+            error?: string | null;
+            figure?: components["schemas"]["KeyFigure"] | null;
+            /** Id */
+            id: string;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string | null;
+            /** Seconds */
+            seconds: number | null;
+            /** Started */
+            started: number;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "running" | "ending" | "done" | "failed" | "interrupted" | "unknown";
+            /** Step */
+            step?: number | null;
+        };
+        /**
+         * SampleReply
+         * @description A rollout. `reward`: null where none was given, with the reasons in `failures`.
+         */
+        SampleReply: {
+            /** Advantage */
+            advantage: number | null;
+            /** Failures */
+            failures: string[];
+            /** Parts */
+            parts: {
+                [key: string]: number | null;
+            };
+            /** Prompt */
+            prompt: components["schemas"]["Turn-Output"][];
+            /** Response */
+            response: string;
+            /** Reward */
+            reward: number | null;
+            /** Tokens */
+            tokens: number;
+            /** Trained */
+            trained: boolean;
+            /** Truncated */
+            truncated: boolean;
+            /** Uid */
+            uid: string;
+            /** Verified */
+            verified: number | null;
+        };
+        /**
+         * SamplesReply
+         * @description Rollouts of one step; `first` and `last` are the steps that there are rollouts of.
+         */
+        SamplesReply: {
+            /** First */
+            first: number | null;
+            /** Last */
+            last: number | null;
+            /** Samples */
+            samples: components["schemas"]["SampleReply"][];
+            /** Step */
+            step: number | null;
+            /** Total */
+            total: number;
         };
         /**
          * ScoredModelEntry
@@ -1760,6 +2192,27 @@ export interface components {
             worst: number;
         };
         /**
+         * StopAsked
+         * @description `again`: end now, without waiting for the step and its checkpoint.
+         */
+        StopAsked: {
+            /**
+             * Again
+             * @default false
+             */
+            again: boolean;
+        };
+        /**
+         * StopNote
+         * @description Who asked for a run's end, and when, in seconds since the epoch.
+         */
+        StopNote: {
+            /** At */
+            at: number;
+            /** By */
+            by: string;
+        };
+        /**
          * SubsetCredit
          * @description Mean credit of a subset's items, 0 to 1; null where nothing there is right or wrong.
          */
@@ -1795,7 +2248,7 @@ export interface components {
          * Turn
          * @description One message of the prompt.
          */
-        Turn: {
+        "Turn-Input": {
             /** Content */
             content: string;
             /**
@@ -1803,6 +2256,16 @@ export interface components {
              * @enum {string}
              */
             role: "system" | "user" | "assistant" | "tool";
+        };
+        /**
+         * Turn
+         * @description One message of a prompt.
+         */
+        "Turn-Output": {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
         };
         /**
          * UndoBody
@@ -1829,12 +2292,15 @@ export interface components {
         };
         /**
          * VoteBody
-         * @description A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `seconds`: spent
-         *     on the item.
+         * @description A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
+         *     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
+         *     item.
          */
         VoteBody: {
             /** Choice */
             choice?: ("first" | "second" | "tie" | "both_good" | "both_bad") | null;
+            /** Person */
+            person: string;
             /**
              * Rationale
              * @default
@@ -2694,6 +3160,207 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ServedModels"];
+                };
+            };
+        };
+    };
+    list_runs: {
+        parameters: {
+            query?: {
+                kind?: string | null;
+                status?: ("running" | "done" | "failed" | "interrupted") | null;
+                text?: string | null;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunList"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    compare_runs: {
+        parameters: {
+            query: {
+                run: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparedRuns"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunDetail"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_run_curves: {
+        parameters: {
+            query?: {
+                since?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CurvesReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_run_samples: {
+        parameters: {
+            query?: {
+                step?: number | null;
+                order?: "best" | "worst" | "group";
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SamplesReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    stop_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StopAsked"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StopNote"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
         };

@@ -1,0 +1,159 @@
+"""The live curves of runs: readers of their metrics files, kept between requests, and replies with what is new."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import zlib
+from collections import OrderedDict
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from assay.run_process import process_of
+from assay_web.run_charts import Curve, CurveChart, policy_charts, training_charts
+from assay_web.run_charts.policy import WATCH
+from assay_web.run_pages import METRICS
+from assay_web.runs.buckets import Array, Points
+from assay_web.runs.key_figure import POLICY_FIGURES, STEP_FIGURES, figures_of
+from assay_web.runs.metrics_reader import MetricsReader
+from assay_web.runs.replies import ChartReply, CurveReply, CurvesReply, KeyFigure, Moment, PointsReply
+
+KEPT = 12  #: readers; one holds some megabytes
+READ_S = 0.3  #: a request reads for so long; of a long file the next ones read on
+_PLANS = ("plan.json", "run.json")
+
+
+class CurveReaders:
+    """By run; the one that was looked at longest ago goes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Path, MetricsReader] = OrderedDict()
+
+    def of(self, folder: Path) -> MetricsReader:
+        with self._lock:
+            found = self._kept.pop(folder, None) or MetricsReader(folder / METRICS)
+            self._kept[folder] = found
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return found
+
+
+def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> CurvesReply:
+    """`since`: the `state` of the reply before; what it had is left out."""
+    process = process_of(folder)
+    running = process is not None and process.is_alive()
+    with reader.lock:
+        reader.read(READ_S)
+        measured = reader.measured
+        charts = policy_charts(measured) if reader.policy else training_charts(measured)
+        keys = _keys(charts)
+        mark = f"{reader.generation}-{zlib.crc32(repr(sorted(keys.items())).encode()):08x}"
+        known = _known(since, mark)
+        points = [
+            buckets.points(keys[source], known_rows=rows, known_width=width)
+            for (source, buckets), (width, rows) in zip(
+                (("step", reader.step), ("evaluation", reader.evaluation)), known or ((0, 0), (0, 0)), strict=True
+            )
+        ]
+        places = [f"{b.width}.{b.rows}" for b in (reader.step, reader.evaluation)]
+        return CurvesReply(
+            state=".".join([mark, *places]),
+            anew=known is None,
+            behind=reader.behind,
+            read=reader.position / reader.size if reader.size else 1.0,
+            running=running,
+            rows=reader.step.rows + reader.evaluation.rows,
+            broken=reader.broken,
+            progress=_progress(folder, reader.last["step"]),
+            charts=[_chart(chart) for chart in charts],
+            step=_points(points[0]),
+            evaluation=_points(points[1]),
+            latest=_latest(reader),
+            moments=_moments(reader),
+        )
+
+
+def _keys(charts: list[CurveChart]) -> dict[str, list[str]]:
+    """What the charts draw, by source."""
+    keys: dict[str, dict[str, None]] = {"step": {}, "evaluation": {}}
+    for chart in charts:
+        for curve in (*chart.curves, *((chart.reference,) if chart.reference else ())):
+            keys[curve.of] |= dict.fromkeys(curve.keys)
+            if chart.x != "step":
+                keys[curve.of][chart.x] = None
+    return {source: list(found) for source, found in keys.items()}
+
+
+def _known(since: str | None, mark: str) -> list[tuple[int, int]] | None:
+    """Width and rows of steps and of evaluations that the reader of the page has; None when they do not hold here."""
+    found, *numbers = (since or "").split(".")
+    if found != mark or len(numbers) != 4 or not all(number.isascii() and number.isdigit() for number in numbers):
+        return None
+    first, second, third, fourth = map(int, numbers)
+    return [(first, second), (third, fourth)]
+
+
+def _latest(reader: MetricsReader) -> list[KeyFigure]:
+    row, evaluation = reader.last["step"], reader.last["evaluation"]
+    if not row:
+        return []
+    figures = [KeyFigure(label="step", value=row["step"])]
+    figures += figures_of(row, POLICY_FIGURES if reader.policy else STEP_FIGURES)
+    held = (("accuracy", "held-out accuracy", True), ("nll" if "nll" in evaluation else "loss", "held-out loss", False))
+    return figures + figures_of(evaluation, held)
+
+
+def _moments(reader: MetricsReader) -> list[Moment]:
+    step = reader.overoptimised_from
+    return [] if step is None else [Moment(step=step, text="the watch speaks up", section=WATCH)]
+
+
+def _progress(folder: Path, row: Any) -> float | None:
+    """Of the steps, or epochs, that the run's plan names."""
+    for name in _PLANS:
+        try:
+            plan = json.loads((folder / name).read_text(encoding="utf-8"))
+            if "recipe" in plan:
+                return min(1.0, float(row["step"] / plan["recipe"]["steps"]))
+            return min(1.0, float(row["epoch"] / plan["config"]["epochs"]))
+        except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+            continue
+    return None
+
+
+def _chart(chart: CurveChart) -> ChartReply:
+    reference = None if chart.reference is None else _curve(chart.reference)
+    return ChartReply(
+        section=chart.section,
+        title=chart.title,
+        curves=[_curve(curve) for curve in chart.curves],
+        unit=chart.unit,
+        share=chart.share,
+        note=chart.note,
+        reference=reference,
+        x=chart.x,
+        x_label=chart.x_label,
+    )
+
+
+def _curve(curve: Curve) -> CurveReply:
+    return CurveReply(**asdict(curve))
+
+
+def _points(points: Points) -> PointsReply:
+    return PointsReply(
+        first=points.first,
+        width=points.width,
+        step=points.step.tolist(),
+        mean={key: _numbers(values) for key, values in points.mean.items()},
+        low={key: _numbers(values) for key, values in points.low.items()},
+        high={key: _numbers(values) for key, values in points.high.items()},
+    )
+
+
+def _numbers(values: Array) -> list[float | None]:
+    """Six digits are more than a chart shows."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values.tolist()]

@@ -1,0 +1,107 @@
+"""Everything of one run; of one that goes on, the store is read once, so that looking on does not disturb it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import NotFoundError
+from assay.run_process import process_of
+from assay.runs import mark_dead_runs
+from assay_policy_training.checkpoint import checkpoints
+from assay_web.run_pages import METRICS, ROLLOUTS, flattened
+from assay_web.runs.records import Record, gone_on_in, has_dead, links_of, named_values, record_of, row_of
+from assay_web.runs.replies import RunDetail, RunLink
+from assay_web.runs.stopping import stop_note
+from assay_web.server.service import WebService
+
+KEPT = 64
+STATE = "state.pt"  #: of a reward-model training; naming it here spares the server the import of torch
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the store says of a run."""
+
+    record: Record
+    inputs: list[RunLink]
+    outputs: list[RunLink]
+    more_links: int
+    gone_on_in: list[str]
+
+
+class Details:
+    """What was read of runs that go on; the one that was looked at longest ago goes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: OrderedDict[str, Facts] = OrderedDict()
+
+    def of(self, service: WebService, run_id: str) -> RunDetail:
+        """Raises NotFoundError, and BusyError when another process holds the store and nothing was read before."""
+        folder = service.workspace.runs / run_id
+        process = process_of(folder)
+        with self._lock:
+            facts = self._running.get(run_id)
+        if facts is None or process is None or not process.is_alive():
+            facts = _read(service, run_id)
+            with self._lock:
+                self._running.pop(run_id, None)
+                if facts.record.status == "running":
+                    self._running[run_id] = facts
+                while len(self._running) > KEPT:
+                    self._running.popitem(last=False)
+        return _detail(facts, service, folder)
+
+
+def _read(service: WebService, run_id: str) -> Facts:
+    with service.store() as db:
+        dead = has_dead(db, service.workspace)
+    if dead:
+        mark_dead_runs(service.workspace)
+    with service.store() as db:
+        record = record_of(db, run_id)
+        if record is None:
+            raise NotFoundError(f"no run {run_id!r} in this workspace")
+        inputs, more_inputs = links_of(db, run_id, "input")
+        outputs, more_outputs = links_of(db, run_id, "output")
+        return Facts(record, inputs, outputs, more_inputs + more_outputs, gone_on_in(db, run_id))
+
+
+def _detail(facts: Facts, service: WebService, folder: Path) -> RunDetail:
+    record = facts.record
+    row = row_of(record, service.workspace)
+    process = process_of(folder)
+    settings = record.settings
+    return RunDetail(
+        run=row,
+        code_version=record.code_version,
+        host=record.host,
+        pid=record.pid,
+        folder=str(folder),
+        config=named_values(flattened(settings)),
+        figures=named_values(flattened(record.results)),
+        inputs=facts.inputs,
+        outputs=facts.outputs,
+        more_links=facts.more_links,
+        gone_on_in=facts.gone_on_in,
+        go_on=_go_on(record.kind, row.status, settings, folder),
+        curves=(folder / METRICS).is_file(),
+        samples=(folder / ROLLOUTS).is_file(),
+        stop=stop_note(folder),
+        can_stop=process is not None and process.birth is not None and process.is_alive(),
+    )
+
+
+def _go_on(kind: str, status: str, settings: dict[str, Any], folder: Path) -> str | None:
+    """The command that goes on with a run that ended before its time; None where nothing was saved of it."""
+    if status not in ("interrupted", "failed"):
+        return None
+    if kind == "rl" and checkpoints(folder):
+        return f"assay rl --resume {folder.name}"
+    if kind == "train" and ((folder / STATE).is_file() or checkpoints(folder)):
+        return f"assay train {settings.get('method', 'bt')} --resume {folder.name}"
+    return None

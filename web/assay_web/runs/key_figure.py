@@ -1,0 +1,82 @@
+"""The one number of a run that says most, by its kind; of a run that goes on, from the newest line of its metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay_web.runs.replies import KeyFigure
+
+#: (place in the metrics, words, whether a share), the first that is there.
+_OF_RESULT: dict[str, Sequence[tuple[str, str, bool]]] = {
+    "train": (
+        ("evaluation.accuracy.value", "held-out accuracy", True),
+        ("after.figures.pair_accuracy.value", "held-out accuracy", True),
+        ("last_step.reward_mean", "reward", False),
+        ("training.last_loss", "last loss", False),
+    ),
+    "rl": (("last_step.verifier_pass_rate", "verifier pass rate", True), ("last_step.reward_mean", "reward", False)),
+    "eval": (("accuracy.value", "accuracy", True), ("score", "score", True)),
+    "calibrate": (("after.ece", "calibration error", False),),
+}
+#: (key of a row, words, whether a share): what a step of a training says first.
+STEP_FIGURES = (
+    ("loss", "loss", False),
+    ("accuracy", "accuracy", True),
+    ("margin", "margin", False),
+    ("tokens_per_s", "tokens a second", False),
+)
+#: The same of a policy training.
+POLICY_FIGURES = (
+    ("reward_mean", "reward", False),
+    ("verifier_pass_rate", "verifier pass rate", True),
+    ("held_out_reward_mean", "held-out reward", False),
+    ("kl_k3", "KL, nats a token", False),
+    ("entropy", "entropy, nats a token", False),
+    ("tokens_per_second", "tokens a second", False),
+)
+_NEWEST = 1 << 16  #: bytes at the end of a metrics file
+
+
+def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
+    """Of a run that has ended: by its kind, else its first count."""
+    for place, label, share in _OF_RESULT.get(kind, ()):
+        value: Any = metrics
+        for name in place.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if (found := _figure(label, value, share)) is not None:
+            return found
+    numbers = ((name, value) for name, value in metrics.items() if not isinstance(value, bool))
+    return next((f for name, value in numbers if (f := _figure(name.replace("_", " "), value, False))), None)
+
+
+def figures_of(row: Mapping[str, Any], wanted: Sequence[tuple[str, str, bool]]) -> list[KeyFigure]:
+    return [found for key, label, share in wanted if (found := _figure(label, row.get(key), share)) is not None]
+
+
+def newest_step(path: Path) -> tuple[int | None, KeyFigure | None]:
+    """Step and first figure of the newest whole line of a metrics file; both None without one."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _NEWEST))
+            lines = stream.read().split(b"\n")[:-1]
+    except OSError:
+        return None, None
+    for line in reversed(lines):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int) and row.get("kind") != "eval":
+            found = figures_of(row, POLICY_FIGURES if "rollouts" in row else STEP_FIGURES)
+            return row["step"], found[0] if found else None
+    return None, None
+
+
+def _figure(label: str, value: Any, share: bool) -> KeyFigure | None:
+    if not isinstance(value, int | float) or value - value != 0:  # not a number, or one without end
+        return None
+    return KeyFigure(label=label, value=value, share=share)

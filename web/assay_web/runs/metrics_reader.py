@@ -1,0 +1,137 @@
+"""One run's `metrics.jsonl`, read as it grows: each call reads what is new, for a bounded time, into bounded memory.
+
+A line that is not whole yet is left for the next call; one that is broken is counted and left out. A file that was cut
+or replaced (a run that goes on from a checkpoint) is read anew. Leaves out: which numbers are drawn (`run_charts`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from assay_web.run_charts import Measured, with_slices
+from assay_web.runs.buckets import Array, Buckets
+
+BLOCK = 1 << 20  #: bytes read at once
+LONGEST = 64 * BLOCK  #: bytes of a line; what is longer stops the reading
+TAIL = 64  #: bytes before the place read to, by which a file that was cut and grew again is known
+_decode = msgspec.json.Decoder().decode
+
+
+class MetricsReader:
+    """Threads take turns. `read` before the numbers are looked at."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.generation = secrets.token_hex(4)  #: changes when earlier points no longer hold
+        self.position, self.size, self.broken = 0, 0, 0
+        self.step, self.evaluation = Buckets(), Buckets()
+        self.last: dict[str, Mapping[str, Any]] = {"step": {}, "evaluation": {}}  #: newest row of each kind
+        self.policy = False  #: whether rollouts were made
+        self.overoptimised_from: int | None = None
+        self._inode, self._tail = 0, b""
+
+    @property
+    def measured(self) -> Measured:
+        return Measured(self.step.extents(), self.evaluation.extents())
+
+    def read(self, seconds: float) -> None:
+        """Take in what is new, for about so long. The caller holds the lock."""
+        try:
+            stream = self.path.open("rb")
+        except OSError:
+            if self.position:
+                self._begin()
+            return
+        until = time.monotonic() + seconds
+        with stream:
+            self._check(stream)
+            stream.seek(self.position)
+            while time.monotonic() < until:
+                block = stream.read(BLOCK)
+                whole = block.rfind(b"\n") + 1
+                while not whole and len(block) % BLOCK == 0 and len(block) < LONGEST and (more := stream.read(BLOCK)):
+                    block += more  # a line longer than a block
+                    whole = block.rfind(b"\n") + 1
+                if not whole:
+                    break
+                self._take(block[:whole])
+                self.position += whole
+                self._tail = (self._tail + block[max(0, whole - TAIL) : whole])[-TAIL:]
+                stream.seek(self.position)
+
+    @property
+    def behind(self) -> bool:
+        """Whether more than a line that is being written is left to read."""
+        return self.size - self.position > BLOCK
+
+    def _check(self, stream: Any) -> None:
+        found = os.fstat(stream.fileno())
+        if self.position:
+            stream.seek(max(0, self.position - len(self._tail)))
+            same = stream.read(len(self._tail)) == self._tail
+            if found.st_ino != self._inode or found.st_size < self.position or not same:
+                self._begin()
+        self._inode, self.size = found.st_ino, found.st_size
+
+    def _take(self, block: bytes) -> None:
+        rows: dict[str, list[Mapping[str, Any]]] = {"step": [], "evaluation": []}
+        for line in block.split(b"\n"):
+            if not line.strip():
+                continue
+            row = _parsed(line)
+            kind = "evaluation" if row is not None and row.get("kind") == "eval" else "step"
+            newest = (rows[kind][-1] if rows[kind] else self.last[kind]).get("step", -math.inf)
+            if row is None or not row["step"] > newest:
+                self.broken += 1
+                continue
+            rows[kind].append(with_slices(row) if "slices" in row else row)
+            if self.overoptimised_from is None and row.get("overoptimised"):
+                self.overoptimised_from = int(row["step"])
+        for kind, buckets in (("step", self.step), ("evaluation", self.evaluation)):
+            found = rows[kind]
+            if found:
+                self.policy = self.policy or "rollouts" in found[0]
+                buckets.add([row["step"] for row in found], _columns(found))
+                self.last[kind] = found[-1]
+
+
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
+    """None for a line that is no object with a step."""
+    try:
+        row = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        try:
+            row = json.loads(line)  # takes NaN, which Python's own writer may have put there
+        except (ValueError, RecursionError):
+            return None
+    step = row.get("step") if isinstance(row, dict) else None
+    return row if isinstance(step, int | float) and math.isfinite(step) else None
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    """The numbers of rows by key, [N] each."""
+    keys = dict.fromkeys(key for row in rows for key, value in row.items() if isinstance(value, int | float))
+    found = {}
+    for key in keys:
+        values = [row.get(key, math.nan) for row in rows]
+        try:
+            found[key] = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):  # something else in some rows
+            numbers = (value if isinstance(value, float) else math.nan for value in values)
+            found[key] = np.fromiter(numbers, np.float64, len(values))
+    return found

@@ -1,0 +1,217 @@
+"""Runs as the store has them, and as their folders tell where another process holds the store.
+
+Covers: the list, everything of one run, which of those that "run" in fact do. Leaves out: curves and samples
+(`metrics_reader`, `rollouts_reader`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.run_process import RunProcess, process_of
+from assay.workspace import Workspace
+from assay_web.run_pages import METRICS
+from assay_web.runs.key_figure import key_figure, newest_step
+from assay_web.runs.replies import KindCount, NamedValue, RunLink, RunList, RunRow, Status
+from assay_web.runs.stopping import stop_note
+
+if TYPE_CHECKING:
+    import duckdb
+
+MOST_LINKS = 100  #: of a direction
+MOST_TEXT = 2000  #: characters of a setting or figure
+_COLUMNS = """run_id, kind, status, error, config, metrics, code_version, pid, host, epoch(started_at) AS started,
+    epoch(ended_at) AS ended"""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row of the store's runs."""
+
+    run_id: str
+    kind: str
+    status: str
+    error: str | None
+    config: str
+    metrics: str | None
+    code_version: str
+    pid: int | None
+    host: str | None
+    started: float
+    ended: float | None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.config)
+        return found
+
+    @property
+    def results(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.metrics) if self.metrics else {}
+        return found
+
+
+def records(
+    db: duckdb.DuckDBPyConnection, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int
+) -> tuple[list[Record], int]:
+    """Newest first, and how many there are in all. `text`: in the id or among the settings' names of things."""
+    where = """($kind IS NULL OR kind = $kind) AND ($status IS NULL OR status = $status)
+        AND ($text IS NULL OR contains(lower(run_id), $text) OR contains(lower(coalesce(config ->> 'name', '')), $text)
+             OR contains(lower(coalesce(config ->> 'model', '')), $text))"""
+    given = {"kind": kind, "status": status, "text": text.lower() if text else None}
+    (total,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", given).fetchone() or (0,)
+    rows = db.execute(
+        f"""SELECT {_COLUMNS} FROM runs WHERE {where}
+            ORDER BY started_at DESC, run_id DESC LIMIT {limit} OFFSET {offset}""",
+        given,
+    ).fetchall()
+    return [Record(*row) for row in rows], int(total)
+
+
+def record_of(db: duckdb.DuckDBPyConnection, run_id: str) -> Record | None:
+    row = db.execute(f"SELECT {_COLUMNS} FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    return None if row is None else Record(*row)
+
+
+def kind_counts(db: duckdb.DuckDBPyConnection) -> list[KindCount]:
+    rows = db.execute("SELECT kind, count(*) FROM runs GROUP BY kind ORDER BY kind").fetchall()
+    return [KindCount(kind=kind, runs=runs) for kind, runs in rows]
+
+
+def has_dead(db: duckdb.DuckDBPyConnection, workspace: Workspace) -> bool:
+    """Whether the store says of a run that it goes on whose process is gone."""
+    running = db.execute("SELECT run_id FROM runs WHERE status = 'running'").fetchall()
+    processes = (process_of(workspace.runs / run_id) for (run_id,) in running)
+    return any(process is not None and not process.is_alive() for process in processes)
+
+
+def links_of(db: duckdb.DuckDBPyConnection, run_id: str, direction: str) -> tuple[list[RunLink], int]:
+    """What the run read ("input") or made ("output"), with names, and how many more there are."""
+    rows = db.execute(
+        f"""SELECT l.kind, l.ref, coalesce(a.name, s.name, r.kind), coalesce(a.kind, r.status), count(*) OVER ()
+            FROM run_links l LEFT JOIN artifacts a ON l.kind = 'artifact' AND a.artifact_id = l.ref
+            LEFT JOIN snapshots s ON l.kind = 'snapshot' AND s.snapshot_id = l.ref
+            LEFT JOIN runs r ON l.kind = 'run' AND r.run_id = l.ref
+            WHERE l.run_id = ? AND l.direction = ? ORDER BY l.kind, l.ref LIMIT {MOST_LINKS}""",
+        [run_id, direction],
+    ).fetchall()
+    links = [RunLink(kind=kind, ref=ref, label=label, about=about) for kind, ref, label, about, _ in rows]
+    return links, (int(rows[0][4]) - len(rows) if rows else 0)
+
+
+def gone_on_in(db: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
+    """Later runs of its kind that went on from it."""
+    rows = db.execute(
+        """SELECT later.run_id FROM run_links l JOIN runs later USING (run_id) JOIN runs own ON own.run_id = l.ref
+           WHERE l.direction = 'input' AND l.kind = 'run' AND l.ref = ? AND later.kind = own.kind ORDER BY 1""",
+        [run_id],
+    ).fetchall()
+    return [str(row[0]) for row in rows]
+
+
+def row_of(record: Record, workspace: Workspace) -> RunRow:
+    """A run as lists show it; of one that goes on, the newest line of its metrics."""
+    folder = workspace.runs / record.run_id
+    settings = record.settings
+    name = settings.get("name") or settings.get("model")
+    status, error, ended = state_of(record, folder)
+    goes_on = status in ("running", "ending")
+    step, figure = newest_step(folder / METRICS) if goes_on else (None, None)
+    if not goes_on:
+        figure = key_figure(record.kind, record.results)
+        step = _steps(record.results)
+    until = ended if ended is not None else (time.time() if goes_on else None)
+    return RunRow(
+        id=record.run_id,
+        kind=record.kind,
+        status=status,
+        name=Path(str(name)).name if name else None,
+        started=record.started,
+        seconds=None if until is None else max(0.0, until - record.started),
+        step=step,
+        figure=figure,
+        error=error,
+    )
+
+
+def state_of(record: Record, folder: Path) -> tuple[Status, str | None, float | None]:
+    """Status, error and end. What the folder says of a run that the store has as running is newer."""
+    if record.status != "running":
+        return record.status, record.error, record.ended  # type: ignore[return-value]  # the store's own check
+    process = process_of(folder)
+    if process is None:
+        return "running", None, None
+    return _state(process, folder)
+
+
+def _state(process: RunProcess, folder: Path) -> tuple[Status, str | None, float | None]:
+    if process.status != "running":
+        ended = datetime.fromisoformat(process.ended).timestamp() if process.ended else None
+        return process.status, process.error, ended  # type: ignore[return-value]  # as in the store
+    if process.is_alive():
+        return ("running" if stop_note(folder) is None else "ending"), None, None
+    return "interrupted", "process gone", None
+
+
+def rows_without_store(
+    workspace: Workspace, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int, held: str
+) -> RunList:
+    """The list from the runs' folders alone: no settings, and figures only of runs that go on."""
+    found: list[RunRow] = []
+    kinds: dict[str, int] = {}
+    for folder in workspace.runs.glob("run-*"):
+        process = process_of(folder)
+        if process is None:
+            continue
+        kinds[process.kind] = kinds.get(process.kind, 0) + 1
+        state, error, ended = _state(process, folder)
+        shown: Status = "running" if state == "ending" else state
+        if (
+            (kind and process.kind != kind)
+            or (status and shown != status)
+            or (text and text.lower() not in folder.name)
+        ):
+            continue
+        goes_on = state in ("running", "ending")
+        step, figure = newest_step(folder / METRICS) if goes_on else (None, None)
+        started = datetime.fromisoformat(process.started).timestamp()
+        until = ended if ended is not None else (time.time() if goes_on else None)
+        found.append(
+            RunRow(
+                id=folder.name,
+                kind=process.kind,
+                status=state,
+                name=None,
+                started=started,
+                seconds=None if until is None else until - started,
+                step=step,
+                figure=figure,
+                error=error,
+            )
+        )
+    found.sort(key=lambda row: (row.started, row.id), reverse=True)
+    counts = [KindCount(kind=name, runs=runs) for name, runs in sorted(kinds.items())]
+    return RunList(runs=found[offset : offset + limit], total=len(found), kinds=counts, held=held)
+
+
+def named_values(flat: Sequence[tuple[str, Any]]) -> list[NamedValue]:
+    return [NamedValue(name=name, value=_text(value)) for name, value in flat]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ... ({len(text)} characters)"
+
+
+def _steps(results: Mapping[str, Any]) -> int | None:
+    training = results.get("training")
+    steps = training.get("steps") if isinstance(training, Mapping) else results.get("steps")
+    return steps if isinstance(steps, int) else None

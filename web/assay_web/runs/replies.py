@@ -1,0 +1,218 @@
+"""What the routes of runs reply."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from assay_web.run_charts.chart import Source
+
+#: `ending`: somebody asked for the end and the process still runs. `unknown`: it has ended, and the store, which says
+#: how, is held by another process.
+Status = Literal["running", "ending", "done", "failed", "interrupted", "unknown"]
+
+
+class KeyFigure(BaseModel):
+    """The one number of a run that a list has room for. `share`: 0.25 is shown as 25 %."""
+
+    label: str
+    value: float
+    share: bool = False
+
+
+class RunRow(BaseModel):
+    """A run in a list. `started` in seconds since the epoch, `seconds` how long it took, or has taken so far."""
+
+    id: str
+    kind: str
+    status: Status
+    name: str | None
+    started: float
+    seconds: float | None
+    step: int | None = None
+    figure: KeyFigure | None = None
+    error: str | None = None
+
+
+class KindCount(BaseModel):
+    """How many runs of a kind the workspace has."""
+
+    kind: str
+    runs: int
+
+
+class RunList(BaseModel):
+    """Newest first. `held`: who holds the store; the rows are then what is known without it."""
+
+    runs: list[RunRow]
+    total: int
+    kinds: list[KindCount]
+    held: str | None = None
+
+
+class NamedValue(BaseModel):
+    """A setting or figure; what is nested is named by its place, with dots."""
+
+    name: str
+    value: str
+
+
+class RunLink(BaseModel):
+    """Something that a run read or made. `label`: what people call it."""
+
+    kind: str
+    ref: str
+    label: str | None = None
+    about: str | None = None
+
+
+class StopNote(BaseModel):
+    """Who asked for a run's end, and when, in seconds since the epoch."""
+
+    by: str
+    at: float
+
+
+class RunDetail(BaseModel):
+    """Everything of a run but its curves and samples. `more_links`: what it is too long to show all of. `go_on`: the
+    command that goes on with it. `stop`: the request to end that it was last sent."""
+
+    run: RunRow
+    code_version: str
+    host: str | None
+    pid: int | None
+    folder: str
+    config: list[NamedValue]
+    figures: list[NamedValue]
+    inputs: list[RunLink]
+    outputs: list[RunLink]
+    more_links: int
+    gone_on_in: list[str]
+    go_on: str | None
+    curves: bool
+    samples: bool
+    stop: StopNote | None
+    can_stop: bool
+
+
+class CurveReply(BaseModel):
+    """The number `key` of the points of one source, times `scale`. The band: from `low` to `high`, or `spread` to
+    either side. `window`: points whose mean is drawn."""
+
+    name: str
+    key: str
+    of: Source
+    low: str | None
+    high: str | None
+    spread: str | None
+    window: int
+    scale: float
+
+
+class ChartReply(BaseModel):
+    """What to draw. `x`: the key of the number along the axis. `reference`: its last value is a line across."""
+
+    section: str
+    title: str
+    curves: list[CurveReply]
+    unit: str
+    share: bool
+    note: str
+    reference: CurveReply | None
+    x: str
+    x_label: str
+
+
+class PointsReply(BaseModel):
+    """Points from number `first` on, which take the place of those the reader has. `width`: rows a point; past 1 there
+    are `low` and `high`, the bounds of those rows."""
+
+    first: int
+    width: int
+    step: list[float]
+    mean: dict[str, list[float | None]]
+    low: dict[str, list[float | None]]
+    high: dict[str, list[float | None]]
+
+
+class Moment(BaseModel):
+    """A step in which something happened."""
+
+    step: int
+    text: str
+    section: str
+
+
+class CurvesReply(BaseModel):
+    """`state`: what to send with the next request, which then replies with what is new. `anew`: forget the points you
+    have. `behind`: more of the file is there to be read, `read` of it is. `progress`: share of the planned steps.
+    `broken`: lines that could not be read."""
+
+    state: str
+    anew: bool
+    behind: bool
+    read: float
+    running: bool
+    rows: int
+    broken: int
+    progress: float | None
+    charts: list[ChartReply]
+    step: PointsReply
+    evaluation: PointsReply
+    latest: list[KeyFigure]
+    moments: list[Moment]
+
+
+class Turn(BaseModel):
+    """One message of a prompt."""
+
+    role: str
+    content: str
+
+
+class SampleReply(BaseModel):
+    """A rollout. `reward`: null where none was given, with the reasons in `failures`."""
+
+    uid: str
+    prompt: list[Turn]
+    response: str
+    reward: float | None
+    parts: dict[str, float | None]
+    advantage: float | None
+    verified: float | None
+    tokens: int
+    truncated: bool
+    trained: bool
+    failures: list[str]
+
+
+class SamplesReply(BaseModel):
+    """Rollouts of one step; `first` and `last` are the steps that there are rollouts of."""
+
+    step: int | None
+    first: int | None
+    last: int | None
+    total: int
+    samples: list[SampleReply]
+
+
+class Difference(BaseModel):
+    """A setting that is not the same in all runs; null where a run does not have it."""
+
+    name: str
+    values: list[str | None]
+
+
+class ComparedRuns(BaseModel):
+    """Runs in the order they were asked for. `same`: how many settings they share."""
+
+    runs: list[RunRow]
+    differences: list[Difference]
+    same: int
+
+
+class StopAsked(BaseModel):
+    """`again`: end now, without waiting for the step and its checkpoint."""
+
+    again: bool = False

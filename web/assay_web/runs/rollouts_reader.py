@@ -1,0 +1,88 @@
+"""The rollouts of one step, found in `rollouts.jsonl` without reading the rest of it.
+
+Steps rise along the file, so that the first line of a step is found by halving. Leaves out: what rollouts mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from assay.json_lines import RowError, parse_object
+
+MOST = 4000  #: rollouts of a step that are read
+_STEP = re.compile(rb'^\{"step": ?(\d+)')
+_NEAR = 1 << 16  #: bytes; from here on it is quicker to read on than to halve
+
+
+def step_bounds(path: Path) -> tuple[int, int] | None:
+    """First and last step of the file; None without a whole line."""
+    try:
+        with path.open("rb") as stream:
+            first = _step_after(stream, 0)
+            last = None
+            size = stream.seek(0, 2)
+            back = _NEAR
+            while first is not None and last is None:
+                place = max(0, size - back)
+                stream.seek(place)
+                lines = stream.read(size - place).split(b"\n")[:-1]  # the last one is not whole, or empty
+                found = [match for line in lines if (match := _STEP.match(line))]
+                last = int(found[-1][1]) if found else None
+                if place == 0:
+                    break
+                back *= 4
+    except OSError:
+        return None
+    return (first[0], last) if first is not None and last is not None else None
+
+
+def rollouts_of(path: Path, step: int) -> list[dict[str, Any]]:
+    """At most MOST of a step's whole, readable lines."""
+    try:
+        with path.open("rb") as stream:
+            return list(_of_step(stream, step))
+    except OSError:
+        return []
+
+
+def _of_step(stream: IO[bytes], step: int) -> Iterator[dict[str, Any]]:
+    low, high = 0, stream.seek(0, 2)  # every line that begins before `low` is of an earlier step
+    while high - low > _NEAR:
+        middle = (low + high) // 2
+        found = _step_after(stream, middle)
+        if found is None or found[0] >= step:
+            high = middle
+        else:
+            low = found[1]
+    stream.seek(low)
+    left = MOST
+    for line in stream:
+        match = _STEP.match(line)
+        if match is None or not line.endswith(b"\n"):
+            continue
+        number = int(match[1])
+        if number > step or not left:
+            return
+        if number == step:
+            try:
+                yield parse_object(line)
+            except RowError:
+                continue
+            left -= 1
+
+
+def _step_after(stream: IO[bytes], place: int) -> tuple[int, int] | None:
+    """Step and place of the first whole line that begins at or after `place`."""
+    stream.seek(max(0, place - 1))
+    if place:
+        stream.readline()  # the rest of the line before; nothing of it when `place` begins one
+    while True:
+        begins = stream.tell()
+        line = stream.readline()
+        if not line.endswith(b"\n"):
+            return None
+        if match := _STEP.match(line):
+            return int(match[1]), begins

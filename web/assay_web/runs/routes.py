@@ -1,0 +1,148 @@
+"""Routes of runs: the list, one run, its curves and samples, comparing, ending one."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Path as InPath
+
+from assay.errors import BadInputError, BusyError, NotFoundError
+from assay.runs import mark_dead_runs
+from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.guard import Curator, Viewer
+from assay_web.run_pages import ROLLOUTS
+from assay_web.runs.comparing import compared
+from assay_web.runs.curves import CurveReaders, curves_reply
+from assay_web.runs.detail import Details
+from assay_web.runs.records import has_dead, kind_counts, record_of, records, row_of, rows_without_store
+from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList, SamplesReply, StopAsked, StopNote
+from assay_web.runs.rollouts_reader import rollouts_of, step_bounds
+from assay_web.runs.samples import Order, samples_of
+from assay_web.runs.stopping import stop
+from assay_web.server.service import ServiceNow, WebService
+
+router = APIRouter(tags=["runs"], route_class=AuditedRoute)
+
+RUN_ID = r"^run-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$"
+RunId: TypeAlias = Annotated[str, InPath(pattern=RUN_ID)]
+MOST_COMPARED = 4
+
+
+class RunPages:
+    """What the routes keep between requests, of one server."""
+
+    def __init__(self) -> None:
+        self.curves = CurveReaders()
+        self.details = Details()
+
+
+_MAKING = threading.Lock()
+
+
+def pages_of(request: Request) -> RunPages:
+    with _MAKING:
+        found: RunPages | None = getattr(request.app.state, "run_pages", None)
+        if found is None:
+            found = request.app.state.run_pages = RunPages()
+        return found
+
+
+PagesNow: TypeAlias = Annotated[RunPages, Depends(pages_of)]
+Stored: TypeAlias = Literal["running", "done", "failed", "interrupted"]
+
+
+@router.get("/api/runs")
+def list_runs(
+    person: Viewer,
+    service: ServiceNow,
+    kind: str | None = None,
+    status: Stored | None = None,
+    text: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> RunList:
+    """Runs, newest first; from their folders alone while another process holds the store."""
+    chosen = {"kind": kind, "status": status, "text": text, "limit": limit, "offset": offset}
+    workspace = service.workspace
+    try:
+        with service.store() as db:
+            dead = has_dead(db, workspace)
+        if dead:
+            mark_dead_runs(workspace)
+        with service.store() as db:
+            found, total = records(db, **chosen)  # type: ignore[arg-type]
+            kinds = kind_counts(db)
+    except BusyError as error:
+        return rows_without_store(workspace, **chosen, held=str(error))  # type: ignore[arg-type]
+    return RunList(runs=[row_of(record, workspace) for record in found], total=total, kinds=kinds)
+
+
+@router.get("/api/runs/compare")
+def compare_runs(
+    person: Viewer, service: ServiceNow, run: Annotated[list[str], Query(min_length=2, max_length=MOST_COMPARED)]
+) -> ComparedRuns:
+    """Several runs and the settings in which they differ."""
+    with service.store() as db:
+        found = [record_of(db, name) for name in dict.fromkeys(run)]
+    missing = [name for name, record in zip(dict.fromkeys(run), found, strict=True) if record is None]
+    if missing:
+        raise NotFoundError(f"no run {', '.join(missing)}")
+    if len(found) < 2:
+        raise BadInputError("name two different runs to compare", field="run")
+    return compared([record for record in found if record is not None], service.workspace)
+
+
+@router.get("/api/runs/{run_id}")
+def get_run(person: Viewer, service: ServiceNow, pages: PagesNow, run_id: RunId) -> RunDetail:
+    """Everything of a run but curves and samples. Of a run that goes on, the store is read once and its files then."""
+    return pages.details.of(service, run_id)
+
+
+@router.get("/api/runs/{run_id}/curves")
+def get_run_curves(
+    person: Viewer,
+    service: ServiceNow,
+    pages: PagesNow,
+    run_id: RunId,
+    since: Annotated[str | None, Query(max_length=200)] = None,
+) -> CurvesReply:
+    """The points of a run's curves that are new since a reply, and what to draw of them. Reads no store."""
+    folder = _folder(service, run_id)
+    return curves_reply(pages.curves.of(folder), folder, since)
+
+
+@router.get("/api/runs/{run_id}/samples")
+def get_run_samples(
+    person: Viewer,
+    service: ServiceNow,
+    run_id: RunId,
+    step: Annotated[int | None, Query(ge=0)] = None,
+    order: Order = "best",
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> SamplesReply:
+    """Rollouts of a step, of the last one unless one is named. Reads no store."""
+    path = _folder(service, run_id) / ROLLOUTS
+    bounds = step_bounds(path)
+    if bounds is None:
+        return SamplesReply(step=None, first=None, last=None, total=0, samples=[])
+    chosen = bounds[1] if step is None else step
+    total, samples = samples_of(rollouts_of(path, chosen), order, limit=limit, offset=offset)
+    return SamplesReply(step=chosen, first=bounds[0], last=bounds[1], total=total, samples=samples)
+
+
+@router.post("/api/runs/{run_id}/stop")
+def stop_run(person: Curator, service: ServiceNow, run_id: RunId, body: StopAsked, request: Request) -> StopNote:
+    """End a run of this machine as Ctrl-C does: after its step, with its checkpoint."""
+    note_change(request, again=body.again)
+    return stop(_folder(service, run_id), person.name, again=body.again)
+
+
+def _folder(service: WebService, run_id: str) -> Path:
+    folder = service.workspace.runs / run_id
+    if not folder.is_dir():
+        raise NotFoundError(f"no run {run_id!r} in this workspace")
+    return folder

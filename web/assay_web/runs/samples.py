@@ -1,0 +1,40 @@
+"""Rollouts as the page shows them, in the order somebody wants to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from assay_web.runs.replies import SampleReply, Turn
+
+#: By reward, those without one last; by how far two of a group are apart is what `group` shows.
+Order: TypeAlias = Literal["best", "worst", "group"]
+
+
+def samples_of(
+    rows: Sequence[Mapping[str, Any]], order: Order, *, limit: int, offset: int
+) -> tuple[int, list[SampleReply]]:
+    """How many there are, and those of one page."""
+    if order == "group":
+        chosen = sorted(rows, key=lambda row: str(row.get("uid")))
+    else:
+        scored = [row for row in rows if row.get("reward") is not None]
+        scored.sort(key=lambda row: float(row["reward"]), reverse=order == "best")
+        chosen = [*scored, *(row for row in rows if row.get("reward") is None)]
+    return len(chosen), [_sample(row) for row in chosen[offset : offset + limit]]
+
+
+def _sample(row: Mapping[str, Any]) -> SampleReply:
+    return SampleReply(
+        uid=str(row.get("uid", "")),
+        prompt=[Turn(role=turn["role"], content=turn["content"]) for turn in row.get("prompt", ())],
+        response=row.get("response", ""),
+        reward=row.get("reward"),
+        parts=row.get("parts", {}),
+        advantage=row.get("advantage"),
+        verified=row.get("verified"),
+        tokens=row.get("tokens", 0),
+        truncated=bool(row.get("truncated")),
+        trained=bool(row.get("trained")),
+        failures=[f"{failure['code']}: {failure['message']}" for failure in row.get("failures", ())],
+    )
