@@ -20,9 +20,10 @@ from pathlib import Path
 
 import httpx
 
+from assay import process_guard
 from assay.errors import BackendError, BadInputError
 from assay.models.loading import resolve_model
-from assay_policy_training.samplers import process_guard, vllm_worker
+from assay_policy_training.samplers import vllm_worker
 from assay_policy_training.samplers.vllm_rollouts import LOGPROBS_MODE
 from assay_serving.listening import claim_port
 
