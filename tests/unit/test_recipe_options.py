@@ -10,6 +10,7 @@ import pytest
 from assay.cli.main import main
 from assay.errors import BadInputError
 from assay_policy_training.recipe_file import load_recipe
+from assay_policy_training.slots import StopRule
 from assay_policy_training.watch.stop_rules import NoProgress, OutOfBounds, unmeasured
 
 SMALL = ("--policy", "tiny", "--steps", "1", "--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4")
@@ -62,7 +63,11 @@ def test_entry_that_a_chain_does_not_have_is_named(recipe: str, override: str, c
 
 def test_rule_about_a_metric_that_does_not_exist_is_told_of() -> None:
     row = {"step": 1, "overoptimised": 0.0, "entropy": 2.0}
-    rules = [OutOfBounds("overoptimized", above=0.5), OutOfBounds("entropy", below=0.1), NoProgress("nonsense")]
+    rules: list[StopRule] = [
+        OutOfBounds("overoptimized", above=0.5),
+        OutOfBounds("entropy", below=0.1),
+        NoProgress("nonsense"),
+    ]
     first, second = unmeasured(rules, row)
     assert first == "a stop rule watches 'overoptimized', which step 1 does not have; near it: overoptimised"
     assert second == "a stop rule watches 'nonsense', which step 1 does not have"
