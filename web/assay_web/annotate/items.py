@@ -45,10 +45,16 @@ class ShownAttributes(BaseModel):
     guideline: str
 
 
+class ShownChecks(BaseModel):
+    """What was found of each response before; "" for nothing."""
+
+    first: str
+    second: str
+
+
 class SittingItem(BaseModel):
     """What a person has before them. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-    `checked`: what was found of the first and the second response before, if anything. `expires_at`: seconds since the
-    epoch, when others may have it unless it is renewed."""
+    `expires_at`: seconds since the epoch, when others may have it unless it is renewed."""
 
     ticket: str
     seal: str
@@ -58,15 +64,17 @@ class SittingItem(BaseModel):
     second: str
     attributes: ShownAttributes | None
     guideline: str
-    checked: tuple[str, str] | None
+    checked: ShownChecks | None
     reason: str
     expires_at: float
 
 
 class VoteBody(BaseModel):
-    """A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `seconds`: spent
-    on the item."""
+    """A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
+    vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
+    item."""
 
+    person: Annotated[str, Field(max_length=100)]
     ticket: Annotated[str, Field(max_length=60)]
     seal: Annotated[str, Field(max_length=60)]
     choice: Choice | None = None
@@ -97,7 +105,7 @@ class ReceiptReply(BaseModel):
 
 
 def item_reply(given: Assignment) -> SittingItem:
-    shown = given.shown
+    shown, checked = given.shown, given.shown.pre_verification
     return SittingItem(
         ticket=given.ticket,
         seal=seal_of(given),
@@ -107,7 +115,7 @@ def item_reply(given: Assignment) -> SittingItem:
         second=shown.second,
         attributes=ShownAttributes(**shown.attributes.to_dict()) if shown.attributes is not None else None,
         guideline=shown.guideline,
-        checked=shown.pre_verification,
+        checked=ShownChecks(first=checked[0], second=checked[1]) if checked is not None else None,
         reason=shown.reason,
         expires_at=given.expires_at,
     )

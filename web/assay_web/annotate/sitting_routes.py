@@ -124,6 +124,8 @@ def cast_vote(
     queue: QueueName, body: VoteBody, person: Annotator, service: ServiceNow, live: LiveNow, request: Request
 ) -> VoteReply:
     """Cast a vote; the reply says that it is durable, and brings the next item."""
+    if body.person != person.name:
+        raise ProblemError(403, f"this vote is {body.person}'s; {person.name} is signed in", code="another_person")
     desk = service.desk
     given = desk.given(body.ticket, person.name)
     check_seal(given, body.seal, queue)

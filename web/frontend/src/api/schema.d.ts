@@ -4,6 +4,66 @@
  */
 
 export interface paths {
+    "/api/accounts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Accounts
+         * @description Every account.
+         */
+        get: operations["get_accounts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/accounts/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Account
+         * @description Another role, or disabled, or enabled again: at once, for sessions too. 409 for the only administrator.
+         */
+        patch: operations["change_account"];
+        trace?: never;
+    };
+    "/api/accounts/{name}/password-link": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make Password Link
+         * @description A link by which somebody who has forgotten their password sets a new one.
+         */
+        post: operations["make_password_link"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/annotate/queues/{queue}/conflict": {
         parameters: {
             query?: never;
@@ -179,6 +239,94 @@ export interface paths {
          */
         post: operations["cast_vote"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Audit
+         * @description Who changed what, when, from where.
+         */
+        get: operations["get_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Invitation
+         * @description What the invitation is for. Its token is a header, since addresses are written into logs. 404 once it is used.
+         */
+        get: operations["get_invitation"];
+        put?: never;
+        /**
+         * Accept Invitation
+         * @description Make the account, or set its password, and begin a session. A link is good once.
+         */
+        post: operations["accept_invitation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Invitations
+         * @description Every invitation; never its link.
+         */
+        get: operations["get_invitations"];
+        put?: never;
+        /**
+         * Make Invitation
+         * @description A link that makes one account with this role.
+         */
+        post: operations["make_invitation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/invitations/{invitation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Withdraw Invitation
+         * @description Its link is good for nothing from now on.
+         */
+        delete: operations["withdraw_invitation"];
         options?: never;
         head?: never;
         patch?: never;
@@ -683,7 +831,7 @@ export interface paths {
         put?: never;
         /**
          * Sign In
-         * @description Begin a session; the reply sets its cookie.
+         * @description Begin a session; the reply sets its cookie. Failures are limited by account and by address (429).
          */
         post: operations["sign_in"];
         /**
@@ -696,10 +844,82 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/session/password": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change Own Password
+         * @description Set one's own password; one's other sessions end. Wrong passwords count as failures to sign in.
+         */
+        put: operations["change_own_password"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * Acceptance
+         * @description `name`: of the new account; left out where the link is for an account that there is.
+         */
+        Acceptance: {
+            /** Name */
+            name?: string | null;
+            /** Password */
+            password: string;
+            /** Token */
+            token: string;
+        };
+        /**
+         * AccountChange
+         * @description What is to change; the others stay as they are.
+         */
+        AccountChange: {
+            /** Disabled */
+            disabled?: boolean | null;
+            /** Role */
+            role?: ("viewer" | "annotator" | "curator" | "admin") | null;
+        };
+        /**
+         * AccountReply
+         * @description `seen_at`: when one of its sessions was last used, to the minute; null without a session. Seconds since the
+         *     epoch.
+         */
+        AccountReply: {
+            /** Created At */
+            created_at: number;
+            /** Created By */
+            created_by: string;
+            /** Disabled */
+            disabled: boolean;
+            /** Name */
+            name: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "viewer" | "annotator" | "curator" | "admin";
+            /** Seen At */
+            seen_at: number | null;
+        };
+        /**
+         * AccountsReply
+         * @description By name.
+         */
+        AccountsReply: {
+            /** Accounts */
+            accounts: components["schemas"]["AccountReply"][];
+        };
         /**
          * Aggregate
          * @description One figure of a result; `low`, `high`: its 95 % interval by `method`, null where it has none.
@@ -814,6 +1034,40 @@ export interface components {
             undone: number;
             /** Votes */
             votes: number;
+        };
+        /**
+         * AuditEntry
+         * @description `at`: seconds since the epoch. `detail`: JSON. `person`: empty for somebody who was not signed in.
+         */
+        AuditEntry: {
+            /** Action */
+            action: string;
+            /** Address */
+            address: string;
+            /** At */
+            at: number;
+            /** Detail */
+            detail: string;
+            /** Id */
+            id: number;
+            /** Person */
+            person: string;
+            /** Subject */
+            subject: string;
+        };
+        /**
+         * AuditReply
+         * @description Newest first. `older`: whether there are older ones. `persons`, `actions`: all that the log knows.
+         */
+        AuditReply: {
+            /** Actions */
+            actions: string[];
+            /** Lines */
+            lines: components["schemas"]["AuditEntry"][];
+            /** Older */
+            older: boolean;
+            /** Persons */
+            persons: string[];
         };
         /**
          * BenchmarkBoard
@@ -1128,6 +1382,29 @@ export interface components {
             low: number;
         };
         /**
+         * InvitationReply
+         * @description `name`: the account whose password the link sets anew; null: it makes an account. Seconds since the epoch.
+         */
+        InvitationReply: {
+            /** Expires At */
+            expires_at: number;
+            /** Name */
+            name: string | null;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "viewer" | "annotator" | "curator" | "admin";
+        };
+        /**
+         * InvitationsReply
+         * @description Newest first, used and expired ones with them.
+         */
+        InvitationsReply: {
+            /** Invitations */
+            invitations: components["schemas"]["SentInvitation"][];
+        };
+        /**
          * ItemsAdded
          * @description `added`: those that the queue did not have.
          */
@@ -1258,6 +1535,15 @@ export interface components {
             within_prompt: components["schemas"]["LengthEstimate"] | null;
         };
         /**
+         * LinkReply
+         * @description `path`: to be put behind the server's address. Shown this once.
+         */
+        LinkReply: {
+            invitation: components["schemas"]["SentInvitation"];
+            /** Path */
+            path: string;
+        };
+        /**
          * LiveReply
          * @description `voting`: people who voted here within the last minutes. `conflicts`: items without a majority, for those who may
          *     adjudicate.
@@ -1317,6 +1603,33 @@ export interface components {
             name: string;
             /** Value */
             value: string;
+        };
+        /**
+         * NewInvitation
+         * @description For one account with this role; good for so many days.
+         */
+        NewInvitation: {
+            /**
+             * Days
+             * @default 7
+             */
+            days: number;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "viewer" | "annotator" | "curator" | "admin";
+        };
+        /**
+         * NewPasswordLink
+         * @description Good for so many days.
+         */
+        NewPasswordLink: {
+            /**
+             * Days
+             * @default 1
+             */
+            days: number;
         };
         /**
          * NewQueue
@@ -1467,6 +1780,16 @@ export interface components {
             role: "system" | "user" | "assistant" | "tool";
         };
         /**
+         * PasswordChange
+         * @description `current`: the password until now.
+         */
+        PasswordChange: {
+            /** Current */
+            current: string;
+            /** New */
+            new: string;
+        };
+        /**
          * PlaygroundColumn
          * @description One model's answers, by one principle or none, in the order of the responses; `refused`: why it was not asked.
          *     `best_beats_second`: P(the best is preferred to the second), which rests on `basis`.
@@ -1520,7 +1843,7 @@ export interface components {
              */
             principles: string[];
             /** Prompt */
-            prompt: components["schemas"]["Turn-Input"][];
+            prompt: components["schemas"]["Turn"][];
             /** Responses */
             responses: string[];
         };
@@ -1588,6 +1911,16 @@ export interface components {
             step: number[];
             /** Width */
             width: number;
+        };
+        /**
+         * PromptTurn
+         * @description One message of a prompt.
+         */
+        PromptTurn: {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
         };
         /**
          * QueueCounts
@@ -1919,7 +2252,7 @@ export interface components {
                 [key: string]: number | null;
             };
             /** Prompt */
-            prompt: components["schemas"]["Turn-Output"][];
+            prompt: components["schemas"]["PromptTurn"][];
             /** Response */
             response: string;
             /** Reward */
@@ -2014,6 +2347,31 @@ export interface components {
             second: string;
         };
         /**
+         * SentInvitation
+         * @description `name`: the account whose password it sets anew; null: it makes an account. Seconds since the epoch.
+         */
+        SentInvitation: {
+            /** Created At */
+            created_at: number;
+            /** Created By */
+            created_by: string;
+            /** Expires At */
+            expires_at: number;
+            /** Id */
+            id: string;
+            /** Name */
+            name: string | null;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "viewer" | "annotator" | "curator" | "admin";
+            /** Used At */
+            used_at: number | null;
+            /** Used By */
+            used_by: string | null;
+        };
+        /**
          * SentToQueue
          * @description `added`: pairs that the queue did not have. `made`: whether the queue is new.
          */
@@ -2064,11 +2422,17 @@ export interface components {
         };
         /**
          * SessionReply
-         * @description `open_access`: the server was started without accounts. The others: null while nobody is signed in.
+         * @description `open_access`: the server was started without accounts. `first_start`: it wants some and there are none yet. The
+         *     others: null while nobody is signed in.
          */
         SessionReply: {
             /** Csrf */
             csrf?: string | null;
+            /**
+             * First Start
+             * @default false
+             */
+            first_start: boolean;
             /** Name */
             name?: string | null;
             /** Open Access */
@@ -2091,6 +2455,16 @@ export interface components {
             objectivity: string;
             /** Task Category */
             task_category: string;
+        };
+        /**
+         * ShownChecks
+         * @description What was found of each response before; "" for nothing.
+         */
+        ShownChecks: {
+            /** First */
+            first: string;
+            /** Second */
+            second: string;
         };
         /**
          * ShownTurn
@@ -2118,16 +2492,11 @@ export interface components {
         /**
          * SittingItem
          * @description What a person has before them. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-         *     `checked`: what was found of the first and the second response before, if anything. `expires_at`: seconds since the
-         *     epoch, when others may have it unless it is renewed.
+         *     `expires_at`: seconds since the epoch, when others may have it unless it is renewed.
          */
         SittingItem: {
             attributes: components["schemas"]["ShownAttributes"] | null;
-            /** Checked */
-            checked: [
-                string,
-                string
-            ] | null;
+            checked: components["schemas"]["ShownChecks"] | null;
             /** Expires At */
             expires_at: number;
             /** First */
@@ -2248,7 +2617,7 @@ export interface components {
          * Turn
          * @description One message of the prompt.
          */
-        "Turn-Input": {
+        Turn: {
             /** Content */
             content: string;
             /**
@@ -2256,16 +2625,6 @@ export interface components {
              * @enum {string}
              */
             role: "system" | "user" | "assistant" | "tool";
-        };
-        /**
-         * Turn
-         * @description One message of a prompt.
-         */
-        "Turn-Output": {
-            /** Content */
-            content: string;
-            /** Role */
-            role: string;
         };
         /**
          * UndoBody
@@ -2334,6 +2693,94 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    get_accounts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AccountsReply"];
+                };
+            };
+        };
+    };
+    change_account: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AccountChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    make_password_link: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPasswordLink"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     take_conflict: {
         parameters: {
             query?: never;
@@ -2619,6 +3066,190 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["VoteReply"];
                 };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_audit: {
+        parameters: {
+            query?: {
+                /** @description Whose changes; empty: of nobody signed in. */
+                by?: string | null;
+                action?: string | null;
+                /** @description A part of it. */
+                subject?: string | null;
+                /** @description Only lines older than the one with this id. */
+                before?: number | null;
+                most?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_invitation: {
+        parameters: {
+            query?: never;
+            header: {
+                "X-Invitation": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvitationReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    accept_invitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Acceptance"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_invitations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvitationsReply"];
+                };
+            };
+        };
+    };
+    make_invitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewInvitation"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    withdraw_invitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                invitation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Validation Error */
             422: {
@@ -3433,6 +4064,37 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    change_own_password: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PasswordChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
             };
         };
     };

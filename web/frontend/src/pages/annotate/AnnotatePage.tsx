@@ -1,6 +1,39 @@
-import { Title } from "@mantine/core";
+import "./annotate.css";
 
-/** The area Annotate. */
+import { Route, Routes, useParams } from "react-router";
+
+import { useAllows, useSession } from "../../app/session";
+import { Empty } from "../../components/States";
+import { NewQueue } from "./queues/NewQueue";
+import { QueueList } from "./queues/QueueList";
+import { QueueReport } from "./queues/QueueReport";
+import { Sitting } from "./sitting/Sitting";
+
+/** The area Annotate: queues, and a sitting at one of them. */
 export default function AnnotatePage() {
-  return <Title order={1}>Annotate</Title>;
+  return (
+    <Routes>
+      <Route index element={<QueueList />} />
+      <Route path="new" element={<NewQueue />} />
+      <Route path="queue/:queue" element={<SittingAt />} />
+      <Route path="queue/:queue/adjudicate" element={<SittingAt adjudicating />} />
+      <Route path="queue/:queue/report" element={<QueueReport />} />
+      <Route path="*" element={<Empty title="There is no such page">Choose a queue under Annotate.</Empty>} />
+    </Routes>
+  );
+}
+
+function SittingAt({ adjudicating = false }: { adjudicating?: boolean }) {
+  const { queue = "" } = useParams();
+  const { name, role } = useSession();
+  const allowed = useAllows(adjudicating ? "curator" : "annotator");
+  if (!allowed) {
+    return (
+      <Empty title={adjudicating ? "Adjudicating takes the role curator" : "Voting takes the role annotator"}>
+        You are signed in as {name}, {role}. An admin can change that under Access.
+      </Empty>
+    );
+  }
+  // Another queue or person begins anew.
+  return <Sitting key={`${name} ${queue} ${adjudicating}`} queue={queue} person={name} adjudicating={adjudicating} />;
 }

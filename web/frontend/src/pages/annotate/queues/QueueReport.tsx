@@ -1,0 +1,137 @@
+import { Anchor, Stack, Table, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams } from "react-router";
+
+import { api, body, type Schemas } from "../../../api/client";
+import { Empty, Failure, Waiting } from "../../../components/States";
+import { percent } from "../sitting/words";
+
+/** How well everybody annotates, and how far they agree: for curators. */
+export function QueueReport() {
+  const { queue = "" } = useParams();
+  const { data, error } = useQuery({
+    queryKey: ["queue-report", queue],
+    queryFn: () => body(api.GET("/api/queues/{queue}/report", { params: { path: { queue } } })),
+    refetchInterval: 10_000,
+  });
+  return (
+    <Stack gap="sm">
+      <Title order={1}>
+        <Anchor component={Link} to="/annotate" inherit c="inherit" underline="never" className="dim">
+          Annotate
+        </Anchor>{" "}
+        / {queue}, annotators
+      </Title>
+      {data === undefined ? (
+        error ? (
+          <Failure error={error} />
+        ) : (
+          <Waiting />
+        )
+      ) : data.annotators.length === 0 ? (
+        <Empty title="Nobody has voted here yet">Figures come with the first votes.</Empty>
+      ) : (
+        <>
+          <Annotators people={data.annotators} />
+          <AgreementTable report={data.agreement} />
+        </>
+      )}
+    </Stack>
+  );
+}
+
+function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
+  return (
+    <section className="panel" aria-label="Annotators">
+      <Table.ScrollContainer minWidth={720}>
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              {["Annotator", "Votes", "Gold checks", "As most others", "Prefers the first", "Median time", "Ties", "Skips", "Undone"].map((name) => (
+                <Table.Th key={name}>{name}</Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {people.map((person) => (
+              <Table.Tr key={person.annotator}>
+                <Table.Td>
+                  {person.annotator}
+                  {person.flags.map((flag) => (
+                    <Text key={flag} size="xs" c="orange">
+                      {flag}
+                    </Text>
+                  ))}
+                </Table.Td>
+                <Table.Td>{person.votes}</Table.Td>
+                <Table.Td>{share(person.passed, person.checks, person.accuracy)}</Table.Td>
+                <Table.Td>{share(person.agreed, person.compared, person.agreement)}</Table.Td>
+                <Table.Td>{share(person.first, person.preferred, person.first_rate)}</Table.Td>
+                <Table.Td>{person.median_seconds === null ? "" : `${person.median_seconds.toFixed(1)} s`}</Table.Td>
+                <Table.Td>{person.ties}</Table.Td>
+                <Table.Td>{person.skips}</Table.Td>
+                <Table.Td>{person.undone}</Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Table.ScrollContainer>
+      <Text size="xs" className="dim" mt={4}>
+        95 % intervals in brackets. What is marked is a reason to talk to somebody, not a verdict: no vote is dropped for it.
+      </Text>
+    </section>
+  );
+}
+
+function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
+  const rows: [string, Schemas["Agreement"]][] = [
+    ["ties counted", report.with_ties],
+    ["ties dropped", report.ties_dropped],
+  ];
+  return (
+    <section className="panel" aria-label="Agreement">
+      <Title order={2} mb={4}>
+        Agreement
+      </Title>
+      <Table.ScrollContainer minWidth={560}>
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              {["", "Items", "Labels", "Percent", "Cohen's kappa", "Fleiss' kappa", "Krippendorff's alpha"].map((name) => (
+                <Table.Th key={name}>{name}</Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {rows.map(([name, found]) => (
+              <Table.Tr key={name}>
+                <Table.Th scope="row">{name}</Table.Th>
+                <Table.Td>{found.items}</Table.Td>
+                <Table.Td>{found.labels}</Table.Td>
+                <Table.Td>{estimate(found.percent)}</Table.Td>
+                <Table.Td>{estimate(found.cohen)}</Table.Td>
+                <Table.Td>{estimate(found.fleiss)}</Table.Td>
+                <Table.Td>{estimate(found.alpha)}</Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Table.ScrollContainer>
+      <Text size="sm" mt={4}>
+        {percent(report.tie_rate)} of the labels are ties.
+        {report.strength_items > 0 && ` Strength, ordinal alpha over ${report.strength_items} items: ${estimate(report.strength)}.`}
+      </Text>
+    </section>
+  );
+}
+
+function share(part: number, whole: number, interval: Schemas["Interval"] | null | undefined): string {
+  if (whole === 0) return "";
+  const range = interval == null ? "" : ` (${Math.round(100 * interval.low)} to ${Math.round(100 * interval.high)} %)`;
+  return `${part} of ${whole}${range}`;
+}
+
+function estimate(of: Schemas["Estimate"]): string {
+  if (of.value === null) return "";
+  return of.interval == null ? of.value.toFixed(3) : `${of.value.toFixed(3)} (${of.interval.low.toFixed(3)} to ${of.interval.high.toFixed(3)})`;
+}

@@ -1,0 +1,96 @@
+import { ActionIcon, Badge, Box, Button, Group, Menu, Progress, Text } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
+import { IconDots } from "@tabler/icons-react";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { api, body, type Schemas } from "../../../api/client";
+import { useAllows } from "../../../app/session";
+import { percent } from "../sitting/words";
+
+type Queue = Schemas["QueueReply"];
+
+/** One queue: what it asks, how far it is, and the ways in. Exact counts are for curators. */
+export function QueueRow({ queue }: { queue: Queue }) {
+  const annotator = useAllows("annotator");
+  const curator = useAllows("curator");
+  const at = `/annotate/queue/${encodeURIComponent(queue.name)}`;
+  const conflicts = queue.counts?.conflicts ?? 0;
+  return (
+    <Box component="li" className="panel">
+      <Group justify="space-between" gap="xs">
+        <Box style={{ flex: "1 1 260px", minWidth: 0 }}>
+          <Group gap="xs">
+            <Text fw={600}>{queue.name}</Text>
+            {queue.closed && (
+              <Badge size="sm" variant="light" color="gray">
+                closed
+              </Badge>
+            )}
+            <Text size="sm" className="dim">
+              {queue.overlap === "all" ? "everyone votes on everything" : queue.overlap === 1 ? "1 person each" : `${queue.overlap} people each`}
+            </Text>
+          </Group>
+          {queue.guideline !== "" && (
+            <Text size="sm" className="dim" lineClamp={2}>
+              {queue.guideline}
+            </Text>
+          )}
+        </Box>
+        <Box w={200}>
+          <Progress value={100 * queue.share} aria-label={`${queue.name}: done`} mb={2} />
+          <Text size="sm" className="dim">
+            {queue.counts === null
+              ? `${queue.share < 1 ? `about ${percent(queue.share)}` : "all"} done`
+              : `${queue.counts.done} of ${queue.counts.items} done, ${queue.counts.votes} votes`}
+          </Text>
+        </Box>
+        <Text size="sm" className="dim" w={150}>
+          {queue.mine} by you, {queue.voting} voting now
+        </Text>
+        <Group gap={6} wrap="nowrap">
+          {curator && conflicts > 0 && (
+            <Button component={Link} to={`${at}/adjudicate`} variant="light" color="violet">
+              Adjudicate {conflicts}
+            </Button>
+          )}
+          {annotator && (
+            <Button component={Link} to={at} variant={queue.closed ? "light" : "filled"} aria-label={`Annotate ${queue.name}`}>
+              Annotate
+            </Button>
+          )}
+          {curator && <QueueMenu queue={queue} at={at} />}
+        </Group>
+      </Group>
+    </Box>
+  );
+}
+
+function QueueMenu({ queue, at }: { queue: Queue; at: string }) {
+  const queries = useQueryClient();
+  const path = { params: { path: { queue: queue.name } } };
+  const turn = useMutation({
+    mutationFn: () =>
+      body(queue.closed ? api.POST("/api/queues/{queue}/reopen", path) : api.POST("/api/queues/{queue}/close", path)),
+    onSuccess: () => queries.invalidateQueries({ queryKey: ["queues"] }),
+    onError: (error) => notifications.show({ color: "red", message: error.message }),
+  });
+  return (
+    <Menu position="bottom-end">
+      <Menu.Target>
+        <ActionIcon variant="subtle" color="gray" aria-label={`More for ${queue.name}`}>
+          <IconDots size={16} />
+        </ActionIcon>
+      </Menu.Target>
+      <Menu.Dropdown>
+        <Menu.Item component={Link} to={`${at}/report`}>
+          Annotators and agreement
+        </Menu.Item>
+        <Menu.Item component={Link} to={`${at}/adjudicate`}>
+          Adjudicate
+        </Menu.Item>
+        <Menu.Item onClick={() => turn.mutate()}>{queue.closed ? "Reopen" : "Close"}</Menu.Item>
+      </Menu.Dropdown>
+    </Menu>
+  );
+}

@@ -1,0 +1,85 @@
+import { Button, Group, SegmentedControl, Textarea, type ButtonProps } from "@mantine/core";
+import type { ReactNode, RefObject } from "react";
+
+import type { Draft } from "./drafts";
+import { STRENGTHS } from "./words";
+
+interface DecisionBarProps {
+  draft: Draft;
+  change: (part: Partial<Draft>) => void;
+  /** Presses a key for somebody who clicks. */
+  press: (key: string) => void;
+  disabled: boolean;
+  sending: boolean;
+  writing: boolean;
+  box: RefObject<HTMLTextAreaElement | null>;
+}
+
+/** What can be decided, each with its key. It stays in view below long responses. */
+export function DecisionBar({ draft, change, press, disabled, sending, writing, box }: DecisionBarProps) {
+  const decision = (key: string, label: string, look: ButtonProps = {}) => (
+    <Button
+      variant="light"
+      color="gray"
+      {...look}
+      disabled={disabled}
+      loading={sending && look.variant === "filled"}
+      aria-keyshortcuts={key}
+      onClick={() => press(key)}
+      rightSection={<Key>{key}</Key>}
+    >
+      {label}
+    </Button>
+  );
+  return (
+    <div className="panel sitting-bar" role="group" aria-label="Decision">
+      {(writing || draft.rationale !== "") && (
+        <Textarea
+          ref={box}
+          label="Rationale"
+          description="Kept in this browser until the vote is stored. Escape: back to the keys."
+          autosize
+          minRows={1}
+          maxRows={5}
+          maxLength={20_000}
+          mb="xs"
+          value={draft.rationale}
+          disabled={disabled}
+          onChange={(event) => change({ rationale: event.currentTarget.value })}
+          onKeyDown={(event) => {
+            if (event.key === "Escape" || (event.key === "Enter" && (event.ctrlKey || event.metaKey))) event.currentTarget.blur();
+          }}
+        />
+      )}
+      <Group gap="xs" justify="space-between">
+        <Group gap={6}>
+          {decision("a", "A is better", { variant: "filled", color: "teal" })}
+          {decision("b", "B is better", { variant: "filled", color: "teal" })}
+          {decision("t", "Tie")}
+          {decision("g", "Both good")}
+          {decision("x", "Both bad")}
+          {decision("s", "Skip")}
+          {!writing && draft.rationale === "" && decision("r", "Rationale", { variant: "subtle" })}
+        </Group>
+        <SegmentedControl
+          aria-label="How much better"
+          disabled={disabled}
+          value={draft.strength === null ? "" : String(draft.strength)}
+          onChange={(value) => change({ strength: Number(value) })}
+          data={STRENGTHS.map((word, number) => ({
+            value: String(number),
+            label: (
+              <span>
+                {word} <Key>{String(number)}</Key>
+              </span>
+            ),
+          }))}
+        />
+      </Group>
+    </div>
+  );
+}
+
+function Key({ children }: { children: ReactNode }) {
+  return <kbd aria-hidden>{children}</kbd>;
+}

@@ -1,0 +1,59 @@
+import { ActionIcon, Badge, Group, Text, Tooltip } from "@mantine/core";
+import { IconArrowsMaximize, IconArrowsMinimize } from "@tabler/icons-react";
+import { useLayoutEffect, useRef, useState } from "react";
+
+import { Markdown } from "../../../components/Markdown";
+import type { Item } from "./words";
+
+const COLOURS: Record<Item["prompt"][number]["role"], string> = { system: "gray", user: "teal", assistant: "blue", tool: "grape" };
+
+/** The conversation, at its last turn: what the responses answer. */
+export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
+  const box = useRef<HTMLDivElement>(null);
+  const [whole, setWhole] = useState(false);
+  const [overflows, setOverflows] = useState(false);
+  const several = item.prompt.length > 1;
+  useLayoutEffect(() => {
+    const shown = box.current;
+    if (shown === null) return;
+    setOverflows(shown.scrollHeight > shown.clientHeight + 1);
+    const turns = shown.querySelectorAll<HTMLElement>(".sitting-turn");
+    const lastTurn = turns[turns.length - 1];
+    shown.scrollTop = lastTurn === undefined || !several ? 0 : lastTurn.offsetTop - shown.offsetTop - 24;
+  }, [item, several, plain]);
+  return (
+    <section className="panel" aria-label="Prompt">
+      <Group justify="space-between" mb={4} wrap="nowrap">
+        <Text size="xs" className="dim" fw={600}>
+          Prompt{several && `, ${item.prompt.length} turns`}
+        </Text>
+        {(overflows || whole) && (
+          <Tooltip label={whole ? "Show its end" : "Show all of it"}>
+            <ActionIcon
+              size="sm"
+              variant="subtle"
+              color="gray"
+              aria-label={whole ? "Show the prompt's end" : "Show the whole prompt"}
+              onClick={() => setWhole(!whole)}
+            >
+              {whole ? <IconArrowsMinimize size={14} /> : <IconArrowsMaximize size={14} />}
+            </ActionIcon>
+          </Tooltip>
+        )}
+      </Group>
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- it scrolls, also from the keyboard */}
+      <div ref={box} className="sitting-prompt" data-whole={whole || undefined} tabIndex={0} role="group" aria-label="Conversation">
+        {item.prompt.map((turn, number) => (
+          <div key={number} className="sitting-turn">
+            {(several || turn.role !== "user") && (
+              <Badge size="xs" variant="light" color={COLOURS[turn.role]} mb={4}>
+                {turn.role}
+              </Badge>
+            )}
+            {plain ? <div className="sitting-plain">{turn.content}</div> : <Markdown text={turn.content} />}
+          </div>
+        ))}
+      </div>
+    </section>
+  );
+}

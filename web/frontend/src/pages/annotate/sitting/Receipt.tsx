@@ -1,0 +1,38 @@
+import { Stack, Text } from "@mantine/core";
+
+import type { Schemas } from "../../../api/client";
+import { saidInWords } from "./words";
+import type { LastVote } from "./useSitting";
+
+/** What a stored vote said, and what judges and others said of the same pair: never shown before it. */
+export function Receipt({ last }: { last: LastVote }) {
+  const { receipt, strength } = last;
+  return (
+    <Stack gap={4} role="status" aria-label="Stored">
+      <Text size="sm">
+        Stored: <strong>{saidInWords(receipt.said, strength)}</strong>
+        {receipt.repeated && " (it was there already)"}
+      </Text>
+      <Opinions title="Judges" opinions={receipt.opinions} />
+      <Opinions title="Other people" opinions={receipt.votes} />
+    </Stack>
+  );
+}
+
+/** Each with who said it, in the letters of the reader's screen. */
+export function Opinions({ title, opinions }: { title: string; opinions: Schemas["RevealedOpinion"][] }) {
+  if (opinions.length === 0) return null;
+  return (
+    <div>
+      <Text size="xs" fw={600} className="dim">
+        {title}
+      </Text>
+      {opinions.map((opinion) => (
+        <Text key={opinion.by} size="sm" style={{ overflowWrap: "anywhere" }}>
+          {opinion.by}: <strong>{saidInWords(opinion.said, opinion.strength)}</strong>
+          {opinion.rationale !== "" && <span className="dim">. {opinion.rationale}</span>}
+        </Text>
+      ))}
+    </div>
+  );
+}

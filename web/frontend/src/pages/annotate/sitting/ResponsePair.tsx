@@ -1,0 +1,73 @@
+import { Alert, Group, Text } from "@mantine/core";
+import { useMemo } from "react";
+
+import { Markdown } from "../../../components/Markdown";
+import { wordDiff, type Piece } from "./wordDiff";
+import type { Item } from "./words";
+
+export type Look = "rendered" | "plain" | "diff";
+
+/** The two responses, A the one that was drawn to be first; where they come from is not known here. */
+export function ResponsePair({ item, look }: { item: Item; look: Look }) {
+  const pieces = useMemo(() => (look === "diff" ? wordDiff(item.first, item.second) : null), [item, look]);
+  return (
+    <>
+      {look === "diff" && pieces === null && (
+        <Alert color="yellow" p="xs" role="status">
+          The two differ in too much to be compared word by word; they are shown as they are written.
+        </Alert>
+      )}
+      <div className="sitting-pair">
+        <Response letter="A" text={item.first} checked={item.checked?.first} look={look} pieces={pieces?.[0]} />
+        <Response letter="B" text={item.second} checked={item.checked?.second} look={look} pieces={pieces?.[1]} />
+      </div>
+    </>
+  );
+}
+
+interface ResponseProps {
+  letter: "A" | "B";
+  text: string;
+  checked: string | undefined;
+  look: Look;
+  pieces: Piece[] | undefined;
+}
+
+function Response({ letter, text, checked, look, pieces }: ResponseProps) {
+  return (
+    <section className="panel" aria-label={`Response ${letter}`}>
+      <Group gap="xs" mb={6}>
+        <span className="sitting-letter" aria-hidden>
+          {letter}
+        </span>
+        {checked && (
+          <Text size="xs" className="dim">
+            checked: {checked}
+          </Text>
+        )}
+      </Group>
+      {look === "rendered" ? (
+        <Markdown text={text} />
+      ) : (
+        <div className="sitting-plain">
+          {pieces === undefined
+            ? text
+            : pieces.map((piece, n) =>
+                piece.own ? (
+                  <mark key={n} data-side={letter === "A" ? "first" : "second"}>
+                    {piece.text}
+                  </mark>
+                ) : (
+                  piece.text
+                ),
+              )}
+        </div>
+      )}
+      {text.trim() === "" && (
+        <Text size="sm" fs="italic" className="dim">
+          empty
+        </Text>
+      )}
+    </section>
+  );
+}

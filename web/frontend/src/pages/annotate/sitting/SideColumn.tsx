@@ -1,0 +1,72 @@
+import { Badge, Group, Stack, Text } from "@mantine/core";
+import type { ReactNode } from "react";
+
+import type { Item } from "./words";
+
+/** What stands beside the texts. `principles`: votes on single principles of the two responses. */
+export function SideColumn({ children, principles }: { children: ReactNode; principles?: ReactNode }) {
+  return (
+    <aside className="sitting-side" aria-label="About this item">
+      <Stack gap="xs">
+        {principles}
+        {children}
+      </Stack>
+    </aside>
+  );
+}
+
+/** One titled part of the column. */
+export function Section({ title, children }: { title: string; children: ReactNode }) {
+  return (
+    <section className="panel" aria-label={title}>
+      <Text size="xs" fw={600} className="dim" mb={2}>
+        {title}
+      </Text>
+      {children}
+    </section>
+  );
+}
+
+/** Why the item is asked, what is known of it, and by what it is to be judged. */
+export function About({ item, guideline }: { item: Item; guideline: string }) {
+  const { attributes } = item;
+  const guidelines = [guideline, attributes?.guideline ?? "", item.guideline].filter((text) => text !== "");
+  return (
+    <>
+      {guidelines.length > 0 && (
+        <Section title="Guideline">
+          {guidelines.map((text, n) => (
+            <Text key={n} size="sm" style={{ whiteSpace: "pre-line", overflowWrap: "anywhere" }} mt={n === 0 ? 0 : 4}>
+              {text}
+            </Text>
+          ))}
+        </Section>
+      )}
+      {(attributes !== null || item.reason !== "") && (
+        <Section title="About">
+          {attributes !== null && (
+            <>
+              <Group gap={4} mb={4}>
+                <Badge size="sm" variant="light" tt="none">
+                  {attributes.task_category}
+                </Badge>
+                <Badge size="sm" variant="light" color="gray" tt="none">
+                  {attributes.objectivity}
+                </Badge>
+                <Badge size="sm" variant="light" color="gray" tt="none">
+                  controversiality {attributes.controversiality}
+                </Badge>
+              </Group>
+              <Text size="sm">Wanted: {attributes.desired}</Text>
+            </>
+          )}
+          {item.reason !== "" && (
+            <Text size="sm" className="dim">
+              Asked because: {item.reason}
+            </Text>
+          )}
+        </Section>
+      )}
+    </>
+  );
+}

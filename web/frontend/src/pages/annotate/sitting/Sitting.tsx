@@ -1,0 +1,206 @@
+import { Alert, Button, Group, Stack } from "@mantine/core";
+import { useDisclosure, useLocalStorage } from "@mantine/hooks";
+import { useRef, useState } from "react";
+import { Link, useNavigate } from "react-router";
+
+import { Empty, Failure, Waiting } from "../../../components/States";
+import { DecisionBar } from "./DecisionBar";
+import { KeyHelp } from "./KeyHelp";
+import { LiveFigures } from "./LiveFigures";
+import { Refused, Unsent } from "./Notices";
+import { OwnFigures } from "./OwnFigures";
+import { PromptPanel } from "./PromptPanel";
+import { Opinions, Receipt } from "./Receipt";
+import { ResponsePair, type Look } from "./ResponsePair";
+import { About, Section, SideColumn } from "./SideColumn";
+import { SittingHeader } from "./SittingHeader";
+import { SkipDialog } from "./SkipDialog";
+import { useDraft } from "./useDraft";
+import { useKeys } from "./useKeys";
+import { useLease } from "./useLease";
+import { useSitting, type LastVote, type Reply } from "./useSitting";
+import { CHOICES, type Choice, type SkipReason } from "./words";
+
+interface SittingProps {
+  queue: string;
+  person: string;
+  adjudicating: boolean;
+}
+
+/** One comparison after the other, decided by single keys; an adjudicator's where the votes have no majority. */
+export function Sitting({ queue, person, adjudicating }: SittingProps) {
+  const sitting = useSitting(queue, person, adjudicating);
+  const { reply, sending, last } = sitting;
+  // After a vote whose item has something to show, that item stays until its person goes on.
+  const [shown, setShown] = useState<LastVote | null>(null);
+  const [look, setLook] = useState<Look>("rendered");
+  const [writing, setWriting] = useState<string | null>(null); // the ticket whose rationale is open
+  const [keys, setKeys] = useLocalStorage({ key: "assay.single-keys", defaultValue: true });
+  const [pause, setPause] = useLocalStorage({ key: "assay.pause-at-opinions", defaultValue: true });
+  const [help, helpIs] = useDisclosure();
+  const [skipping, skippingIs] = useDisclosure();
+  const box = useRef<HTMLTextAreaElement>(null);
+  const navigate = useNavigate();
+  const item = shown?.item ?? reply?.item ?? undefined;
+  const { draft, change, drop, seconds } = useDraft(
+    item === undefined ? undefined : [person, queue, item.ticket, item.seal].join(":"),
+  );
+  const lost = useLease(queue, shown === null ? item?.ticket : undefined, reply?.lease_seconds ?? 1800);
+
+  const decide = async (decision: { choice?: Choice; skip?: SkipReason }) => {
+    if (item === undefined || shown !== null || sending) return;
+    skippingIs.close();
+    const done = await sitting.decide(item, { ...decision, ...draft, seconds: Math.round(seconds() * 10) / 10 });
+    drop();
+    const { opinions, votes } = done?.receipt ?? { opinions: [], votes: [] };
+    if (done !== null && (votes.length > 0 || (pause && opinions.length > 0))) setShown(done);
+    else window.scrollTo(0, 0);
+  };
+
+  const goOn = () => {
+    setShown(null);
+    window.scrollTo(0, 0);
+  };
+
+  const press = (key: string): boolean => {
+    const choice = CHOICES[key];
+    if (shown !== null && (key === "Enter" || key === " ")) goOn();
+    else if (key === "?") helpIs.open();
+    else if (key === "d") setLook(look === "diff" ? "rendered" : "diff");
+    else if (key === "m") setLook(look === "plain" ? "rendered" : "plain");
+    else if (key === "q") void sitting.release().finally(() => navigate("/annotate"));
+    else if (key === "u") {
+      setShown(null);
+      void sitting.undo();
+    } else if (item === undefined || shown !== null || sending) return false;
+    else if (choice !== undefined) void decide({ choice });
+    else if (key === "s") skippingIs.open();
+    else if (key === "r") {
+      setWriting(item.ticket);
+      setTimeout(() => box.current?.focus());
+    } else if (key === "v" && adjudicating) void sitting.reveal();
+    else if (/^[0-3]$/.test(key)) change({ strength: draft.strength === Number(key) ? null : Number(key) });
+    else return false;
+    return true;
+  };
+  useKeys(keys && !help && !skipping, press);
+
+  if (reply === undefined && sitting.trouble === null) return sitting.error ? <Failure error={sitting.error} /> : <Waiting />;
+  return (
+    <>
+      <SittingHeader
+        queue={queue}
+        adjudicating={adjudicating}
+        share={reply?.progress.share ?? 0}
+        mine={reply?.progress.mine ?? 0}
+        seconds={seconds}
+        look={look}
+        canUndo={reply?.progress.last != null}
+        press={press}
+      />
+      <div className="sitting">
+        <Stack gap="xs">
+          {sitting.trouble !== null && <Unsent trouble={sitting.trouble} forgetful={sitting.forgetful} />}
+          {sitting.notice !== null && (
+            <Alert color="yellow" role="alert" p="xs">
+              {sitting.notice}
+            </Alert>
+          )}
+          {lost && (
+            <Alert color="yellow" role="alert" p="xs" title="The time for this item ran out, and somebody else has it">
+              <Button variant="light" color="yellow" onClick={sitting.refetch}>
+                Next item
+              </Button>
+            </Alert>
+          )}
+          {sitting.refused.map((vote) => (
+            <Refused key={`${vote.queue} ${vote.body.ticket}`} vote={vote} onDismiss={() => sitting.dismiss(vote)} />
+          ))}
+          {item !== undefined && (
+            <>
+              <PromptPanel key={item.ticket} item={item} plain={look !== "rendered"} />
+              <ResponsePair item={item} look={look} />
+              {shown !== null ? (
+                <Group className="panel sitting-bar" justify="space-between" wrap="nowrap">
+                  <Receipt last={shown} />
+                  <Button onClick={goOn} rightSection={<kbd aria-hidden>Enter</kbd>}>
+                    Next
+                  </Button>
+                </Group>
+              ) : (
+                <DecisionBar
+                  draft={draft}
+                  change={change}
+                  press={press}
+                  disabled={sending}
+                  sending={sending}
+                  writing={writing === item.ticket}
+                  box={box}
+                />
+              )}
+            </>
+          )}
+          {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={() => press("u")} />}
+        </Stack>
+        <SideColumn>
+          {item !== undefined && <About item={item} guideline={reply?.guideline ?? ""} />}
+          {adjudicating && shown === null && item !== undefined && (
+            <Section title="Others' votes">
+              {sitting.revealed !== null ? (
+                <Opinions title="" opinions={sitting.revealed} />
+              ) : (
+                <Button variant="light" color="violet" onClick={() => press("v")} rightSection={<kbd aria-hidden>v</kbd>}>
+                  Show before deciding
+                </Button>
+              )}
+            </Section>
+          )}
+          {last !== null && shown === null && (
+            <Section title="Last vote">
+              <Receipt last={last} />
+            </Section>
+          )}
+          <Section title="Queue">
+            <LiveFigures queue={queue} />
+          </Section>
+          {!adjudicating && (
+            <Section title="You">
+              <OwnFigures queue={queue} person={person} votes={reply?.progress.mine ?? 0} />
+            </Section>
+          )}
+        </SideColumn>
+      </div>
+      <KeyHelp opened={help} onClose={helpIs.close} keys={keys} onKeys={setKeys} pause={pause} onPause={setPause} />
+      <SkipDialog opened={skipping} onClose={skippingIs.close} onSkip={(skip) => void decide({ skip })} />
+    </>
+  );
+}
+
+const WHY = {
+  closed: ["This queue is closed", "Nobody gets items of it any more. What was voted stays."],
+  waiting: ["Others have the rest before them", "An item that somebody passes on comes here by itself."],
+  done: ["Nothing is left for you here", "You have seen everything that this queue asks of you."],
+} as const;
+
+function NothingLeft({ reply, adjudicating, onUndo }: { reply: Reply; adjudicating: boolean; onUndo: () => void }) {
+  const [title, text] = adjudicating
+    ? ["No conflict is left for you", "Every item has a majority, is decided, or is one that you voted on."]
+    : WHY[reply.empty ?? "done"];
+  return (
+    <div className="panel">
+      <Empty title={title}>
+        {text}
+        <Group justify="center" gap="xs" mt="sm">
+          {reply.progress.last !== null && (
+            <Button variant="light" color="gray" onClick={onUndo}>
+              Undo the last vote
+            </Button>
+          )}
+          <Button component={Link} to="/annotate" variant="light">
+            All queues
+          </Button>
+        </Group>
+      </Empty>
+    </div>
+  );
+}

@@ -1,0 +1,72 @@
+import { ActionIcon, Anchor, Badge, Group, Progress, Text, Title, Tooltip } from "@mantine/core";
+import { IconArrowBackUp, IconFileDiff, IconKeyboard, IconLogout2, IconMarkdownOff, type Icon } from "@tabler/icons-react";
+import { Link } from "react-router";
+
+import type { Look } from "./ResponsePair";
+import { Timer } from "./Timer";
+import { percent } from "./words";
+
+interface SittingHeaderProps {
+  queue: string;
+  adjudicating: boolean;
+  share: number;
+  mine: number;
+  seconds: () => number;
+  look: Look;
+  canUndo: boolean;
+  press: (key: string) => void;
+}
+
+/** Where one is: queue, progress, time; and what is not a decision. */
+export function SittingHeader({ queue, adjudicating, share, mine, seconds, look, canUndo, press }: SittingHeaderProps) {
+  const tool = (key: string, label: string, Drawn: Icon, pressed?: boolean, disabled = false) => (
+    <Tooltip label={`${label} (${key})`}>
+      <ActionIcon
+        variant={pressed ? "light" : "subtle"}
+        color={pressed ? "teal" : "gray"}
+        aria-label={label}
+        aria-pressed={pressed}
+        aria-keyshortcuts={key}
+        data-disabled={disabled || undefined}
+        aria-disabled={disabled}
+        onClick={() => press(key)}
+      >
+        <Drawn size={18} stroke={1.6} />
+      </ActionIcon>
+    </Tooltip>
+  );
+  return (
+    <Group justify="space-between" mb="xs" gap="xs">
+      <Group gap="sm">
+        <Title order={1}>
+          <Anchor component={Link} to="/annotate" inherit c="inherit" underline="never" className="dim">
+            Annotate
+          </Anchor>{" "}
+          / {queue}
+        </Title>
+        {adjudicating && (
+          <Badge variant="light" color="violet">
+            adjudication
+          </Badge>
+        )}
+        <Group gap={6} wrap="nowrap">
+          <Progress w={90} value={100 * share} aria-label="Queue done" />
+          <Text size="sm" className="dim">
+            {share < 1 ? `about ${percent(share)}` : "all"} done
+          </Text>
+        </Group>
+        <Text size="sm" className="dim">
+          {mine} by you
+        </Text>
+        <Timer seconds={seconds} />
+      </Group>
+      <Group gap={2}>
+        {tool("u", "Undo the last vote", IconArrowBackUp, undefined, !canUndo)}
+        {tool("d", "Words that differ", IconFileDiff, look === "diff")}
+        {tool("m", "Texts as they are written", IconMarkdownOff, look === "plain")}
+        {tool("?", "Keys", IconKeyboard)}
+        {tool("q", "Leave", IconLogout2)}
+      </Group>
+    </Group>
+  );
+}

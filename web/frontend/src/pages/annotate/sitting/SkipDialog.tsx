@@ -1,0 +1,24 @@
+import { Button, Modal, Stack } from "@mantine/core";
+
+import { SKIPS, type SkipReason } from "./words";
+import { useKeys } from "./useKeys";
+
+/** Why no preference? One key, or Escape back to the item. */
+export function SkipDialog({ opened, onClose, onSkip }: { opened: boolean; onClose: () => void; onSkip: (reason: SkipReason) => void }) {
+  useKeys(opened, (key) => {
+    const skip = SKIPS[key];
+    if (skip !== undefined) onSkip(skip.reason);
+    return skip !== undefined;
+  });
+  return (
+    <Modal opened={opened} onClose={onClose} title="Skip: why?" size="sm" transitionProps={{ duration: 0 }}>
+      <Stack gap="xs">
+        {Object.entries(SKIPS).map(([key, { reason, label }]) => (
+          <Button key={key} variant="light" color="gray" justify="space-between" rightSection={<kbd aria-hidden>{key}</kbd>} aria-keyshortcuts={key} onClick={() => onSkip(reason)}>
+            {label}
+          </Button>
+        ))}
+      </Stack>
+    </Modal>
+  );
+}

@@ -1,0 +1,20 @@
+import { Text } from "@mantine/core";
+import { useEffect, useState } from "react";
+
+import { clock } from "./words";
+
+/** Time spent on this item, while the page is in view. */
+export function Timer({ seconds }: { seconds: () => number }) {
+  const [shown, setShown] = useState(0);
+  useEffect(() => {
+    const tick = () => setShown(seconds());
+    tick();
+    const timer = setInterval(tick, 1000);
+    return () => clearInterval(timer);
+  }, [seconds]);
+  return (
+    <Text size="sm" className="dim" aria-label="Time on this item" role="timer">
+      {clock(shown)}
+    </Text>
+  );
+}

@@ -1,0 +1,51 @@
+/** What somebody has begun on an item: kept in the browser, one entry an item, until the vote is acknowledged. */
+export interface Draft {
+  strength: number | null;
+  rationale: string;
+  /** Spent on the item before the page was last loaded. */
+  seconds: number;
+}
+
+export const EMPTY: Draft = { strength: null, rationale: "", seconds: 0 };
+
+const PREFIX = "assay.draft:";
+const OLDEST_MS = 30 * 86_400_000;
+
+/** `item`: names it for one person, e.g. by queue, ticket and seal. */
+export function loadDraft(item: string): Draft {
+  try {
+    const kept = localStorage.getItem(PREFIX + item);
+    return kept === null ? EMPTY : { ...EMPTY, ...(JSON.parse(kept) as Partial<Draft>) };
+  } catch {
+    return EMPTY;
+  }
+}
+
+export function saveDraft(item: string, draft: Draft): void {
+  try {
+    localStorage.setItem(PREFIX + item, JSON.stringify({ ...draft, at: Date.now() }));
+  } catch {
+    // A browser that keeps nothing: the draft lives as long as the page.
+  }
+}
+
+export function dropDraft(item: string): void {
+  try {
+    localStorage.removeItem(PREFIX + item);
+  } catch {
+    // As above.
+  }
+}
+
+/** Drop drafts of items that were never voted on, a month after their last change. */
+export function dropOldDrafts(now = Date.now()): void {
+  try {
+    for (const name of Object.keys(localStorage)) {
+      if (!name.startsWith(PREFIX)) continue;
+      const { at } = JSON.parse(localStorage.getItem(name) ?? "{}") as { at?: number };
+      if (at === undefined || now - at > OLDEST_MS) localStorage.removeItem(name);
+    }
+  } catch {
+    // As above.
+  }
+}

@@ -1,0 +1,22 @@
+import { useCallback, useEffect, useRef } from "react";
+
+/** Seconds that the page was in view since `item` came, on top of `before`. Reading it draws nothing. */
+export function useClock(item: string | undefined, before: number): () => number {
+  const state = useRef({ kept: before, since: null as number | null });
+  useEffect(() => {
+    state.current = { kept: before, since: document.hidden ? null : Date.now() };
+    const turned = () => {
+      const now = state.current;
+      if (document.hidden && now.since !== null) state.current = { kept: now.kept + (Date.now() - now.since) / 1000, since: null };
+      else if (!document.hidden && now.since === null) state.current = { kept: now.kept, since: Date.now() };
+    };
+    document.addEventListener("visibilitychange", turned);
+    return () => document.removeEventListener("visibilitychange", turned);
+    // `before` belongs to the item: it is read once, when the item comes.
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [item]);
+  return useCallback(() => {
+    const { kept, since } = state.current;
+    return kept + (since === null ? 0 : (Date.now() - since) / 1000);
+  }, []);
+}

@@ -1,0 +1,185 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useCallback, useRef, useState } from "react";
+
+import { api, body, type Schemas } from "../../../api/client";
+import type { Problem } from "../../../api/problems";
+import { deliver, dismissRefused, keepVote, keptVotes, refusedVotes, type KeptVote, type RefusedVote } from "./outbox";
+import type { Choice, Item, SkipReason } from "./words";
+
+export type Reply = Schemas["SittingReply"];
+export type Receipt = Schemas["ReceiptReply"];
+
+export interface Decision {
+  choice?: Choice;
+  skip?: SkipReason;
+  strength: number | null;
+  rationale: string;
+  seconds: number;
+}
+
+/** The last acknowledged vote, with what may be seen since. */
+export interface LastVote {
+  receipt: Receipt;
+  strength: number | null;
+  item: Item;
+}
+
+export interface SittingState {
+  reply: Reply | undefined;
+  error: Error | null;
+  /** A vote is under way: nothing else is taken meanwhile. */
+  sending: boolean;
+  /** Why a vote is not through yet; it is kept and sent again. */
+  trouble: Problem | null;
+  /** Why an undo or the like did not work. */
+  notice: string | null;
+  /** This browser stores nothing: an unsent vote would not outlive a reload. */
+  forgetful: boolean;
+  last: LastVote | null;
+  /** Others' votes, for an adjudicator who asked for them before deciding. */
+  revealed: Schemas["RevealedOpinion"][] | null;
+  refused: RefusedVote[];
+  decide: (item: Item, decision: Decision) => Promise<LastVote | null>;
+  undo: () => Promise<boolean>;
+  reveal: () => Promise<void>;
+  release: () => Promise<void>;
+  dismiss: (vote: RefusedVote) => void;
+  refetch: () => void;
+}
+
+const send = (vote: KeptVote) =>
+  body(api.POST("/api/annotate/queues/{queue}/votes", { params: { path: { queue: vote.queue } }, body: vote.body }));
+
+/** One person's sitting at a queue: what is before them, and every way on from it. */
+export function useSitting(queue: string, person: string, adjudicating: boolean): SittingState {
+  const queries = useQueryClient();
+  const [notice, setNotice] = useState<string | null>(null);
+  const [sending, setSending] = useState(false);
+  const [trouble, setTrouble] = useState<Problem | null>(null);
+  const [forgetful, setForgetful] = useState(false);
+  const [last, setLast] = useState<LastVote | null>(null);
+  const [revealed, setRevealed] = useState<Schemas["RevealedOpinion"][] | null>(null);
+  const [refused, setRefused] = useState(() => refusedVotes(person));
+  const underWay = useRef(false); // a key may come before React has drawn `sending`
+  const key = ["sitting", person, queue, adjudicating];
+  const path = { params: { path: { queue } } };
+
+  const onTrouble = useCallback(
+    (problem: Problem) => {
+      setTrouble(problem);
+      // Asks who is signed in: brings the sign-in page, or the token that changes must carry now.
+      if (problem.status === 401 || problem.status === 403) void queries.invalidateQueries({ queryKey: ["session"] });
+    },
+    [queries],
+  );
+
+  const { data, error } = useQuery({
+    queryKey: key,
+    queryFn: async ({ signal }) => {
+      for (const vote of keptVotes(person)) await deliver(vote, send, { signal, onTrouble });
+      setTrouble(null);
+      setRefused(refusedVotes(person));
+      const take = adjudicating ? "/api/annotate/queues/{queue}/conflict" : "/api/annotate/queues/{queue}/item";
+      return body(api.POST(take, path));
+    },
+    staleTime: Infinity,
+    gcTime: 0, // somebody who comes back asks anew
+    refetchInterval: (query) => (query.state.data?.empty === "waiting" ? 10_000 : false),
+  });
+
+  const show = (reply: Reply) => {
+    setRevealed(null);
+    queries.setQueryData(key, reply);
+  };
+
+  /** Nothing else begins before it has ended. */
+  const alone = async <T,>(work: () => Promise<T>): Promise<T | null> => {
+    if (underWay.current) return null;
+    underWay.current = true;
+    setSending(true);
+    setNotice(null);
+    try {
+      return await work();
+    } catch (problem) {
+      setNotice(problem instanceof Error ? problem.message : "that did not work");
+      return null;
+    } finally {
+      underWay.current = false;
+      setSending(false);
+    }
+  };
+
+  const decide = (item: Item, decision: Decision) =>
+    alone(async () => {
+      const { choice, skip, rationale, seconds } = decision;
+      const strength = choice === "first" || choice === "second" ? decision.strength : null;
+      const vote: KeptVote = {
+        queue,
+        at: Date.now(),
+        body: { person, ticket: item.ticket, seal: item.seal, choice, skip, strength, rationale, seconds },
+      };
+      setForgetful(!keepVote(vote));
+      const came = await deliver(vote, send, { onTrouble });
+      setTrouble(null);
+      if ("stopped" in came) return null;
+      if ("refused" in came) {
+        setRefused(refusedVotes(person));
+        await queries.invalidateQueries({ queryKey: key });
+        return null;
+      }
+      const found = { receipt: came.reply.receipt, strength, item };
+      setLast(found);
+      if (came.reply.next === null) await queries.invalidateQueries({ queryKey: key });
+      else show(came.reply.next);
+      return found;
+    });
+
+  const undo = async () => {
+    const ticket = data?.progress.last;
+    if (ticket == null) return false;
+    const held = data?.item?.ticket ?? null;
+    await alone(async () => {
+      show(await body(api.POST("/api/annotate/queues/{queue}/undo", { ...path, body: { ticket, held } })));
+      setLast(null);
+    });
+    return true;
+  };
+
+  const reveal = async () => {
+    const item = data?.item;
+    if (item == null || item.role === "vote") return;
+    await alone(async () => {
+      const found = await body(
+        api.POST("/api/annotate/queues/{queue}/reveal", { ...path, body: { ticket: item.ticket } }),
+      );
+      show({ ...data!, item: found.item });
+      setRevealed(found.votes);
+    });
+  };
+
+  const release = async () => {
+    const ticket = data?.item?.ticket;
+    if (ticket != null) await api.POST("/api/annotate/queues/{queue}/release", { ...path, body: { ticket } });
+  };
+
+  return {
+    reply: data,
+    error,
+    sending,
+    trouble,
+    notice,
+    forgetful,
+    last,
+    revealed,
+    refused,
+    decide,
+    undo,
+    reveal,
+    release,
+    dismiss: (vote) => {
+      dismissRefused(vote);
+      setRefused(refusedVotes(person));
+    },
+    refetch: () => void queries.invalidateQueries({ queryKey: key }),
+  };
+}
