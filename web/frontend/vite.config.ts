@@ -3,7 +3,14 @@ import { defineConfig } from "vitest/config";
 
 export default defineConfig({
   plugins: [react()],
-  build: { outDir: "../assay_web/static", emptyOutDir: true, chunkSizeWarningLimit: 900 },
+  build: {
+    outDir: "../assay_web/static",
+    emptyOutDir: true,
+    chunkSizeWarningLimit: 900,
+    // These know light-dark(). For older ones it would be rewritten in a way that takes `color-scheme` from the very file
+    // it stands in, and every colour of ours would be lost.
+    cssTarget: ["chrome123", "edge123", "firefox120", "safari17.5"],
+  },
   // `npm run dev` beside `assay web --open`.
   server: { proxy: { "/api": { target: "http://127.0.0.1:8080", changeOrigin: true } } },
   test: {
