@@ -164,7 +164,7 @@ class CurvesReply(BaseModel):
     moments: list[Moment]
 
 
-class Turn(BaseModel):
+class PromptTurn(BaseModel):
     """One message of a prompt."""
 
     role: str
@@ -175,7 +175,7 @@ class SampleReply(BaseModel):
     """A rollout. `reward`: null where none was given, with the reasons in `failures`."""
 
     uid: str
-    prompt: list[Turn]
+    prompt: list[PromptTurn]
     response: str
     reward: float | None
     parts: dict[str, float | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from assay_web.runs.replies import SampleReply, Turn
+from assay_web.runs.replies import SampleReply, PromptTurn
 
 #: By reward, those without one last; by how far two of a group are apart is what `group` shows.
 Order: TypeAlias = Literal["best", "worst", "group"]
@@ -27,7 +27,7 @@ def samples_of(
 def _sample(row: Mapping[str, Any]) -> SampleReply:
     return SampleReply(
         uid=str(row.get("uid", "")),
-        prompt=[Turn(role=turn["role"], content=turn["content"]) for turn in row.get("prompt", ())],
+        prompt=[PromptTurn(role=turn["role"], content=turn["content"]) for turn in row.get("prompt", ())],
         response=row.get("response", ""),
         reward=row.get("reward"),
         parts=row.get("parts", {}),

@@ -1,0 +1,47 @@
+import { ScrollArea, Table } from "@mantine/core";
+
+import { shown, spread, type Aligned, type ChartSeries } from "./chartData";
+
+const MOST = 200;
+
+interface ChartTableProps {
+  title: string;
+  series: ChartSeries[];
+  found: Aligned;
+  share: boolean;
+  xLabel: string;
+}
+
+/** The numbers of a chart, newest first; of many, some that are evenly spread. */
+export function ChartTable({ title, series, found, share, xLabel }: ChartTableProps) {
+  const xs = found.data[0] ?? [];
+  return (
+    <ScrollArea h={214} viewportProps={{ tabIndex: 0, role: "group", "aria-label": `${title}, numbers` }}>
+      <Table stickyHeader captionSide="bottom">
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th scope="col">{xLabel}</Table.Th>
+            {series.map((one) => (
+              <Table.Th key={one.name} scope="col">
+                {one.name}
+              </Table.Th>
+            ))}
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {spread(xs.length, MOST)
+            .reverse()
+            .map((place) => (
+              <Table.Tr key={place}>
+                <Table.Td>{shown(xs[place])}</Table.Td>
+                {series.map((one, number) => (
+                  <Table.Td key={one.name}>{shown(found.data[found.places[number]!.y]?.[place], share)}</Table.Td>
+                ))}
+              </Table.Tr>
+            ))}
+        </Table.Tbody>
+        {xs.length > MOST && <Table.Caption>{`${MOST} of ${xs.length} points.`}</Table.Caption>}
+      </Table>
+    </ScrollArea>
+  );
+}

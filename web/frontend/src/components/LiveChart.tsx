@@ -1,0 +1,256 @@
+import "uplot/dist/uPlot.min.css";
+import "./LiveChart.css";
+
+import { ActionIcon, Group, Text, Tooltip, useComputedColorScheme } from "@mantine/core";
+import { IconChartLine, IconTable } from "@tabler/icons-react";
+import { useEffect, useId, useMemo, useRef, useState } from "react";
+import uPlot from "uplot";
+
+import { ChartTable } from "./ChartTable";
+import { aligned, shown, summary, type Aligned, type ChartSeries } from "./chartData";
+
+export type { ChartSeries } from "./chartData";
+
+const COLOURS = {
+  light: ["#2f6db5", "#b35a12", "#2e8259", "#8a4fa3", "#b03a4c", "#6b6f2a", "#20777f", "#7a5c46"],
+  dark: ["#74a9e6", "#e59a55", "#66bd92", "#c293d8", "#e4808f", "#b9bd68", "#63c2ca", "#c4a48c"],
+};
+const LINES = { light: { grid: "#e6e8ea", text: "#4b5563", mark: "#b03a4c" }, dark: { grid: "#33373d", text: "#b4bac2", mark: "#e4808f" } };
+const HEIGHT = 190;
+
+export interface LiveChartProps {
+  title: string;
+  series: ChartSeries[];
+  unit?: string;
+  share?: boolean;
+  note?: string;
+  xLabel?: string;
+  /** A line across to compare with. */
+  reference?: { name: string; value: number } | null;
+  /** Lines down, with what happened there. */
+  moments?: { x: number; text: string }[];
+  /** Charts of one name move their cursors together. */
+  together?: string;
+}
+
+/** Curves that may grow while they are looked at, in the colours of the theme, with a table of the same numbers. */
+export function LiveChart({ title, series, unit = "", share = false, note = "", xLabel = "step", ...more }: LiveChartProps) {
+  const { reference = null, moments = [], together } = more;
+  const scheme = useComputedColorScheme("light");
+  const [asTable, setAsTable] = useState(false);
+  const [place, setPlace] = useState<number | null>(null);
+  const id = useId();
+  const found = useMemo(() => aligned(series), [series]);
+  const colour = (number: number) => COLOURS[scheme][(series[number]!.colour ?? number) % COLOURS[scheme].length]!;
+  const at = place ?? null;
+  return (
+    <figure className="live-chart panel" aria-labelledby={id}>
+      <Group justify="space-between" wrap="nowrap" align="start" gap="xs">
+        <Text id={id} component="figcaption" size="sm" fw={600}>
+          {title}
+          {unit !== "" && (
+            <Text span size="xs" className="dim" fw={400}>
+              , {unit}
+            </Text>
+          )}
+        </Text>
+        <Tooltip label={asTable ? "Curves" : "Numbers"}>
+          <ActionIcon
+            variant="subtle"
+            color="gray"
+            size="sm"
+            aria-label={`${title}: ${asTable ? "curves" : "table of numbers"}`}
+            aria-pressed={asTable}
+            onClick={() => setAsTable(!asTable)}
+          >
+            {asTable ? <IconChartLine size={16} /> : <IconTable size={16} />}
+          </ActionIcon>
+        </Tooltip>
+      </Group>
+      {asTable ? (
+        <ChartTable title={title} series={series} found={found} share={share} xLabel={xLabel} />
+      ) : (
+        <>
+          <Canvas
+            label={summary(title, series, share, xLabel)}
+            found={found}
+            names={series.map((one) => `${one.name}/${one.dashed === true}/${one.colour ?? ""}`).join("\n")}
+            look={{ scheme, share, reference: reference?.value ?? null, colours: series.map((_, number) => colour(number)), dashed: series.map((one) => one.dashed === true) }}
+            moments={moments}
+            together={together}
+            onPlace={setPlace}
+          />
+          <Group gap="0 12px" mt={2} aria-hidden>
+            {series.map((one, number) => (
+              <Text key={one.name} size="xs">
+                <span className="live-chart-key" style={{ borderColor: colour(number), borderTopStyle: one.dashed ? "dashed" : "solid" }} />
+                {one.name} <b>{shown(at === null ? last(one.y) : (found.data[found.places[number]!.y]?.[at] ?? null), share)}</b>
+              </Text>
+            ))}
+            {reference !== null && (
+              <Text size="xs" className="dim">
+                <span className="live-chart-key" style={{ borderTopStyle: "dotted", borderColor: LINES[scheme].text }} />
+                {reference.name} <b>{shown(reference.value, share)}</b>
+              </Text>
+            )}
+            {at !== null && (
+              <Text size="xs" className="dim">
+                {xLabel} {shown(found.data[0]?.[at])}
+              </Text>
+            )}
+          </Group>
+        </>
+      )}
+      {moments.map((moment) => (
+        <Text key={moment.text} size="xs" c={scheme === "dark" ? "red.3" : "red.9"}>
+          Step {shown(moment.x)}: {moment.text}.
+        </Text>
+      ))}
+      {note !== "" && (
+        <Text size="xs" className="dim">
+          {note}
+        </Text>
+      )}
+    </figure>
+  );
+}
+
+function last(values: (number | null)[]): number | null {
+  return values.findLast((value) => value !== null) ?? null;
+}
+
+interface Look {
+  scheme: "light" | "dark";
+  share: boolean;
+  reference: number | null;
+  colours: string[];
+  dashed: boolean[];
+}
+
+interface CanvasProps {
+  label: string;
+  found: Aligned;
+  /** What makes another drawing of it, not only other numbers. */
+  names: string;
+  look: Look;
+  moments: { x: number; text: string }[];
+  together: string | undefined;
+  onPlace: (place: number | null) => void;
+}
+
+function Canvas({ label, found, names, look, moments, together, onPlace }: CanvasProps) {
+  const holder = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  const latest = useRef({ found, look, moments, onPlace });
+  const zoomed = useRef(false);
+  useEffect(() => {
+    latest.current = { found, look, moments, onPlace };
+  });
+  const banded = found.places.map((place) => place.low !== null).join();
+  useEffect(() => {
+    const element = holder.current!;
+    zoomed.current = false;
+    const made = new uPlot(options(element.clientWidth, latest, zoomed, together), latest.current.found.data, element);
+    chart.current = made;
+    const watcher = new ResizeObserver(() => {
+      if (element.clientWidth > 0 && element.clientWidth !== made.width) made.setSize({ width: element.clientWidth, height: HEIGHT });
+    });
+    watcher.observe(element);
+    return () => {
+      watcher.disconnect();
+      made.destroy();
+      chart.current = null;
+    };
+  }, [names, banded, look.scheme, look.share, look.reference, together]);
+  useEffect(() => {
+    chart.current?.setData(found.data, !zoomed.current);
+    if (zoomed.current) chart.current?.redraw();
+  }, [found]);
+  return <div ref={holder} role="img" aria-label={label} style={{ minHeight: HEIGHT }} onPointerLeave={() => onPlace(null)} />;
+}
+
+type Latest = { current: { found: Aligned; look: Look; moments: { x: number; text: string }[]; onPlace: (place: number | null) => void } };
+
+/** What the chart looks like now; what changes while it is shown is read through `latest` when it is drawn. */
+function options(width: number, latest: Latest, zoomed: { current: boolean }, together: string | undefined): uPlot.Options {
+  const { found, look } = latest.current;
+  const lines = LINES[look.scheme];
+  const series: uPlot.Series[] = [{}];
+  const bands: uPlot.Band[] = [];
+  found.places.forEach((place, number) => {
+    const colour = look.colours[number]!;
+    series.push({ stroke: colour, width: 1.6, dash: look.dashed[number] ? [5, 4] : undefined, points: { show: sparse, size: 5, fill: colour } });
+    if (place.low !== null && place.high !== null) {
+      series.push({ width: 0, points: { show: false } }, { width: 0, points: { show: false } });
+      bands.push({ series: [place.high, place.low], fill: `${colour}26` });
+    }
+  });
+  const axis: uPlot.Axis = {
+    stroke: lines.text,
+    font: "11px 'Inter Variable', sans-serif",
+    grid: { stroke: lines.grid, width: 1 },
+    ticks: { stroke: lines.grid, width: 1, size: 4 },
+  };
+  return {
+    width: Math.max(width, 120),
+    height: HEIGHT,
+    padding: [8, 8, 0, 0],
+    series,
+    bands,
+    legend: { show: false },
+    cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(together === undefined ? {} : { sync: { key: together } }) },
+    scales: {
+      x: { time: false },
+      y: { range: (_, low, high) => room(low, high, look.reference) },
+    },
+    axes: [
+      { ...axis, size: 26, values: (_, ticks) => ticks.map((tick) => shown(tick)) },
+      { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (look.share ? `${Math.round(1000 * tick) / 10} %` : shown(tick))) },
+    ],
+    hooks: {
+      setCursor: [(chart) => latest.current.onPlace(chart.cursor.idx ?? null)],
+      setSelect: [() => (zoomed.current = true)],
+      ready: [(chart) => chart.over.addEventListener("dblclick", () => (zoomed.current = false))],
+      draw: [(chart) => drawLines(chart, lines, latest.current.look.reference, latest.current.moments)],
+    },
+  };
+}
+
+/** Points are marked where they are few. */
+function sparse(chart: uPlot, number: number): boolean {
+  const values = chart.data[number]!;
+  let count = 0;
+  for (const value of values) if (value != null && (count += 1) > 25) return false;
+  return true;
+}
+
+function room(low: number | null, high: number | null, reference: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const from = Math.min(low, reference ?? low);
+  const to = Math.max(high, reference ?? high);
+  const space = (to - from) * 0.06 || Math.abs(to) * 0.1 || 1;
+  return [from >= 0 && from - space < 0 ? 0 : from - space, to + space];
+}
+
+function drawLines(chart: uPlot, lines: { text: string; mark: string }, reference: number | null, moments: { x: number }[]): void {
+  const { ctx, bbox } = chart;
+  ctx.save();
+  ctx.setLineDash([4, 4]);
+  ctx.lineWidth = devicePixelRatio;
+  const line = (colour: string, from: [number, number], to: [number, number]) => {
+    ctx.strokeStyle = colour;
+    ctx.beginPath();
+    ctx.moveTo(...from);
+    ctx.lineTo(...to);
+    ctx.stroke();
+  };
+  if (reference !== null) {
+    const y = chart.valToPos(reference, "y", true);
+    line(lines.text, [bbox.left, y], [bbox.left + bbox.width, y]);
+  }
+  for (const moment of moments) {
+    const x = chart.valToPos(moment.x, "x", true);
+    if (x >= bbox.left && x <= bbox.left + bbox.width) line(lines.mark, [x, bbox.top], [x, bbox.top + bbox.height]);
+  }
+  ctx.restore();
+}

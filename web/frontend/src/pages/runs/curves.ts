@@ -1,0 +1,113 @@
+import { useQuery, useQueryClient, type UseQueryResult } from "@tanstack/react-query";
+
+import { api, body, type Schemas } from "../../api/client";
+import type { ChartSeries } from "../../components/chartData";
+
+export type CurvesReply = Schemas["CurvesReply"];
+export type Chart = Schemas["ChartReply"];
+type Curve = Schemas["CurveReply"];
+type Points = Schemas["PointsReply"];
+
+/** All points that were fetched, and what the newest reply said. */
+export type Curves = CurvesReply;
+
+const LIVE_MS = 2000;
+const BEHIND_MS = 50;
+
+/** The curves of a run, fetched again while it goes on: only what is new. */
+export function useRunCurves(id: string, enabled = true): UseQueryResult<Curves> {
+  const queries = useQueryClient();
+  const key = ["run", id, "curves"];
+  return useQuery({
+    queryKey: key,
+    enabled,
+    structuralSharing: false,
+    gcTime: 60_000,
+    queryFn: async ({ signal }) => {
+      const before = queries.getQueryData<Curves>(key);
+      const query = before === undefined ? {} : { since: before.state };
+      const reply = await body(api.GET("/api/runs/{run_id}/curves", { params: { path: { run_id: id }, query }, signal }));
+      return merged(before, reply);
+    },
+    refetchInterval: ({ state: { data } }) => (data === undefined ? false : data.behind ? BEHIND_MS : data.running ? LIVE_MS : false),
+  });
+}
+
+/** A reply's points put behind those of the replies before it. */
+export function merged(before: Curves | undefined, reply: CurvesReply): Curves {
+  if (before === undefined || reply.anew) return reply;
+  return { ...reply, step: joined(before.step, reply.step), evaluation: joined(before.evaluation, reply.evaluation) };
+}
+
+function joined(before: Points, after: Points): Points {
+  if (after.first === 0) return after;
+  const columns = (name: "mean" | "low" | "high") => {
+    const keys = new Set([...Object.keys(before[name]), ...Object.keys(after[name])]);
+    return Object.fromEntries([...keys].map((key) => [key, [...start(before[name][key], after.first), ...start(after[name][key], after.step.length)]]));
+  };
+  const step = [...before.step.slice(0, after.first), ...after.step];
+  return { ...after, first: 0, step, mean: columns("mean"), low: columns("low"), high: columns("high") };
+}
+
+/** So many values; those that are lacking are gaps. */
+function start(values: (number | null)[] | undefined, count: number): (number | null)[] {
+  return Array.from({ length: count }, (_, place) => values?.[place] ?? null);
+}
+
+/** The series of a chart. Where a point stands for several rows, the band of a curve without one is their bounds. */
+export function seriesOf(chart: Chart, curves: Curves): ChartSeries[] {
+  return chart.curves.flatMap((curve) => {
+    const points = curve.of === "step" ? curves.step : curves.evaluation;
+    const x = chart.x === "step" ? points.step : points.mean[chart.x];
+    const y = scaled(points.mean[curve.key], curve.scale);
+    if (x === undefined || y === undefined) return [];
+    const series = { name: curve.name, ...along(x, windowed(y, Math.ceil(curve.window / points.width)), band(curve, points, y)) };
+    return series.y.some((value) => value !== null) ? [series] : [];
+  });
+}
+
+/** The last value of the line across. */
+export function referenceOf(chart: Chart, curves: Curves): { name: string; value: number } | null {
+  if (chart.reference === null) return null;
+  const points = chart.reference.of === "step" ? curves.step : curves.evaluation;
+  const value = points.mean[chart.reference.key]?.findLast((one) => one !== null);
+  return value == null ? null : { name: chart.reference.name, value: value * chart.reference.scale };
+}
+
+function band(curve: Curve, points: Points, y: (number | null)[]): [(number | null)[], (number | null)[]] | null {
+  if (curve.spread !== null) {
+    const spread = points.mean[curve.spread];
+    const bound = (sign: number) => y.map((value, place) => (value === null ? null : value + sign * curve.scale * (spread?.[place] ?? 0)));
+    return [bound(-1), bound(1)];
+  }
+  const [low, high] =
+    curve.low !== null && curve.high !== null
+      ? [points.mean[curve.low], points.mean[curve.high]]
+      : curve.window === 1
+        ? [points.low[curve.key], points.high[curve.key]]
+        : [undefined, undefined];
+  const bounds = [scaled(low, curve.scale), scaled(high, curve.scale)];
+  return bounds[0] === undefined || bounds[1] === undefined ? null : [bounds[0], bounds[1]];
+}
+
+function scaled(values: (number | null)[] | undefined, factor: number): (number | null)[] | undefined {
+  return factor === 1 ? values : values?.map((value) => (value === null ? null : value * factor));
+}
+
+/** Mean of each value and those before it. */
+function windowed(values: (number | null)[], window: number): (number | null)[] {
+  if (window <= 1) return values;
+  return values.map((_, place) => {
+    const recent = values.slice(Math.max(0, place + 1 - window), place + 1).filter((value) => value !== null);
+    return recent.length === 0 ? null : recent.reduce((sum, value) => sum + value, 0) / recent.length;
+  });
+}
+
+/** In the order of the axis, which a chart of another number than the step does not have. */
+function along(x: (number | null)[], y: (number | null)[], bounds: [(number | null)[], (number | null)[]] | null): Omit<ChartSeries, "name"> {
+  const rising = x.every((value, place) => value !== null && (place === 0 || value > (x[place - 1] as number)));
+  if (rising) return { x: x as number[], y, ...(bounds === null ? {} : { low: bounds[0], high: bounds[1] }) };
+  const order = x.map((_, place) => place).filter((place) => x[place] !== null);
+  order.sort((a, b) => (x[a] as number) - (x[b] as number));
+  return { x: order.map((place) => x[place] as number), y: order.map((place) => y[place] ?? null) };
+}
