@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -87,16 +87,18 @@ def serve_until_stopped(
     on_ready: Callable[[], None] = lambda: None,
     *,
     tls: Tls | None = None,
+    proxies: Sequence[str] | None = None,
 ) -> None:
     """Serve in this process. SIGTERM and Ctrl-C answer what is queued, refuse what is new, then return.
 
-    `on_ready` is called once, when requests are being answered. Call from the main thread.
+    `on_ready` is called once, when requests are being answered. `proxies`: addresses whose X-Forwarded-For and -Proto
+    are believed; None leaves it to uvicorn. Call from the main thread.
     """
     # uvicorn raises the signal once more when it has drained; a server that was told to stop did not fail.
     previous = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with suppress(KeyboardInterrupt):
-            _server(app, on_ready, tls=tls).run(sockets=[listening])
+            _server(app, on_ready, tls=tls, proxies=proxies).run(sockets=[listening])
     except OSError as error:  # two servers claimed the port at once and the other was first to listen
         raise port_error(error, *listening.getsockname()[:2]) from error
     finally:
@@ -123,7 +125,13 @@ class _DrainingServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _server(app: FastAPI, on_ready: Callable[[], None] = lambda: None, *, tls: Tls | None = None) -> uvicorn.Server:
+def _server(
+    app: FastAPI,
+    on_ready: Callable[[], None] = lambda: None,
+    *,
+    tls: Tls | None = None,
+    proxies: Sequence[str] | None = None,
+) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         log_config=None,  # to where the process logs (`server.logs`)
@@ -133,6 +141,7 @@ def _server(app: FastAPI, on_ready: Callable[[], None] = lambda: None, *, tls: T
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=DRAIN_S,
         server_header=False,
+        forwarded_allow_ips=None if proxies is None else list(proxies),
         ssl_certfile=tls.cert if tls else None,
         ssl_keyfile=tls.key if tls else None,
     )

@@ -18,10 +18,12 @@ CREATE TABLE IF NOT EXISTS accounts (
     name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT NOT NULL, disabled INTEGER NOT NULL DEFAULT 0,
     created_at REAL NOT NULL, created_by TEXT NOT NULL) WITHOUT ROWID;
 
+-- `name`: the account that gets a new password, with the role it has. NULL: whoever accepts makes an account.
 CREATE TABLE IF NOT EXISTS invitations (
     digest TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT, created_by TEXT NOT NULL, created_at REAL NOT NULL,
     expires_at REAL NOT NULL, used_at REAL, used_by TEXT) WITHOUT ROWID;
 
+-- `role`: of somebody without an account, on a server that has none; else the account's counts, as it is now.
 CREATE TABLE IF NOT EXISTS sessions (
     digest TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT, csrf TEXT NOT NULL, created_at REAL NOT NULL,
     seen_at REAL NOT NULL) WITHOUT ROWID;
@@ -31,12 +33,13 @@ CREATE INDEX IF NOT EXISTS sessions_of ON sessions (name);
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL,
     subject TEXT NOT NULL, detail TEXT NOT NULL, address TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS audit_by_person ON audit (person);
+CREATE INDEX IF NOT EXISTS audit_by_action ON audit (action);
 """
 
 
 class AccessFile(OperationalFile):
-    """The open file; only its owner may read it. A session's `role` is set where there are no accounts; else the
-    account's counts."""
+    """The open file; only its owner may read it."""
 
     schema = _SCHEMA
     version = 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request, Response
@@ -18,6 +19,19 @@ from starlette.concurrency import run_in_threadpool
 from assay_web.access.access_file import AccessFile
 
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+
+
+@dataclass(frozen=True)
+class AuditLine:
+    """`at`: seconds since the epoch. `detail`: JSON. `person`: "" for somebody who was not signed in."""
+
+    id: int
+    at: float
+    person: str
+    action: str
+    subject: str
+    detail: str
+    address: str
 
 
 def record(
@@ -32,9 +46,46 @@ def record(
         )
 
 
+def read_audit(
+    access: AccessFile,
+    *,
+    person: str | None = None,
+    action: str | None = None,
+    subject: str | None = None,
+    before: int | None = None,
+    most: int = 100,
+) -> list[AuditLine]:
+    """Newest first. `before`: lines older than the one with this id. `subject`: a part of it."""
+    asked = [
+        ("person = ?", person),
+        ("action = ?", action),
+        ("instr(lower(subject), lower(?)) > 0", subject or None),
+        ("id < ?", before),
+    ]
+    given = [(condition, value) for condition, value in asked if value is not None]
+    where = f"WHERE {' AND '.join(condition for condition, _ in given)}" if given else ""
+    with access.reading() as db:
+        rows = db.execute(
+            f"SELECT * FROM audit {where} ORDER BY id DESC LIMIT ?", (*(value for _, value in given), most)
+        ).fetchall()
+    return [AuditLine(**dict(row)) for row in rows]
+
+
+def audit_names(access: AccessFile) -> tuple[list[str], list[str]]:
+    """The persons and the actions that the log knows."""
+    with access.reading() as db:
+        persons = [row[0] for row in db.execute("SELECT DISTINCT person FROM audit ORDER BY person")]
+        actions = [row[0] for row in db.execute("SELECT DISTINCT action FROM audit ORDER BY action")]
+    return persons, actions
+
+
 def note_change(request: Request, subject: str | None = None, **detail: Any) -> None:
     """Say more of the change that this request makes: its line of the log then has it."""
     request.state.audit = (subject, detail)
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 class AuditedRoute(APIRoute):
@@ -55,7 +106,7 @@ class AuditedRoute(APIRoute):
                     self.name,
                     subject if subject is not None else "/".join(str(v) for v in request.path_params.values()),
                     detail=detail,
-                    address=request.client.host if request.client else "",
+                    address=address_of(request),
                 )
             return response
 

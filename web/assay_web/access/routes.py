@@ -1,26 +1,36 @@
-"""Routes of access: signing in and out, and who is signed in."""
+"""Routes of one's own access: signing in and out, who is signed in, one's password, an invitation."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, Field
 
+from assay.errors import BadInputError
 from assay_serving.server.problems import ProblemError
-from assay_web.access.audit import AuditedRoute
-from assay_web.access.guard import COOKIE, PersonNow, Viewer
+from assay_web.access.access_file import digest
+from assay_web.access.accounts import has_accounts, right_password, set_password
+from assay_web.access.audit import AuditedRoute, address_of, note_change, record
+from assay_web.access.guard import COOKIE, Anybody, PersonNow, Viewer
+from assay_web.access.invitations import accept, open_invitation
+from assay_web.access.passwords import LONGEST
 from assay_web.access.roles import Role
-from assay_web.access.sessions import begin_session, end_session, person_of
-from assay_web.server.service import ServiceNow
+from assay_web.access.sessions import Person, begin_session, end_session, person_of
+from assay_web.server.service import ServiceNow, WebService
 
 router = APIRouter(tags=["access"], route_class=AuditedRoute)
 
+WRONG = "wrong name or password"
+Secret = Annotated[str, Field(max_length=LONGEST)]
+
 
 class SessionReply(BaseModel):
-    """`open_access`: the server was started without accounts. The others: null while nobody is signed in."""
+    """`open_access`: the server was started without accounts. `first_start`: it wants some and there are none yet. The
+    others: null while nobody is signed in."""
 
     open_access: bool
+    first_start: bool = False
     name: str | None = None
     role: Role | None = None
     csrf: str | None = None
@@ -30,36 +40,55 @@ class SignIn(BaseModel):
     """`password`: not asked for where the server was started without accounts."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
-    password: str | None = None
+    password: Secret | None = None
+
+
+class PasswordChange(BaseModel):
+    """`current`: the password until now."""
+
+    current: Secret
+    new: Secret
+
+
+class InvitationReply(BaseModel):
+    """`name`: the account whose password the link sets anew; null: it makes an account. Seconds since the epoch."""
+
+    role: Role
+    name: str | None
+    expires_at: float
+
+
+class Acceptance(BaseModel):
+    """`name`: of the new account; left out where the link is for an account that there is."""
+
+    token: Annotated[str, Field(max_length=200)]
+    name: Annotated[str | None, Field(max_length=100)] = None
+    password: Secret
 
 
 @router.get("/api/session")
 def get_session(person: PersonNow, service: ServiceNow) -> SessionReply:
     """Who is signed in."""
-    reply = SessionReply(open_access=service.settings.open_access)
     if person is not None:
-        reply.name, reply.role, reply.csrf = person.name, person.role, person.csrf
-    return reply
+        return _reply(person, service)
+    open_access = service.settings.open_access
+    return SessionReply(open_access=open_access, first_start=not open_access and not has_accounts(service.access))
 
 
 @router.post("/api/session")
-def sign_in(body: SignIn, request: Request, response: Response, service: ServiceNow) -> SessionReply:
-    """Begin a session; the reply sets its cookie."""
-    if not service.settings.open_access:
-        raise ProblemError(401, "wrong name or password")
-    token = begin_session(service.access, body.name.strip(), "admin")
-    person = person_of(service.access, token, service.settings)
-    assert person is not None
-    request.state.person = person
-    response.set_cookie(
-        COOKIE,
-        token,
-        max_age=int(service.settings.session_s),
-        httponly=True,
-        samesite="strict",
-        secure=service.settings.secure_cookies,
-    )
-    return SessionReply(open_access=True, name=person.name, role=person.role, csrf=person.csrf)
+def sign_in(body: SignIn, request: Request, response: Response, service: ServiceNow, _: Anybody) -> SessionReply:
+    """Begin a session; the reply sets its cookie. Failures are limited by account and by address (429)."""
+    if service.settings.open_access:
+        return _enter(_named(body.name), "admin", request, response, service)
+    address = address_of(request)
+    service.attempts.take(body.name, address)
+    name = right_password(service.access, service.passwords, body.name, body.password or "")
+    if name is None:
+        # Not the name that was typed: it may be a password in the wrong field.
+        record(service.access, "", "sign_in_refused", address=address)
+        raise ProblemError(401, WRONG)
+    service.attempts.give_back(body.name, address)
+    return _enter(name, None, request, response, service)
 
 
 @router.delete("/api/session", status_code=204)
@@ -67,3 +96,68 @@ def sign_out(person: Viewer, request: Request, response: Response, service: Serv
     """End the session."""
     end_session(service.access, request.cookies[COOKIE])
     response.delete_cookie(COOKIE)
+
+
+@router.put("/api/session/password", status_code=204)
+def change_own_password(body: PasswordChange, person: Viewer, request: Request, service: ServiceNow) -> None:
+    """Set one's own password; one's other sessions end. Wrong passwords count as failures to sign in."""
+    if service.settings.open_access:
+        raise ProblemError(409, "this server runs without accounts: there is no password to change")
+    address = address_of(request)
+    service.attempts.take(person.name, address)
+    if right_password(service.access, service.passwords, person.name, body.current) is None:
+        raise ProblemError(403, "that is not the password until now")
+    service.attempts.give_back(person.name, address)
+    own = digest(request.cookies[COOKIE])
+    set_password(service.access, service.passwords, person.name, body.new, but=own)
+    note_change(request, person.name)
+
+
+@router.get("/api/invitation")
+def get_invitation(
+    service: ServiceNow, _: Anybody, token: Annotated[str, Header(alias="X-Invitation", max_length=200)]
+) -> InvitationReply:
+    """What the invitation is for. Its token is a header, since addresses are written into logs. 404 once it is used."""
+    found = open_invitation(service.access, token)
+    return InvitationReply(role=found.role, name=found.name, expires_at=found.expires_at)
+
+
+@router.post("/api/invitation")
+def accept_invitation(
+    body: Acceptance, request: Request, response: Response, service: ServiceNow, _: Anybody
+) -> SessionReply:
+    """Make the account, or set its password, and begin a session. A link is good once."""
+    if service.settings.open_access:
+        raise ProblemError(409, "this server runs without accounts: start it without --open first")
+    name = accept(service.access, service.passwords, body.token, body.name or "", body.password)
+    return _enter(name, None, request, response, service)
+
+
+def _enter(name: str, role: Role | None, request: Request, response: Response, service: WebService) -> SessionReply:
+    """A session for somebody whose name is known to be theirs."""
+    token = begin_session(service.access, name, role, service.settings)
+    person = person_of(service.access, token, service.settings)
+    if person is None:  # disabled between the two
+        raise ProblemError(401, WRONG)
+    request.state.person = person
+    note_change(request, name)
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=int(service.settings.session_s),
+        httponly=True,
+        samesite="strict",
+        # A proxy that is trusted says by which scheme it was reached.
+        secure=service.settings.secure_cookies or request.url.scheme == "https",
+    )
+    return _reply(person, service)
+
+
+def _reply(person: Person, service: WebService) -> SessionReply:
+    return SessionReply(open_access=service.settings.open_access, name=person.name, role=person.role, csrf=person.csrf)
+
+
+def _named(name: str) -> str:
+    if not name.strip() or not name.isprintable():
+        raise BadInputError("a name is 1 to 100 printable characters", field="name")
+    return name.strip()

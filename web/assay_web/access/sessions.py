@@ -25,10 +25,14 @@ class Person:
     csrf: str
 
 
-def begin_session(access: AccessFile, name: str, role: Role | None) -> str:
-    """A new session's token. `role`: of a person without an account."""
+def begin_session(access: AccessFile, name: str, role: Role | None, settings: WebSettings) -> str:
+    """A new session's token. `role`: of a person without an account. Sessions that have ended are forgotten."""
     token, now = secrets.token_urlsafe(32), time.time()
     with access.writing() as db:
+        db.execute(
+            "DELETE FROM sessions WHERE seen_at < ? OR created_at < ?",
+            (now - settings.session_idle_s, now - settings.session_s),
+        )
         db.execute(
             "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)",
             (digest(token), name, role, secrets.token_urlsafe(24), now, now),
@@ -37,7 +41,10 @@ def begin_session(access: AccessFile, name: str, role: Role | None) -> str:
 
 
 def person_of(access: AccessFile, token: str, settings: WebSettings) -> Person | None:
-    """Whose session the token is; None for one that has ended, and for an account that is gone or disabled."""
+    """Whose session the token is; None for one that has ended, and for an account that is gone or disabled.
+
+    A session that was begun without a password is nobody's where there are accounts.
+    """
     now = time.time()
     with access.reading() as db:
         row = db.execute(
@@ -45,9 +52,9 @@ def person_of(access: AccessFile, token: str, settings: WebSettings) -> Person |
                LEFT JOIN accounts a ON a.name = s.name AND NOT a.disabled WHERE digest = ?""",
             (digest(token),),
         ).fetchone()
-    if row is None:
+    if row is None or (row["role"] is not None and not settings.open_access):
         return None
-    role: Role | None = (row["role"] if settings.open_access else None) or row["account_role"]
+    role: Role | None = row["role"] or row["account_role"]
     if role is None or now - row["seen_at"] > settings.session_idle_s or now - row["created_at"] > settings.session_s:
         return None
     if now - row["seen_at"] > TOUCH_S:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from assay_web.commands import accounts
 from assay_web.commands.demo import demo, report
+from assay_web.commands.up import up
 from assay_web.commands.web import web
 
 
@@ -13,3 +15,5 @@ def register(app: typer.Typer) -> None:
     app.command("demo")(demo)
     app.command("report")(report)
     app.command("web")(web)
+    app.command("up")(up)
+    accounts.register(app)

@@ -13,17 +13,41 @@ from assay.errors import BadInputError
 if TYPE_CHECKING:
     import socket
 
+    from assay_serving.listening import Tls
+    from assay_web.server.service import WebService
     from assay_web.server.settings import RewardServer
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
+HostOption = Annotated[str, typer.Option("--host", help="Address to listen on.")]
+PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")]
+OpenOption = Annotated[
+    bool, typer.Option("--open", help="No accounts: everybody who reaches it may do everything. Loopback only.")
+]
+AllowedHostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host", help="Name that browsers call it by; repeatable. Others are refused.", show_default=False
+    ),
+]
+ProxyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--proxy",
+        metavar="ADDRESS",
+        help="Address or network of a proxy in front, which is believed from whom and by which scheme a request came; "
+        "repeatable.",
+        show_default=False,
+    ),
+]
+TlsCertOption = Annotated[Path | None, typer.Option("--tls-cert", help="Certificate (PEM): https.", show_default=False)]
+TlsKeyOption = Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).", show_default=False)]
+
 
 def web(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8080,
-    open_access: Annotated[
-        bool, typer.Option("--open", help="No accounts: everybody who reaches it may do everything. Loopback only.")
-    ] = False,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
+    open_access: OpenOption = False,
     reward_server: Annotated[
         list[str] | None,
         typer.Option(
@@ -37,27 +61,23 @@ def web(
         str | None,
         typer.Option("--rewards-key", envvar="ASSAY_API_KEY", help="Key of those servers.", show_default=False),
     ] = None,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Name that browsers call it by; repeatable. Others are refused.", show_default=False),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", help="Certificate (PEM): https.", show_default=False)
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).", show_default=False)] = None,
+    allowed_host: AllowedHostOption = None,
+    proxy: ProxyOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     workspace: WorkspaceOption = None,
 ) -> None:
     """Serve the workspace's pages: annotation, curation, data, rewards, runs.
 
+    At the first start it prints a link by which the first administrator makes an account.
+
     Example: `assay web --open`
     """
-    from assay_serving.listening import claim_port
     from assay_web.server.settings import RewardServer
 
     servers = tuple(RewardServer(url.rstrip("/"), reward_key) for url in reward_server or ())
-    if open_access and host not in LOOPBACK:
-        raise BadInputError(f"--open is for this machine alone, not for {host}: leave it out and make accounts")
-    listening = claim_port(host, port)
+    tls = tls_of(tls_cert, tls_key)
+    listening = claimed(host, port, open_access=open_access)
     try:
         run_web(
             listening,
@@ -65,10 +85,33 @@ def web(
             open_access=open_access,
             servers=servers,
             allowed_hosts=tuple(allowed_host or ()),
-            tls_files=(tls_cert, tls_key),
+            proxies=tuple(proxy or ()),
+            tls=tls,
         )
     finally:
         listening.close()
+
+
+def claimed(host: str, port: int, *, open_access: bool) -> socket.socket:
+    """The port, before anything that takes time. Raises BadInputError for an open server off this machine."""
+    from assay_serving.listening import claim_port
+
+    if open_access and host not in LOOPBACK:
+        raise BadInputError(f"--open is for this machine alone, not for {host}: leave it out and make accounts")
+    return claim_port(host, port)
+
+
+def tls_of(cert: Path | None, key: Path | None) -> Tls | None:
+    """Raises BadInputError and NotFoundError for files that are no certificate and its key."""
+    from assay_serving.listening import Tls
+
+    if (cert is None) != (key is None):
+        raise BadInputError("--tls-cert and --tls-key go together")
+    if cert is None or key is None:
+        return None
+    tls = Tls(str(cert), str(key))
+    tls.check()
+    return tls
 
 
 def run_web(
@@ -78,37 +121,55 @@ def run_web(
     open_access: bool,
     servers: tuple[RewardServer, ...],
     allowed_hosts: tuple[str, ...] = (),
-    tls_files: tuple[Path | None, Path | None] = (None, None),
+    proxies: tuple[str, ...] = (),
+    tls: Tls | None = None,
 ) -> None:
     """Serve on a claimed port until told to stop."""
     from assay.workspace import Workspace
-    from assay_serving.listening import Tls, url_of
+    from assay_serving.listening import url_of
     from assay_serving.process import serve_until_stopped
     from assay_web.server.app import create_app
     from assay_web.server.page import MISSING
     from assay_web.server.settings import WebSettings
 
-    cert, key = tls_files
-    if (cert is None) != (key is None):
-        raise BadInputError("--tls-cert and --tls-key go together")
-    tls = Tls(str(cert), str(key)) if cert and key else None
-    if tls is not None:
-        tls.check()
-    host = listening.getsockname()[0]
+    local = listening.getsockname()[0] in LOOPBACK
+    known = WebSettings.allowed_hosts
     settings = WebSettings(
         open_access=open_access,
         reward_servers=servers,
         secure_cookies=tls is not None,
-        allowed_hosts=allowed_hosts or (("*",) if host not in LOOPBACK else WebSettings.allowed_hosts),
+        allowed_hosts=(*known, *allowed_hosts) if local or allowed_hosts else ("*",),
     )
     found = Workspace.find(workspace)
     app = create_app(found, settings)
 
     def ready() -> None:
-        typer.echo(f"{found.root} at {url_of(listening, tls=tls)}", err=True)
+        url = url_of(listening, tls=tls)
+        typer.echo(f"{found.root} at {url}", err=True)
         if not (settings.page / "index.html").is_file():
             typer.echo(MISSING, err=True)
-        if open_access:
-            typer.echo("open access: no accounts, everybody on this machine may do everything here", err=True)
+        for line in access_lines(app.state.service, url):
+            typer.echo(line, err=True)
+        if not local and tls is None and not proxies:
+            typer.echo(
+                "passwords travel in the clear: give --tls-cert and --tls-key, or put a proxy before it", err=True
+            )
 
-    serve_until_stopped(app, listening, ready, tls=tls)
+    serve_until_stopped(app, listening, ready, tls=tls, proxies=proxies)
+
+
+def access_lines(service: WebService, url: str) -> list[str]:
+    """What to say at the start of who may come in; makes the link for the first administrator where there is none."""
+    from assay_web.access.accounts import has_accounts
+    from assay_web.access.invitations import link_of, setup_token
+
+    accounts = has_accounts(service.access)
+    if service.settings.open_access:
+        said = "the workspace's accounts play no part" if accounts else "no accounts"
+        return [f"open access: {said}, everybody on this machine may do everything here"]
+    if accounts:
+        return []
+    return [
+        "no accounts yet. The first administrator makes one here, once, within a day:",
+        f"  {link_of(url, setup_token(service.access))}",
+    ]

@@ -13,6 +13,7 @@ from assay import __version__
 from assay.workspace import Workspace
 from assay_serving.server.pages import mount_pages
 from assay_serving.server.problems import install_handlers
+from assay_web.access.account_routes import router as account_router
 from assay_web.access.routes import router as access_router
 from assay_web.access.same_origin import SameOrigin
 from assay_web.annotate.queue_routes import router as queue_router
@@ -24,7 +25,7 @@ from assay_web.server.service import WebService
 from assay_web.server.settings import WebSettings
 
 #: One router an area; each path begins with /api.
-ROUTERS = (access_router, queue_router, sitting_router, rewards_router, runs_router)
+ROUTERS = (access_router, account_router, queue_router, sitting_router, rewards_router, runs_router)
 
 
 def create_app(workspace: Workspace, settings: WebSettings | None = None) -> FastAPI:

@@ -18,6 +18,8 @@ from assay.errors import AssayError
 from assay.workspace import Workspace
 from assay_pipelines.annotation.desk import Desk
 from assay_web.access.access_file import FILE, AccessFile
+from assay_web.access.attempts import Attempts
+from assay_web.access.passwords import Passwords
 from assay_web.server.settings import WebSettings
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class WebService:
     def __init__(self, workspace: Workspace, settings: WebSettings) -> None:
         self.workspace = workspace
         self.settings = settings
+        self.passwords = Passwords(settings.password_cost)
+        self.attempts = Attempts(settings.sign_in_limits)
         self._reading = Workspace(workspace.root, wait=settings.store_wait_s)
         self._ending = threading.Event()
         self._desk: Desk | None = None
@@ -56,6 +60,8 @@ class WebService:
 
     def start(self) -> None:
         self._access = AccessFile(self.workspace.root / FILE)
+        if not self.settings.open_access:
+            _ = self.passwords.nobodys  # so that the first name without an account takes no longer than the next
         self._desk = Desk(self.workspace)
         self._folding = threading.Thread(target=self._fold, name="assay-fold", daemon=True)
         self._folding.start()

@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from assay_web.access.attempts import SignInLimits
+from assay_web.access.passwords import PasswordCost
+
 #: The page as `web/build_frontend.py` makes it; a wheel carries it.
 BUILT_PAGE = Path(__file__).resolve().parent.parent / "static"
 #: Names another build of the page, for those who work on it.
@@ -35,6 +38,8 @@ class WebSettings:
     secure_cookies: bool = False
     reward_servers: tuple[RewardServer, ...] = ()
     page: Path = field(default_factory=page_folder)
+    password_cost: PasswordCost = field(default_factory=PasswordCost)
+    sign_in_limits: SignInLimits = field(default_factory=SignInLimits)
     session_idle_s: float = 12 * 3600.0  #: a session ends after so long without a request
     session_s: float = 14 * 86400.0  #: and after so long in any case
     store_wait_s: float = 3.0  #: for a page that reads the store; then it says who holds it

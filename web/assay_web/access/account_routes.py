@@ -1,0 +1,184 @@
+"""Routes for administrators: accounts, invitations, the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from assay_serving.server.problems import ProblemError
+from assay_web.access import accounts, invitations
+from assay_web.access.access_file import AccessFile
+from assay_web.access.audit import AuditedRoute, audit_names, note_change, read_audit
+from assay_web.access.guard import Admin
+from assay_web.access.roles import Role
+from assay_web.server.service import ServiceNow, WebService
+
+router = APIRouter(tags=["access"], route_class=AuditedRoute)
+
+MOST_LINES = 500
+Days = Annotated[float, Field(gt=0, le=invitations.LONGEST_DAYS)]
+
+
+class AccountReply(BaseModel):
+    """`seen_at`: when one of its sessions was last used, to the minute; null without a session. Seconds since the
+    epoch."""
+
+    name: str
+    role: Role
+    disabled: bool
+    created_at: float
+    created_by: str
+    seen_at: float | None
+
+
+class AccountsReply(BaseModel):
+    """By name."""
+
+    accounts: list[AccountReply]
+
+
+class AccountChange(BaseModel):
+    """What is to change; the others stay as they are."""
+
+    role: Role | None = None
+    disabled: bool | None = None
+
+
+class SentInvitation(BaseModel):
+    """`name`: the account whose password it sets anew; null: it makes an account. Seconds since the epoch."""
+
+    id: str
+    role: Role
+    name: str | None
+    created_by: str
+    created_at: float
+    expires_at: float
+    used_at: float | None
+    used_by: str | None
+
+
+class InvitationsReply(BaseModel):
+    """Newest first, used and expired ones with them."""
+
+    invitations: list[SentInvitation]
+
+
+class NewInvitation(BaseModel):
+    """For one account with this role; good for so many days."""
+
+    role: Role
+    days: Days = 7.0
+
+
+class NewPasswordLink(BaseModel):
+    """Good for so many days."""
+
+    days: Days = 1.0
+
+
+class LinkReply(BaseModel):
+    """`path`: to be put behind the server's address. Shown this once."""
+
+    path: str
+    invitation: SentInvitation
+
+
+class AuditEntry(BaseModel):
+    """`at`: seconds since the epoch. `detail`: JSON. `person`: empty for somebody who was not signed in."""
+
+    id: int
+    at: float
+    person: str
+    action: str
+    subject: str
+    detail: str
+    address: str
+
+
+class AuditReply(BaseModel):
+    """Newest first. `older`: whether there are older ones. `persons`, `actions`: all that the log knows."""
+
+    lines: list[AuditEntry]
+    older: bool
+    persons: list[str]
+    actions: list[str]
+
+
+@router.get("/api/accounts")
+def get_accounts(person: Admin, service: ServiceNow) -> AccountsReply:
+    """Every account."""
+    found = accounts.list_accounts(service.access)
+    return AccountsReply(accounts=[AccountReply(**vars(account)) for account in found])
+
+
+@router.patch("/api/accounts/{name}", status_code=204)
+def change_account(name: str, body: AccountChange, person: Admin, request: Request, service: ServiceNow) -> None:
+    """Another role, or disabled, or enabled again: at once, for sessions too. 409 for the only administrator."""
+    _with_accounts(service)
+    accounts.change_account(service.access, name, role=body.role, disabled=body.disabled)
+    note_change(request, name, **body.model_dump(exclude_none=True))
+
+
+@router.post("/api/accounts/{name}/password-link", status_code=201)
+def make_password_link(
+    name: str, body: NewPasswordLink, person: Admin, request: Request, service: ServiceNow
+) -> LinkReply:
+    """A link by which somebody who has forgotten their password sets a new one."""
+    _with_accounts(service)
+    made = invitations.invite_to_new_password(service.access, name, by=person.name, days=body.days)
+    note_change(request, name, days=body.days)
+    return _link(*made)
+
+
+@router.get("/api/invitations")
+def get_invitations(person: Admin, service: ServiceNow) -> InvitationsReply:
+    """Every invitation; never its link."""
+    found = invitations.list_invitations(service.access)
+    return InvitationsReply(invitations=[SentInvitation(**vars(invitation)) for invitation in found])
+
+
+@router.post("/api/invitations", status_code=201)
+def make_invitation(body: NewInvitation, person: Admin, request: Request, service: ServiceNow) -> LinkReply:
+    """A link that makes one account with this role."""
+    _with_accounts(service)
+    token, made = invitations.invite(service.access, body.role, by=person.name, days=body.days)
+    note_change(request, made.id, role=body.role, days=body.days)
+    return _link(token, made)
+
+
+@router.delete("/api/invitations/{invitation_id}", status_code=204)
+def withdraw_invitation(invitation_id: str, person: Admin, request: Request, service: ServiceNow) -> None:
+    """Its link is good for nothing from now on."""
+    found = invitations.withdraw(service.access, invitation_id)
+    note_change(request, found.id, role=found.role)
+
+
+@router.get("/api/audit")
+def get_audit(
+    person: Admin,
+    service: ServiceNow,
+    by: Annotated[str | None, Query(max_length=100, description="Whose changes; empty: of nobody signed in.")] = None,
+    action: Annotated[str | None, Query(max_length=100)] = None,
+    subject: Annotated[str | None, Query(max_length=200, description="A part of it.")] = None,
+    before: Annotated[int | None, Query(description="Only lines older than the one with this id.")] = None,
+    most: Annotated[int, Query(ge=1, le=MOST_LINES)] = 100,
+) -> AuditReply:
+    """Who changed what, when, from where."""
+    # A connection of its own: a long log must not keep those waiting who vote.
+    with AccessFile(service.access.path) as file:
+        lines = read_audit(file, person=by, action=action, subject=subject, before=before, most=most + 1)
+        persons, actions = audit_names(file)
+    entries = [AuditEntry(**vars(line)) for line in lines[:most]]
+    return AuditReply(lines=entries, older=len(lines) > most, persons=persons, actions=actions)
+
+
+def _with_accounts(service: WebService) -> None:
+    """Whoever reaches an open server could make themselves an administrator of the one that follows."""
+    if service.settings.open_access:
+        raise ProblemError(409, "this server runs without accounts: start it without --open to manage them")
+
+
+def _link(token: str, made: invitations.Invitation) -> LinkReply:
+    return LinkReply(path=invitations.link_of("", token), invitation=SentInvitation(**vars(made)))

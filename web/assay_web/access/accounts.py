@@ -1,0 +1,159 @@
+"""Accounts: names with a role and a password. An account is disabled, never deleted: its name stays on its votes.
+
+Each function is one unit of work on the access file, for the routes and for the command line alike. Leaves out: who may
+call them (`guard`), links that make accounts (`invitations`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import dataclass
+
+from assay.errors import BadInputError, ConflictError, NotFoundError
+from assay_web.access.access_file import AccessFile
+from assay_web.access.passwords import Passwords, check_new_password
+from assay_web.access.roles import ROLES, Role
+
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Account:
+    """`seen_at`: when one of its sessions was last used, within a minute; None without a session. Times are seconds
+    since the epoch."""
+
+    name: str
+    role: Role
+    disabled: bool
+    created_at: float
+    created_by: str
+    seen_at: float | None
+
+
+def list_accounts(access: AccessFile) -> list[Account]:
+    """In the order of their names."""
+    with access.reading() as db:
+        rows = db.execute(
+            """SELECT a.name, a.role, a.disabled, a.created_at, a.created_by, max(s.seen_at) AS seen_at
+               FROM accounts a LEFT JOIN sessions s ON s.name = a.name AND s.role IS NULL
+               GROUP BY a.name ORDER BY a.name COLLATE NOCASE"""
+        ).fetchall()
+    return [Account(**{**dict(row), "disabled": bool(row["disabled"])}) for row in rows]
+
+
+def has_accounts(access: AccessFile) -> bool:
+    with access.reading() as db:
+        return db.execute("SELECT 1 FROM accounts LIMIT 1").fetchone() is not None
+
+
+def add_account(access: AccessFile, passwords: Passwords, name: str, role: Role, password: str, *, by: str) -> str:
+    """Its name, without spaces around it. Raises BadInputError for a name or password that cannot be, ConflictError
+    for a name that is taken."""
+    plain = check_name(name)
+    check_role(role)
+    check_new_password(plain, password)
+    with access.reading() as db:
+        check_free(db, plain)  # before the work of hashing, and again below
+    hashed = passwords.hashed(password)
+    with access.writing() as db:
+        insert_account(db, plain, role, hashed, by=by)
+    return plain
+
+
+def change_account(access: AccessFile, name: str, *, role: Role | None = None, disabled: bool | None = None) -> None:
+    """At once, for sessions too; disabling ends them. What is None stays.
+
+    Raises NotFoundError; ConflictError, and nothing is changed, where nobody would be left to administrate.
+    """
+    if role is not None:
+        check_role(role)
+    with access.writing() as db:
+        before = account_row(db, name)
+        db.execute(
+            "UPDATE accounts SET role = coalesce(?, role), disabled = coalesce(?, disabled) WHERE name = ?",
+            (role, disabled, name),
+        )
+        after = account_row(db, name)
+        if after["disabled"]:
+            db.execute("DELETE FROM sessions WHERE name = ?", (name,))
+            db.execute("DELETE FROM invitations WHERE name = ? AND used_at IS NULL", (name,))
+        if _administrates(before) and not _administrates(after):
+            if db.execute("SELECT 1 FROM accounts WHERE role = 'admin' AND NOT disabled LIMIT 1").fetchone() is None:
+                raise ConflictError(f"{name} is the only administrator: make somebody else one first")
+            # Whoever may invite no more keeps no way back in.
+            db.execute("DELETE FROM invitations WHERE created_by = ? AND used_at IS NULL", (name,))
+
+
+def set_password(access: AccessFile, passwords: Passwords, name: str, password: str, *, but: str | None = None) -> None:
+    """Ends the account's sessions, but the one with this digest. Raises NotFoundError, BadInputError."""
+    check_new_password(name, password)
+    hashed = passwords.hashed(password)
+    with access.writing() as db:
+        account_row(db, name)
+        replace_password(db, name, hashed, but=but)
+
+
+def right_password(access: AccessFile, passwords: Passwords, name: str, password: str) -> str | None:
+    """The account's name where it may sign in with this password, else None, which takes as long for a name without
+    an account. A hash of another cost is made anew."""
+    with access.reading() as db:
+        row = _row_of(db, name.strip())
+    kept = row["password"] if row is not None and not row["disabled"] else None
+    if not passwords.fits(kept, password) or row is None:
+        return None
+    if passwords.outdated(row["password"]):
+        hashed = passwords.hashed(password)
+        with access.writing() as db:
+            db.execute("UPDATE accounts SET password = ? WHERE name = ? AND password = ?", (hashed, row["name"], kept))
+    found: str = row["name"]
+    return found
+
+
+def check_name(name: str) -> str:
+    """Without spaces around it. Raises BadInputError for what is no annotator's name either."""
+    plain = " ".join(name.split(" ")).strip()
+    if not plain or len(plain) > LONGEST_NAME or not plain.isprintable() or "/" in plain:
+        raise BadInputError(f"a name is 1 to {LONGEST_NAME} printable characters, without /", field="name")
+    return plain
+
+
+def check_role(role: str) -> None:
+    if role not in ROLES:
+        raise BadInputError(f"{role!r} is none of {', '.join(ROLES)}", field="role")
+
+
+def check_free(db: sqlite3.Connection, name: str) -> None:
+    """Raises ConflictError for a name that differs from another one by its capitals alone, or not at all."""
+    if (row := _row_of(db, name)) is not None:
+        raise ConflictError(f"there is an account {row['name']!r} already")
+
+
+def insert_account(db: sqlite3.Connection, name: str, role: str, hashed: str, *, by: str) -> None:
+    check_free(db, name)
+    db.execute("INSERT INTO accounts VALUES (?, ?, ?, 0, ?, ?)", (name, role, hashed, time.time(), by))
+
+
+def replace_password(db: sqlite3.Connection, name: str, hashed: str, *, but: str | None = None) -> None:
+    db.execute("UPDATE accounts SET password = ? WHERE name = ?", (hashed, name))
+    db.execute("DELETE FROM sessions WHERE name = ? AND digest IS NOT ?", (name, but))
+
+
+def account_row(db: sqlite3.Connection, name: str) -> sqlite3.Row:
+    row: sqlite3.Row | None = db.execute("SELECT * FROM accounts WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no account {name!r}")
+    return row
+
+
+def _row_of(db: sqlite3.Connection, name: str) -> sqlite3.Row | None:
+    """Whatever its capitals; SQLite knows only those of ASCII."""
+    for row in db.execute("SELECT * FROM accounts"):
+        if row["name"].casefold() == name.casefold():
+            found: sqlite3.Row = row
+            return found
+    return None
+
+
+def _administrates(row: sqlite3.Row) -> bool:
+    return row["role"] == "admin" and not row["disabled"]

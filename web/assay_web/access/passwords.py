@@ -1,0 +1,91 @@
+"""Passwords: which ones are taken, their argon2id hashes, how long checking one may keep the others waiting.
+
+Leaves out: whose they are (`accounts`), how often somebody may try (`attempts`).
+"""
+
+from __future__ import annotations
+
+import threading
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from argon2 import PasswordHasher, Type
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from assay.errors import BadInputError, BusyError
+
+SHORTEST, LONGEST = 10, 1000  #: characters
+BESIDE_THE_NAME = 6  #: characters that a password must have when the name is taken out of it
+AT_ONCE = 2  #: hashes that are computed at the same time: each takes its memory, and the processor from the votes
+WAIT_S = 5.0  #: for one's turn
+
+
+@dataclass(frozen=True)
+class PasswordCost:
+    """Of one argon2id hash. The defaults are RFC 9106's second choice: 64 MiB, 3 passes, 4 lanes.
+
+    Hashes made at another cost stay valid, and are made anew when their owner signs in next.
+    """
+
+    passes: int = 3
+    memory_kib: int = 64 * 1024
+    lanes: int = 4
+
+
+class Passwords:
+    """Makes and checks hashes at one cost. Threads may share it."""
+
+    def __init__(self, cost: PasswordCost) -> None:
+        self._hasher = PasswordHasher(cost.passes, cost.memory_kib, cost.lanes, type=Type.ID)
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
+
+    @cached_property
+    def nobodys(self) -> str:
+        """What is checked for names without an account. Looked at once before the first request: it takes its time."""
+        return self._hasher.hash("nobody's password")
+
+    def hashed(self, password: str) -> str:
+        with self._turn():
+            return self._hasher.hash(_normal(password))
+
+    def fits(self, kept: str | None, password: str) -> bool:
+        """Whether it is the password of this hash. None, for a name without an account, takes as long and does not."""
+        with self._turn():
+            try:
+                return self._hasher.verify(kept or self.nobodys, _normal(password)) and kept is not None
+            except (VerificationError, InvalidHashError):
+                return False
+
+    def outdated(self, kept: str) -> bool:
+        """Whether the hash was made at another cost than this one's."""
+        return self._hasher.check_needs_rehash(kept)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._turns.acquire(timeout=WAIT_S):
+            raise BusyError("many people are signing in at this moment: try again", retry_after=2)
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
+def check_new_password(name: str, password: str) -> None:
+    """Raises BadInputError for a password that is too short, too long, or little more than the name."""
+    plain = _normal(password)
+    if not SHORTEST <= len(plain) <= LONGEST:
+        raise BadInputError(f"a password has {SHORTEST} characters or more, and at most {LONGEST}", field="password")
+    if len(plain.casefold().replace(_normal(name).casefold(), "")) < BESIDE_THE_NAME:
+        raise BadInputError(
+            f"a password has {BESIDE_THE_NAME} characters or more beside the name of its account", field="password"
+        )
+    if len(set(plain)) < 4:
+        raise BadInputError("a password has 4 different characters or more", field="password")
+
+
+def _normal(password: str) -> str:
+    """One spelling for what keyboards compose in different ways (NIST SP 800-63B)."""
+    return unicodedata.normalize("NFKC", password)

@@ -1,0 +1,224 @@
+"""`assay account`: who may sign in on `assay web`. Works on the workspace's file, whether a server runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay_web.access.access_file import AccessFile
+    from assay_web.access.invitations import Invitation
+
+RoleOption = Annotated[str, typer.Option("--role", help="viewer, annotator, curator or admin; each may do more.")]
+StdinOption = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input, not from the terminal.")
+]
+UrlOption = Annotated[
+    str, typer.Option("--url", help="Address by which people reach `assay web`, for the link's beginning.")
+]
+LOCAL = "http://127.0.0.1:8080"
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Accounts of the web pages: add, invite, list, change.")
+    group.command("add")(add)
+    group.command("invite")(invite)
+    group.command("list")(list_all)
+    group.command("role")(role)
+    group.command("disable")(disable)
+    group.command("enable")(enable)
+    group.command("password")(password)
+    group.command("password-link")(password_link)
+    app.add_typer(group, name="account")
+
+
+def add(
+    name: Annotated[str, typer.Argument(help="Also the annotator's name of their votes.")],
+    role: RoleOption = "annotator",
+    password_stdin: StdinOption = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add an account; asks for its password. Most people are better invited: `assay account invite`.
+
+    Example: `assay account add ada --role admin`
+    """
+    from assay_web.access.accounts import add_account, check_role
+
+    check_role(role)
+    with _opened(workspace) as (access, say):
+        found = add_account(access, _passwords(), name, role, _asked(password_stdin), by=_who())  # type: ignore[arg-type]
+        say("add_account", found, role=role)
+    emit({"name": found, "role": role}, f"{found} may sign in as {role}", as_json=as_json)
+
+
+def invite(
+    role: RoleOption = "annotator",
+    days: Annotated[float, typer.Option(help="For which the link is good.")] = 7.0,
+    url: UrlOption = LOCAL,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a link that makes one account, once. It is shown this once; the file keeps its digest.
+
+    Example: `assay account invite --role annotator --url https://annotate.example.org`
+    """
+    from assay_web.access import invitations
+
+    with _opened(workspace) as (access, say):
+        token, made = invitations.invite(access, role, by=_who(), days=days)  # type: ignore[arg-type]
+        say("make_invitation", made.id, role=role, days=days)
+    _show_link(invitations.link_of(url, token), made, as_json=as_json)
+
+
+def password_link(
+    name: str,
+    days: Annotated[float, typer.Option(help="For which the link is good.")] = 1.0,
+    url: UrlOption = LOCAL,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a link by which somebody who has forgotten their password sets a new one, once.
+
+    Example: `assay account password-link grace`
+    """
+    from assay_web.access import invitations
+
+    with _opened(workspace) as (access, say):
+        token, made = invitations.invite_to_new_password(access, name, by=_who(), days=days)
+        say("make_password_link", name, days=days)
+    _show_link(invitations.link_of(url, token), made, as_json=as_json)
+
+
+def list_all(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """List the accounts and the invitations that are open.
+
+    Example: `assay account list`
+    """
+    import time
+
+    from assay_web.access.accounts import list_accounts
+    from assay_web.access.invitations import list_invitations
+
+    with _opened(workspace) as (access, _):
+        accounts = list_accounts(access)
+        waiting = [i for i in list_invitations(access) if i.used_at is None and i.expires_at > time.time()]
+    lines = [f"{a.name}: {a.role}{', disabled' if a.disabled else ''}" for a in accounts]
+    lines += [
+        f"invitation {i.id}: {f'new password of {i.name}' if i.name else i.role}, until {_date(i.expires_at)}"
+        for i in waiting
+    ]
+    payload = {"accounts": [vars(a) for a in accounts], "invitations": [vars(i) for i in waiting]}
+    emit(payload, "\n".join(lines) or "no accounts: `assay web` prints a link for the first one", as_json=as_json)
+
+
+def role(
+    name: str,
+    to: Annotated[str, typer.Argument(metavar="ROLE", help="viewer, annotator, curator or admin.")],
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give an account another role, at once.
+
+    Example: `assay account role grace curator`
+    """
+    _change(workspace, name, as_json=as_json, role=to)
+
+
+def disable(name: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Let an account sign in no more, and end its sessions. Its votes stay.
+
+    Example: `assay account disable grace`
+    """
+    _change(workspace, name, as_json=as_json, disabled=True)
+
+
+def enable(name: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Let a disabled account sign in again.
+
+    Example: `assay account enable grace`
+    """
+    _change(workspace, name, as_json=as_json, disabled=False)
+
+
+def password(
+    name: str, password_stdin: StdinOption = False, workspace: WorkspaceOption = None, as_json: JsonOption = False
+) -> None:
+    """Set an account's password, and end its sessions.
+
+    Example: `assay account password ada`
+    """
+    from assay_web.access.accounts import account_row, set_password
+
+    with _opened(workspace) as (access, say):
+        with access.reading() as db:
+            account_row(db, name)  # before anybody types
+        set_password(access, _passwords(), name, _asked(password_stdin))
+        say("set_password", name)
+    emit({"name": name}, f"{name} has a new password; their sessions have ended", as_json=as_json)
+
+
+def _change(workspace: Path | None, name: str, *, as_json: bool, **change: Any) -> None:
+    from assay_web.access.accounts import change_account
+
+    with _opened(workspace) as (access, say):
+        change_account(access, name, **change)
+        say("change_account", name, **change)
+    told = change["role"] if "role" in change else "disabled" if change["disabled"] else "enabled"
+    emit({"name": name, **change}, f"{name}: {told}", as_json=as_json)
+
+
+def _show_link(link: str, made: Invitation, *, as_json: bool) -> None:
+    if not as_json:
+        what = f"a new password of {made.name}" if made.name else f"one account with the role {made.role}"
+        typer.echo(f"{what}, once, until {_date(made.expires_at)}; shown this once:", err=True)
+    emit({"link": link, **vars(made)}, link, as_json=as_json)
+
+
+@contextmanager
+def _opened(workspace: Path | None) -> Iterator[tuple[AccessFile, Callable[..., None]]]:
+    """The workspace's access file, and what writes a line into its audit log."""
+    from assay.workspace import Workspace
+    from assay_web.access.access_file import FILE, AccessFile
+    from assay_web.access.audit import record
+
+    with AccessFile(Workspace.find(workspace).root / FILE) as access:
+        yield access, lambda action, subject, **detail: record(access, _who(), action, subject, detail=detail)
+
+
+def _who() -> str:
+    """No account has such a name."""
+    import getpass
+
+    try:
+        return f"{getpass.getuser()} / command line"
+    except (KeyError, OSError):  # a process number without a name
+        return "command line /"
+
+
+def _asked(stdin: bool) -> str:
+    import sys
+
+    if stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    found: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return found
+
+
+def _passwords() -> Any:
+    from assay_web.access.passwords import PasswordCost, Passwords
+
+    return Passwords(PasswordCost())
+
+
+def _date(at: float) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,130 @@
+"""`assay up`: the web pages and a reward server together, with one end for both."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from assay.cli.options import DeviceOption, WorkspaceOption
+from assay_serving.commands.engine_options import (
+    AllowFailedParityOption,
+    DtypeOption,
+    EngineOption,
+    KindOption,
+    QuestionOption,
+    TokenBudgetOption,
+)
+from assay_web.commands.web import (
+    AllowedHostOption,
+    HostOption,
+    OpenOption,
+    PortOption,
+    ProxyOption,
+    TlsCertOption,
+    TlsKeyOption,
+)
+
+if TYPE_CHECKING:
+    from assay_web.server.reward_child import RewardChild
+
+KEY = "ASSAY_API_KEY"
+
+
+def up(
+    context: typer.Context,
+    models: Annotated[
+        list[str], typer.Argument(metavar="RM...", help="Folder, hub id, or name of an artifact in the workspace.")
+    ],
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="Name to serve under; repeat in the order of the models.", show_default=False),
+    ] = None,
+    open_access: OpenOption = False,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
+    rewards_host: Annotated[str, typer.Option(help="Address of the reward server.")] = "127.0.0.1",
+    rewards_port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "auto",
+    token_budget: TokenBudgetOption = None,
+    kind: KindOption = None,
+    question: QuestionOption = None,
+    allow_failed_parity: AllowFailedParityOption = False,
+    engine: EngineOption = "transformers",
+    allowed_host: AllowedHostOption = None,
+    proxy: ProxyOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Start a reward server and the web pages, which may ask it. Both end with Ctrl-C, and one with the other.
+
+    The pages use a key of their own, or $ASSAY_API_KEY where it is set; trainers get theirs by `assay keys create`.
+    More options for the reward server: `assay serve` and `assay web --rewards URL` in two terminals.
+
+    Example: `assay up helpful --open`
+    """
+    from assay.errors import BackendError
+    from assay.workspace import Workspace
+    from assay_web.commands.web import claimed, run_web, tls_of
+    from assay_web.server.reward_child import RewardChild
+    from assay_web.server.settings import RewardServer
+
+    found = Workspace.find(workspace)
+    tls = tls_of(tls_cert, tls_key)
+    shared = ("dtype", "device", "token_budget", "kind", "question", "allow_failed_parity", "engine")
+    options = [*models, "--host", rewards_host, "--port", str(rewards_port), "--workspace", str(found.root)]
+    options += [part for each in name or () for part in ("--name", each)]
+    options += _given(context, shared)
+    keys = (os.environ.get(KEY) or secrets.token_urlsafe(32)).split()
+    ended: list[int] = []
+
+    def end_with(status: int) -> None:
+        ended.append(status)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, _terminated)
+    child: RewardChild | None = None
+    listening = claimed(host, port, open_access=open_access)
+    try:
+        child = RewardChild(options, key=" ".join(keys))
+        ready = child.wait_ready()
+        typer.echo(f"reward server at {ready.url}: {', '.join(ready.models)}", err=True)
+        child.when_it_ends(end_with)
+        run_web(
+            listening,
+            workspace=found.root,
+            open_access=open_access,
+            servers=(RewardServer(ready.url, keys[0]),),
+            allowed_hosts=tuple(allowed_host or ()),
+            proxies=tuple(proxy or ()),
+            tls=tls,
+        )
+    finally:
+        listening.close()
+        if child is not None:
+            child.stop()
+        signal.signal(signal.SIGTERM, before)
+    if ended:
+        raise BackendError(f"the reward server ended with status {ended[0]}, and the web pages with it")
+
+
+def _given(context: typer.Context, names: tuple[str, ...]) -> list[str]:
+    """What was said of these options, as the reward server's command line has it."""
+    told: list[str] = []
+    for name in names:
+        value: Any = context.params[name]
+        if value is True:
+            told.append(f"--{name.replace('_', '-')}")
+        elif value is not None and value is not False:
+            told += [f"--{name.replace('_', '-')}", str(value)]
+    return told
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)  # while the models load; the server has a handler of its own
