@@ -1,0 +1,295 @@
+"""All that the store knows of one comparison: texts, origins, judgments, scores, principle votes, decisions.
+
+Covers: reading it in one unit of work, everything in the comparison's own order (A and B as in the store), times in
+ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), what it came from and led to (`assay.lineage`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from assay.errors import NotFoundError
+
+if TYPE_CHECKING:
+    import duckdb
+
+Side = Literal["A", "B"]
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message as it was imported, whatever its role."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    response_id: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the comparison was seen. `meta`: JSON, as the source had it."""
+
+    source: str
+    record_id: str
+    category: str | None
+    license: str | None
+    language: str | None
+    meta: str | None
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgmentRecord:
+    """One judgment, those taken back included. `vote`: one of several by which a judge came to its opinion."""
+
+    judgment_id: str
+    annotator_id: str
+    annotator: str
+    kind: str
+    answer: str
+    strength: int | None
+    confidence: float | None
+    rationale: str | None
+    shown_order: str | None
+    seconds: float | None
+    origin: str
+    vote: bool
+    run_id: str | None
+    created_at: str
+    withdrawn_at: str | None
+    withdrawn_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRecord:
+    """Either `reward` or `error` is there. `principle`: "" for a score of the whole response."""
+
+    side: Side
+    model: str
+    model_version: str
+    template_hash: str
+    principle: str
+    reward: float | None
+    probability: float | None
+    uncertainty: float | None
+    tokens: int | None
+    truncated: bool | None
+    error: str | None
+    run_id: str | None
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipleVote:
+    """`outcome`: what the last filter run concluded of it, "kept" or the stage that dropped it, and why."""
+
+    side: Side
+    judgment_id: str
+    principle: str
+    annotator: str
+    kind: str
+    answer: str
+    evidence: str | None
+    extractor: str | None
+    outcome: str | None
+    outcome_reason: str | None
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackText:
+    side: Side
+    feedback_id: str
+    annotator: str
+    kind: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCheck:
+    """What a model or verifier said of one response's correctness."""
+
+    side: Side
+    annotator: str
+    kind: str
+    verdict: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """`decision_id`: "d-" and its position; the last one is in force."""
+
+    decision_id: str
+    iteration: int
+    pool: str
+    label: str | None
+    margin: float | None
+    rule: str
+    reason: str
+    run_id: str | None
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`value`: JSON."""
+
+    annotator: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A snapshot that holds the comparison, and what as."""
+
+    snapshot_id: str
+    snapshot: str
+    label: str
+    pool: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Text that the prompt shares with a benchmark."""
+
+    benchmark: str
+    benchmark_prompt_id: str
+    overlap: str
+    ngrams: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRecord:
+    """`pool`, `label`: as now in force; the sources' own label where nobody has decided."""
+
+    comparison_id: str
+    prompt_id: str
+    prompt: list[Turn]
+    a: Text
+    b: Text
+    pool: str
+    label: str | None
+    source_label: str | None
+    run_id: str | None
+    origins: list[Origin]
+    judgments: list[JudgmentRecord]
+    scores: list[ScoreRecord]
+    principle_votes: list[PrincipleVote]
+    feedback: list[FeedbackText]
+    checks: list[ResponseCheck]
+    decisions: list[DecisionRecord]
+    attributes: list[Attribute]
+    snapshots: list[Holding]
+    overlaps: list[Overlap]
+
+
+def _time(column: str) -> str:
+    """SQL: the time in ISO 8601. Units of work keep their time zone at UTC."""
+    return f"strftime({column}, '%Y-%m-%dT%H:%M:%SZ')"
+
+
+_SIDE = "if(response_id = $a, 'A', 'B') AS side"
+_QUERIES: dict[type[Any], str] = {
+    Origin: """SELECT source, record_id, category, license, language, meta::VARCHAR AS meta, run_id FROM origins
+        WHERE comparison_id = $id ORDER BY source, record_id""",
+    JudgmentRecord: f"""SELECT j.judgment_id, j.annotator_id, n.name AS annotator, n.kind, j.answer, j.strength,
+            j.confidence, j.rationale, j.shown_order, j.seconds, j.origin, starts_with(j.origin, 'vote/') AS vote,
+            j.run_id, {_time("j.created_at")}, {_time("w.withdrawn_at")}, w.reason AS withdrawn_reason
+        FROM (SELECT * FROM judgments WHERE comparison_id = $id) j JOIN annotators n USING (annotator_id)
+        LEFT JOIN withdrawn_judgments w USING (judgment_id)
+        ORDER BY n.kind <> 'source', j.created_at, n.name, vote, j.origin, j.judgment_id""",
+    ScoreRecord: f"""SELECT {_SIDE}, model, model_version, template_hash, principle, reward, probability, uncertainty,
+            tokens, truncated, error, run_id, {_time("created_at")}
+        FROM scores WHERE response_id IN ($a, $b) ORDER BY model, model_version, template_hash, principle, side""",
+    PrincipleVote: f"""
+        WITH votes AS (SELECT * FROM principle_judgments WHERE response_id IN ($a, $b)),
+        concluded AS (
+            SELECT o.judgment_id, arg_max(o.stage, r.started_at) AS outcome, arg_max(o.reason, r.started_at) AS why
+            FROM principle_outcomes o SEMI JOIN votes USING (judgment_id) JOIN runs r USING (run_id)
+            GROUP BY o.judgment_id)
+        SELECT {_SIDE}, v.judgment_id, p.statement AS principle, n.name AS annotator, n.kind, v.answer, v.evidence,
+            v.extractor, o.outcome, o.why AS outcome_reason, v.run_id
+        FROM votes v JOIN principles p USING (principle_id) JOIN annotators n USING (annotator_id)
+        LEFT JOIN concluded o USING (judgment_id)
+        ORDER BY principle, side, annotator, v.judgment_id""",
+    FeedbackText: f"""SELECT {_SIDE}, feedback_id, n.name AS annotator, n.kind, content
+        FROM feedback JOIN annotators n USING (annotator_id) WHERE response_id IN ($a, $b)
+        ORDER BY side, annotator, feedback_id""",
+    ResponseCheck: f"""SELECT {_SIDE}, n.name AS annotator, n.kind, verdict, reason
+        FROM response_checks JOIN annotators n USING (annotator_id) WHERE response_id IN ($a, $b)
+        ORDER BY side, annotator""",
+    DecisionRecord: f"""SELECT 'd-' || position AS decision_id, iteration, pool, label, margin, rule, reason, run_id,
+            {_time("created_at")}
+        FROM decisions WHERE comparison_id = $id ORDER BY position""",
+    Attribute: """SELECT n.name AS annotator, t.name, t.value::VARCHAR AS value
+        FROM attributes t JOIN annotators n USING (annotator_id) WHERE comparison_id = $id ORDER BY t.name, n.name""",
+    Holding: """SELECT snapshot_id, s.name AS snapshot, i.label, i.pool, i.weight
+        FROM snapshot_items i JOIN snapshots s USING (snapshot_id) WHERE comparison_id = $id ORDER BY s.created_at""",
+    Overlap: """SELECT DISTINCT c.benchmark, h.benchmark_prompt_id, h.overlap, h.ngrams
+        FROM contamination_hits h JOIN contamination_checks c USING (check_id) WHERE h.prompt_id = $prompt
+        ORDER BY c.benchmark, h.ngrams DESC""",
+}
+
+
+def comparison(db: duckdb.DuckDBPyConnection, comparison_id: str) -> ComparisonRecord:
+    """Raises NotFoundError."""
+    row = db.execute(
+        "SELECT prompt_id, response_a, response_b, run_id FROM comparisons WHERE comparison_id = ?", [comparison_id]
+    ).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no comparison {comparison_id!r}")
+    prompt_id, a, b, run_id = row
+    found = {"id": comparison_id, "prompt": prompt_id, "a": a, "b": b}
+    texts = dict(
+        db.execute("SELECT response_id, content FROM responses WHERE response_id IN (?, ?)", [a, b]).fetchall()
+    )
+    said = db.execute("SELECT messages FROM prompts WHERE prompt_id = ?", [prompt_id]).fetchall()
+    judgments = _records(db, JudgmentRecord, found)
+    decisions = _records(db, DecisionRecord, found)
+    source_label = _source_label(judgments)
+    return ComparisonRecord(
+        comparison_id,
+        prompt_id,
+        [Turn(m["role"], m["content"]) for (messages,) in said for m in messages],
+        Text(a, texts.get(a, "")),
+        Text(b, texts.get(b, "")),
+        decisions[-1].pool if decisions else "unverified",
+        decisions[-1].label if decisions else source_label,
+        source_label,
+        run_id,
+        _records(db, Origin, found),
+        judgments,
+        _records(db, ScoreRecord, found),
+        _records(db, PrincipleVote, found),
+        _records(db, FeedbackText, found),
+        _records(db, ResponseCheck, found),
+        decisions,
+        _records(db, Attribute, found),
+        _records(db, Holding, found),
+        _records(db, Overlap, found),
+    )
+
+
+def _records(db: duckdb.DuckDBPyConnection, record: type[R], found: dict[str, str]) -> list[R]:
+    """The rows of the record's query, whose columns are the record's fields in their order."""
+    query = _QUERIES[record]
+    values = {name: value for name, value in found.items() if f"${name}" in query}
+    return [record(*row) for row in db.execute(query, values).fetchall()]
+
+
+def _source_label(judgments: list[JudgmentRecord]) -> str | None:
+    """As the view `source_labels` has it: where all statements of sources agree."""
+    said = {
+        j.answer if j.answer in ("A", "B") else "tie" for j in judgments if j.kind == "source" and j.answer != "skip"
+    }
+    return said.pop() if len(said) == 1 else None

@@ -1,0 +1,182 @@
+"""The comparisons that a filter matches, in the order of import, a window at a time: as far as the reader waits.
+
+Covers: `walk`, which stops with enough matches, at the end, or when its time is up, and says where to go on. Leaves
+out: what is shown of a match (`assay.browsing.page`).
+
+A comparison's place is its row number; rows are only added, so a place stays. Reading one narrow column of every row to
+find a window's rows costs tens of milliseconds at a million rows however large the window, so that windows grow while
+matches are rare; and a condition that few rows meet names them first, so that only they are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from assay.browsing.filters import Filter
+from assay.browsing.texts import locate
+from assay.errors import BadInputError
+
+if TYPE_CHECKING:
+    import duckdb
+
+Order = Literal["oldest", "newest"]
+
+FEW = 20_000  #: candidates that a condition may name before the walk begins
+MANY = 0.3  #: and, once a window has brought too few matches, the share of all comparisons
+FIRST, LARGEST = 4_096, 1 << 18  #: comparisons of a window
+LARGEST_TEXT = 1 << 15  #: where their texts are read: about 50 MB
+GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a walk goes on: behind `place`, with so large a `window`."""
+
+    place: int
+    window: int = FIRST
+
+    def __str__(self) -> str:
+        return f"{self.place}.{self.window}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Inverse of `str`. Raises BadInputError."""
+        if (match := _CURSOR.fullmatch(text)) is None:
+            raise BadInputError("not what an earlier page gave", field="after")
+        return cls(int(match[1]), min(max(int(match[2]), FIRST), LARGEST))
+
+
+_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """`places` of the matches, in order. `after`: where to go on, None at the end. `examined` of `total` comparisons
+    lie before it."""
+
+    places: list[int]
+    after: Cursor | None
+    examined: int
+    total: int
+
+
+def walk(
+    db: duckdb.DuckDBPyConnection,
+    wanted: Filter,
+    *,
+    after: Cursor | None = None,
+    order: Order = "oldest",
+    limit: int | None = None,
+    seconds: float = 0.15,
+) -> Walked:
+    """Matches that lie behind place `after`, at most `limit`. Begins no further window after `seconds`: it may return
+    few or none and still not be at the end."""
+    started = time.monotonic()
+    total = _one(db, "SELECT coalesce(max(rowid), -1) + 1 FROM comparisons")
+    up = order == "oldest"
+    at = (0 if up else total - 1) if after is None else (after.place + 1 if up else after.place - 1)
+    largest = LARGEST_TEXT if wanted.text else LARGEST
+    size = min(after.window if after is not None else FIRST, largest)
+    sparse = size > FIRST
+    seeded = _seed(db, wanted, max(FEW, round(MANY * total)) if sparse else FEW)
+    found: list[int] = []
+    end: int | None = None
+    while 0 <= at < total:
+        end = _seeded_end(db, at, size, up) if seeded else min(at + size, total) - 1 if up else max(at - size, -1) + 1
+        if end is None:  # no further candidate
+            break
+        low, high = min(at, end), max(at, end)
+        db.execute(
+            f"""CREATE OR REPLACE TEMP TABLE looked AS
+                SELECT rowid AS place, comparison_id, prompt_id, response_a, response_b FROM comparisons
+                WHERE rowid BETWEEN {low} AND {high} {"AND rowid IN (FROM seed)" if seeded else ""}"""
+        )
+        found += sorted(_matching(db, wanted, low, high, total), reverse=not up)
+        if limit is not None and len(found) >= limit:
+            found = found[:limit]
+            end = found[-1]
+            at = end + 1 if up else end - 1
+            break
+        at = end + 1 if up else end - 1
+        size = min(size * GROWTH, largest)
+        if time.monotonic() - started >= seconds:
+            break
+        if not seeded and not sparse:
+            sparse, seeded = True, _seed(db, wanted, round(MANY * total))
+    if end is not None and 0 <= at < total and not (seeded and _seeded_end(db, at, 1, up) is None):
+        return Walked(found, Cursor(end, size), at if up else total - 1 - at, total)
+    return Walked(found, None, total, total)
+
+
+def _seeded_end(db: duckdb.DuckDBPyConnection, at: int, size: int, up: bool) -> int | None:
+    """The last place of a window from `at` on that holds `size` candidates; None where there are no more."""
+    behind, last, direction = (f">= {at}", "max", "") if up else (f"<= {at}", "min", "DESC")
+    row = db.execute(
+        f"""SELECT {last}(place)
+            FROM (SELECT place FROM seed WHERE place {behind} ORDER BY place {direction} LIMIT {size})"""
+    ).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def _matching(db: duckdb.DuckDBPyConnection, wanted: Filter, low: int, high: int, total: int) -> list[int]:
+    """Places of the candidates in `looked` that meet every condition."""
+    for number, (query, values) in enumerate(wanted.conditions("looked")):
+        db.execute(f"CREATE OR REPLACE TEMP TABLE met_{number} AS {query}", values)
+        db.execute(
+            f"""CREATE OR REPLACE TEMP TABLE looked AS SELECT * FROM looked SEMI JOIN met_{number}
+                USING (comparison_id)"""
+        )
+    if wanted.text:
+        return _containing(db, wanted, low, high, total)
+    return [place for (place,) in db.execute("SELECT place FROM looked").fetchall()]
+
+
+def _containing(db: duckdb.DuckDBPyConnection, wanted: Filter, low: int, high: int, total: int) -> list[int]:
+    """Those whose prompt or a response has the text."""
+    span = (low / total, (high + 1) / total)
+    locate(db, "prompts", "SELECT DISTINCT prompt_id FROM looked", span)
+    locate(db, "responses", "SELECT response_a FROM looked UNION SELECT response_b FROM looked", span)
+    rows = db.execute(
+        """WITH said AS (
+               SELECT response_id FROM responses
+               WHERE rowid IN (SELECT place FROM at_responses) AND regexp_matches(content, $pattern)),
+           asked AS (
+               SELECT prompt_id FROM prompts WHERE rowid IN (SELECT place FROM at_prompts)
+               AND len(list_filter(messages, lambda m: regexp_matches(m.content, $pattern))) > 0)
+           SELECT place FROM looked WHERE response_a IN (FROM said) OR response_b IN (FROM said)
+              OR prompt_id IN (FROM asked)""",
+        {"pattern": wanted.pattern},
+    ).fetchall()
+    return [place for (place,) in rows]
+
+
+def _seed(db: duckdb.DuckDBPyConnection, wanted: Filter, most: int) -> bool:
+    """Put the places of the candidates that one condition names into the temporary table `seed`: of the condition that
+    names the fewest, if those are not more than `most`."""
+    best: tuple[int, str] | None = None
+    for number, (key, query, values) in enumerate(wanted.few()):
+        name = f"few_{number}"
+        db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {key} FROM ({query}) LIMIT {most + 1}", values)
+        named = _one(db, f"SELECT count(*) FROM {name}")
+        if named <= most and (best is None or named < best[0]):
+            columns = ("comparison_id",) if key == "comparison_id" else ("response_a", "response_b")
+            best = (
+                named,
+                " UNION ".join(
+                    f"SELECT rowid AS place FROM comparisons SEMI JOIN {name} ON comparisons.{column} = {name}.{key}"
+                    for column in columns
+                ),
+            )
+    if best is None:
+        return False
+    db.execute(f"CREATE OR REPLACE TEMP TABLE seed AS {best[1]}")
+    return True
+
+
+def _one(db: duckdb.DuckDBPyConnection, query: str) -> int:
+    row = db.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
