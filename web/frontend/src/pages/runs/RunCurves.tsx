@@ -1,0 +1,97 @@
+import { Group, Progress, SimpleGrid, Stack, Text, Title } from "@mantine/core";
+import type { UseQueryResult } from "@tanstack/react-query";
+import { memo, useMemo } from "react";
+
+import { shown } from "../../components/chartData";
+import { LiveChart } from "../../components/LiveChart";
+import { Empty, Failure, Waiting } from "../../components/States";
+import { referenceOf, seriesOf, type Chart, type Curves } from "./curves";
+import { goesOn, type RunRow } from "./format";
+
+/** The curves of a run in sections, and its newest figures above them. */
+export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run: RunRow }) {
+  const { data } = curves;
+  if (data === undefined) return curves.error === null ? <Waiting what="Loading the curves" /> : <Failure error={curves.error} />;
+  if (data.rows === 0)
+    return goesOn(run.status) ? (
+      <Empty title="Nothing was measured yet">Its first step is on its way: the page shows it by itself.</Empty>
+    ) : (
+      <Empty title="This run has no curves">It ended before its first step, or is of a kind that measures none.</Empty>
+    );
+  const sections = [...new Set(data.charts.map((chart) => chart.section))];
+  return (
+    <Stack gap="md">
+      {curves.error !== null && <Failure error={curves.error} />}
+      <Latest data={data} />
+      {sections.map((section) => (
+        <section key={section} aria-label={section}>
+          <Title order={2} mb={6}>
+            {section}
+          </Title>
+          <SimpleGrid cols={{ base: 1, md: 2, xl: 3 }} spacing="sm" verticalSpacing="sm">
+            {data.charts
+              .filter((chart) => chart.section === section)
+              .map((chart) => (
+                <RunChart key={chart.title} chart={chart} curves={data} together={run.id} />
+              ))}
+          </SimpleGrid>
+        </section>
+      ))}
+    </Stack>
+  );
+}
+
+const RunChart = memo(function RunChart({ chart, curves, together }: { chart: Chart; curves: Curves; together: string }) {
+  const series = useMemo(() => seriesOf(chart, curves), [chart, curves]);
+  const moments = chart.x === "step" ? curves.moments.filter((one) => one.section === chart.section) : [];
+  if (series.length === 0) return null;
+  return (
+    <LiveChart
+      title={chart.title}
+      series={series}
+      unit={chart.unit}
+      share={chart.share}
+      note={chart.note}
+      xLabel={chart.x_label}
+      reference={referenceOf(chart, curves)}
+      moments={moments.map((one) => ({ x: one.step, text: one.text }))}
+      {...(chart.x === "step" ? { together } : {})}
+    />
+  );
+});
+
+function Latest({ data }: { data: Curves }) {
+  return (
+    <Stack gap={6}>
+      <Group gap="4px 24px">
+        {data.latest.map((one) => (
+          <div key={one.label}>
+            <Text size="xs" className="dim">
+              {one.label}
+            </Text>
+            <Text fw={600}>{shown(one.value, one.share)}</Text>
+          </div>
+        ))}
+      </Group>
+      {data.running && data.progress !== null && (
+        <Group gap="xs" wrap="nowrap">
+          <Progress value={100 * data.progress} aria-label="Share of the planned steps" flex={1} size="sm" />
+          <Text size="xs" className="dim" miw={44}>
+            {shown(data.progress, true)}
+          </Text>
+        </Group>
+      )}
+      <Text size="xs" className="dim" role="status">
+        {data.behind
+          ? `Reading the metrics: ${Math.round(100 * data.read)} % of the file.`
+          : [
+              `${data.rows.toLocaleString("en")} lines of metrics.jsonl`,
+              data.step.width > 1 ? `${data.step.width} steps a point, the band is their range` : "",
+              data.broken > 0 ? `${data.broken} could not be read and are left out` : "",
+            ]
+              .filter(Boolean)
+              .join("; ") + "."}
+      </Text>
+    </Stack>
+  );
+}

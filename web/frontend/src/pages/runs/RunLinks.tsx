@@ -1,0 +1,83 @@
+import { Anchor, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
+import { Link } from "react-router";
+
+import type { Schemas } from "../../api/client";
+import { Command } from "./Command";
+import type { Detail } from "./RunPage";
+
+type Linked = Schemas["RunLink"];
+
+/** What the run read and made, each with the way to its own history. */
+export function RunLinks({ detail }: { detail: Detail }) {
+  return (
+    <Stack gap="sm">
+      <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm">
+        <Links title="Inputs" links={detail.inputs} empty="It read nothing that is recorded." />
+        <Links title="Outputs" links={detail.outputs} empty="It has made nothing that is recorded yet." />
+      </SimpleGrid>
+      {detail.more_links > 0 && (
+        <Text size="sm" className="dim">
+          {detail.more_links.toLocaleString("en")} more are not shown.
+        </Text>
+      )}
+      {detail.gone_on_in.length > 0 && (
+        <Text size="sm">
+          Gone on in{" "}
+          {detail.gone_on_in.map((id) => (
+            <Anchor key={id} component={Link} to={`/runs/${id}`} size="sm" ff="monospace" mr={6}>
+              {id}
+            </Anchor>
+          ))}
+        </Text>
+      )}
+      <Command line={`assay lineage ${detail.run.id}`} />
+    </Stack>
+  );
+}
+
+function Links({ title, links, empty }: { title: string; links: Linked[]; empty: string }) {
+  return (
+    <section className="panel" aria-label={title}>
+      <Title order={2} mb={4}>
+        {title}
+      </Title>
+      {links.length === 0 ? (
+        <Text size="sm" className="dim">
+          {empty}
+        </Text>
+      ) : (
+        <Table>
+          <Table.Tbody>
+            {links.map((one) => (
+              <Table.Tr key={`${one.kind} ${one.ref}`}>
+                <Table.Td className="dim" w={90} style={{ verticalAlign: "top" }}>
+                  {one.kind}
+                </Table.Td>
+                <Table.Td style={{ overflowWrap: "anywhere" }}>
+                  <Ref link={one} />
+                  {one.label !== null && (
+                    <Text size="xs" className="dim" ff="monospace">
+                      {one.ref}
+                    </Text>
+                  )}
+                </Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      )}
+    </section>
+  );
+}
+
+/** A run has its page; what else has an id has its lineage. */
+function Ref({ link }: { link: Linked }) {
+  const said = link.label === null ? link.ref : [link.label, link.about].filter(Boolean).join(", ");
+  if (link.kind === "file" || link.kind === "model_version") return <Text size="sm">{said}</Text>;
+  const to = link.kind === "run" ? `/runs/${link.ref}` : `/data/lineage/${encodeURIComponent(link.ref)}`;
+  return (
+    <Anchor component={Link} to={to} size="sm">
+      {said}
+    </Anchor>
+  );
+}

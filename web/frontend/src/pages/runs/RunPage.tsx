@@ -1,0 +1,150 @@
+import { Alert, Anchor, Breadcrumbs, Group, Stack, Tabs, Text, Title } from "@mantine/core";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { Link, useLocation, useNavigate, useParams } from "react-router";
+
+import { api, body, type Schemas } from "../../api/client";
+import { Failure, Waiting } from "../../components/States";
+import { Command } from "./Command";
+import { useRunCurves } from "./curves";
+import { duration, goesOn, moment, title } from "./format";
+import { RunCurves } from "./RunCurves";
+import { RunLinks } from "./RunLinks";
+import { RunSamples } from "./RunSamples";
+import { RunSettings } from "./RunSettings";
+import { RunStatus } from "./RunStatus";
+import { StopRun } from "./StopRun";
+
+export type Detail = Schemas["RunDetail"];
+
+/** One run: what it measures as it goes on, what it writes, what it was told, what came of it. */
+export function RunPage() {
+  const { id = "" } = useParams();
+  const queries = useQueryClient();
+  const detail = useQuery({
+    queryKey: ["run", id],
+    queryFn: () => body(api.GET("/api/runs/{run_id}", { params: { path: { run_id: id } } })),
+    refetchInterval: ({ state: { data } }) => (data !== undefined && goesOn(data.run.status) ? 3000 : false),
+  });
+  const curves = useRunCurves(id, detail.data === undefined || detail.data.curves || goesOn(detail.data.run.status));
+  const running = curves.data?.running;
+  useEffect(() => {
+    // It has begun or ended: the rest of the page changes too.
+    if (running !== undefined) void queries.invalidateQueries({ queryKey: ["run", id], exact: true });
+  }, [queries, id, running]);
+  if (detail.isPending) return detail.failureReason === null ? <Waiting /> : <Failure error={detail.failureReason} />;
+  if (detail.data === undefined) return <Failure error={detail.error} />;
+  return (
+    <Stack gap="sm">
+      <Header detail={detail.data} />
+      <Notices detail={detail.data} />
+      <RunTabs detail={detail.data} curves={<RunCurves curves={curves} run={detail.data.run} />} />
+    </Stack>
+  );
+}
+
+function Header({ detail }: { detail: Detail }) {
+  const { run } = detail;
+  return (
+    <>
+      <Breadcrumbs>
+        <Anchor component={Link} to="/runs" size="sm">
+          Runs
+        </Anchor>
+        <Text size="sm" className="dim" ff="monospace" style={{ overflowWrap: "anywhere" }}>
+          {run.id}
+        </Text>
+      </Breadcrumbs>
+      <Group justify="space-between" gap="xs">
+        <Group gap="xs">
+          <Title order={1} style={{ overflowWrap: "anywhere" }}>
+            {title(run)}
+          </Title>
+          <RunStatus status={run.status} />
+          <Text size="sm" className="dim">
+            {[run.kind, `started ${moment(run.started)}`, run.seconds === null ? "" : duration(run.seconds)].filter(Boolean).join(", ")}
+          </Text>
+        </Group>
+        <StopRun detail={detail} />
+      </Group>
+    </>
+  );
+}
+
+function Notices({ detail }: { detail: Detail }) {
+  const { run, stop } = detail;
+  return (
+    <>
+      {run.status === "ending" && (
+        <Alert color="orange" title="Ending" role="status">
+          {stop === null ? "Its end was asked for." : `${stop.by} asked for its end at ${moment(stop.at)}.`} It finishes its step, saves its checkpoint and ends.
+        </Alert>
+      )}
+      {run.status === "failed" && (
+        <Alert color="red" title="It failed" role="alert">
+          <Text size="sm" ff="monospace" style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>
+            {run.error}
+          </Text>
+          {detail.go_on !== null && <GoOn line={detail.go_on} />}
+        </Alert>
+      )}
+      {run.status === "interrupted" && (
+        <Alert color="yellow" title="It was ended before its time" role="status">
+          {run.error === "process gone" && "Its process is gone without a word: killed, or the machine was. "}
+          {stop !== null && `${stop.by} asked for its end at ${moment(stop.at)}. `}
+          {detail.gone_on_in.length > 0 && (
+            <>
+              It goes on in{" "}
+              {detail.gone_on_in.map((id) => (
+                <Anchor key={id} component={Link} to={`/runs/${id}`} size="sm" ff="monospace" mr={6}>
+                  {id}
+                </Anchor>
+              ))}
+            </>
+          )}
+          {detail.go_on !== null && detail.gone_on_in.length === 0 && <GoOn line={detail.go_on} />}
+          {detail.go_on === null && detail.gone_on_in.length === 0 && "Nothing was saved that could be gone on from."}
+        </Alert>
+      )}
+    </>
+  );
+}
+
+function GoOn({ line }: { line: string }) {
+  return (
+    <Group gap={6} mt={4}>
+      <Text size="sm">Go on with</Text>
+      <Command line={line} />
+    </Group>
+  );
+}
+
+const TABS = ["curves", "samples", "settings", "lineage"] as const;
+
+function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }) {
+  const { run } = detail;
+  const navigate = useNavigate();
+  const place = useLocation().pathname.split("/")[3];
+  const has = detail.curves || goesOn(run.status);
+  const shown = TABS.find((tab) => tab === place) ?? (has ? "curves" : "settings");
+  return (
+    <Tabs value={shown} onChange={(tab) => void navigate(tab === "curves" ? `/runs/${run.id}` : `/runs/${run.id}/${tab}`)} keepMounted={false}>
+      <Tabs.List mb="sm">
+        {has && <Tabs.Tab value="curves">Curves</Tabs.Tab>}
+        {detail.samples && <Tabs.Tab value="samples">Samples</Tabs.Tab>}
+        <Tabs.Tab value="settings">Settings and figures</Tabs.Tab>
+        <Tabs.Tab value="lineage">Inputs and outputs</Tabs.Tab>
+      </Tabs.List>
+      <Tabs.Panel value="curves">{curves}</Tabs.Panel>
+      <Tabs.Panel value="samples">
+        <RunSamples id={run.id} running={goesOn(run.status)} />
+      </Tabs.Panel>
+      <Tabs.Panel value="settings">
+        <RunSettings detail={detail} />
+      </Tabs.Panel>
+      <Tabs.Panel value="lineage">
+        <RunLinks detail={detail} />
+      </Tabs.Panel>
+    </Tabs>
+  );
+}

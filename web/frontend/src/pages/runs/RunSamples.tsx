@@ -1,0 +1,159 @@
+import { Badge, Button, Group, NumberInput, Pagination, SegmentedControl, Slider, Stack, Table, Text } from "@mantine/core";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { Fragment, useState } from "react";
+import { useSearchParams } from "react-router";
+
+import { api, body, type Schemas } from "../../api/client";
+import { shown } from "../../components/chartData";
+import { Empty, Failure, Waiting } from "../../components/States";
+
+type Sample = Schemas["SampleReply"];
+const PAGE = 20;
+const ORDERS = ["best", "worst", "group"] as const;
+
+/** Rollouts of one step, to be read: the prompt, what was answered, what each part of the reward said of it. */
+export function RunSamples({ id, running }: { id: string; running: boolean }) {
+  const [address, setAddress] = useSearchParams();
+  const asked = address.get("step");
+  const order = ORDERS.find((one) => one === address.get("order")) ?? "best";
+  const page = Math.max(1, Number(address.get("page")) || 1);
+  const change = (changes: Record<string, string | null>) =>
+    setAddress(
+      (before) => {
+        const after = new URLSearchParams(before);
+        for (const [name, value] of Object.entries({ page: null, ...changes })) {
+          if (value === null) after.delete(name);
+          else after.set(name, value);
+        }
+        return after;
+      },
+      { replace: true },
+    );
+  const query = { ...(asked === null ? {} : { step: Number(asked) }), order, limit: PAGE, offset: (page - 1) * PAGE };
+  const { data, error, isPending } = useQuery({
+    queryKey: ["run", id, "samples", query],
+    queryFn: () => body(api.GET("/api/runs/{run_id}/samples", { params: { path: { run_id: id }, query } })),
+    placeholderData: keepPreviousData,
+    refetchInterval: running && asked === null ? 4000 : false,
+  });
+  if (isPending) return <Waiting />;
+  if (data === undefined) return <Failure error={error} />;
+  if (data.step === null || data.first === null || data.last === null) return <Empty title="No rollouts yet">They are written at the end of each step.</Empty>;
+  const go = (step: number) => change({ step: step >= data.last! ? null : String(step) });
+  return (
+    <Stack gap="sm">
+      <Group align="end" gap="md">
+        <NumberInput label="Step" w={90} min={data.first} max={data.last} value={data.step} onChange={(value) => typeof value === "number" && value >= data.first! && go(value)} />
+        {data.last > data.first && (
+          <Slider w={220} mb={8} label={null} thumbLabel="Step" min={data.first} max={data.last} value={data.step} onChange={go} />
+        )}
+        <SegmentedControl aria-label="Order" value={order} onChange={(value) => change({ order: value })} data={[{ value: "best", label: "best first" }, { value: "worst", label: "worst first" }, { value: "group", label: "by prompt" }]} />
+        <Text size="sm" className="dim" role="status">
+          {`${data.total} rollouts of step ${data.step}`}
+          {asked === null && running ? ", the newest" : ""}
+        </Text>
+        {asked !== null && data.step < data.last && (
+          <Button variant="subtle" onClick={() => change({ step: null })}>
+            Newest step
+          </Button>
+        )}
+      </Group>
+      {data.samples.length === 0 ? <Empty title="No rollouts of this step" /> : <Samples samples={data.samples} />}
+      {data.total > PAGE && <Pagination size="sm" total={Math.ceil(data.total / PAGE)} value={page} onChange={(value) => change({ page: String(value) })} getControlProps={(control) => ({ "aria-label": `${control} page` })} />}
+    </Stack>
+  );
+}
+
+function Samples({ samples }: { samples: Sample[] }) {
+  const parts = [...new Set(samples.flatMap((one) => Object.keys(one.parts)))];
+  const [opened, setOpened] = useState<ReadonlySet<number>>(new Set());
+  const toggle = (place: number) => setOpened((now) => new Set(now.has(place) ? [...now].filter((one) => one !== place) : [...now, place]));
+  return (
+    <Table.ScrollContainer minWidth={760} className="panel" style={{ padding: 0 }} scrollAreaProps={{ viewportProps: { tabIndex: 0, role: "group", "aria-label": "Rollouts" } }}>
+      <Table aria-label="Rollouts">
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th scope="col" w="26%">
+              Prompt
+            </Table.Th>
+            <Table.Th scope="col">Response</Table.Th>
+            <Table.Th scope="col">Reward</Table.Th>
+            {parts.length > 1 &&
+              parts.map((part) => (
+                <Table.Th key={part} scope="col">
+                  {part}
+                </Table.Th>
+              ))}
+            <Table.Th scope="col">Advantage</Table.Th>
+            <Table.Th scope="col">Tokens</Table.Th>
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {samples.map((one, place) => (
+            <Fragment key={place}>
+              <SampleRow sample={one} parts={parts.length > 1 ? parts : []} opened={opened.has(place)} toggle={() => toggle(place)} />
+            </Fragment>
+          ))}
+        </Table.Tbody>
+      </Table>
+    </Table.ScrollContainer>
+  );
+}
+
+interface SampleRowProps {
+  sample: Sample;
+  parts: string[];
+  opened: boolean;
+  toggle: () => void;
+}
+
+function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
+  const text = { fz: "sm", style: { whiteSpace: "pre-wrap", overflowWrap: "anywhere" }, ...(opened ? {} : { lineClamp: 4 }) } as const;
+  const turns = opened ? sample.prompt : sample.prompt.slice(-1);
+  const long = sample.response.length > 240 || sample.prompt.length > 1 || turns.some((turn) => turn.content.length > 160);
+  return (
+    <Table.Tr style={{ verticalAlign: "top" }}>
+      <Table.Td>
+        {turns.map((turn, number) => (
+          <div key={number}>
+            {sample.prompt.length > 1 && (
+              <Text size="xs" className="dim">
+                {turn.role}
+              </Text>
+            )}
+            <Text {...text}>{turn.content}</Text>
+          </div>
+        ))}
+      </Table.Td>
+      <Table.Td>
+        <Text {...text}>{sample.response}</Text>
+        <Group gap={4} mt={2}>
+          {sample.truncated && <Mark colour="gray" text="cut at the limit" />}
+          {!sample.trained && <Mark colour="gray" text="not trained on" />}
+          {sample.failures.map((failure) => (
+            <Mark key={failure} colour="red" text={failure} />
+          ))}
+          {long && (
+            <Button variant="subtle" size="compact-xs" aria-expanded={opened} onClick={toggle}>
+              {opened ? "Less" : "All of it"}
+            </Button>
+          )}
+        </Group>
+      </Table.Td>
+      <Table.Td>{sample.reward === null ? "none" : shown(sample.reward)}</Table.Td>
+      {parts.map((part) => (
+        <Table.Td key={part}>{shown(sample.parts[part])}</Table.Td>
+      ))}
+      <Table.Td>{shown(sample.advantage)}</Table.Td>
+      <Table.Td>{sample.tokens}</Table.Td>
+    </Table.Tr>
+  );
+}
+
+function Mark({ colour, text }: { colour: string; text: string }) {
+  return (
+    <Badge size="xs" variant="light" color={colour} tt="none">
+      {text}
+    </Badge>
+  );
+}

@@ -1,0 +1,60 @@
+import { SimpleGrid, Table, Text, TextInput, Title } from "@mantine/core";
+import { useState } from "react";
+
+import type { Schemas } from "../../api/client";
+import type { Detail } from "./RunPage";
+
+type Named = Schemas["NamedValue"];
+
+/** What the run was told, and what it recorded at its end; both can be searched. */
+export function RunSettings({ detail }: { detail: Detail }) {
+  const [text, setText] = useState("");
+  const asked = text.trim().toLowerCase();
+  const of = (values: Named[]) => values.filter((one) => asked === "" || `${one.name} ${one.value}`.toLowerCase().includes(asked));
+  const about: Named[] = [
+    { name: "run", value: detail.run.id },
+    { name: "code", value: detail.code_version },
+    { name: "process", value: detail.pid === null ? "" : `${detail.pid} on ${detail.host}` },
+    { name: "folder", value: detail.folder },
+  ];
+  return (
+    <>
+      <TextInput label="Search" w={260} mb="sm" value={text} onChange={(event) => setText(event.currentTarget.value)} />
+      <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm">
+        <Values title="Settings" values={of(detail.config)} />
+        <div>
+          <Values title="Figures" values={of(detail.figures)} empty="None yet: a run records its figures when it ends." />
+          <Values title="Record" values={of(about)} />
+        </div>
+      </SimpleGrid>
+    </>
+  );
+}
+
+function Values({ title, values, empty = "None." }: { title: string; values: Named[]; empty?: string }) {
+  return (
+    <section className="panel" aria-label={title} style={{ marginBottom: 12, minWidth: 0 }}>
+      <Title order={2} mb={4}>
+        {title}
+      </Title>
+      {values.length === 0 ? (
+        <Text size="sm" className="dim">
+          {empty}
+        </Text>
+      ) : (
+        <Table layout="fixed">
+          <Table.Tbody>
+            {values.map((one) => (
+              <Table.Tr key={one.name}>
+                <Table.Th scope="row" fw={400} className="dim" style={{ overflowWrap: "anywhere", verticalAlign: "top" }}>
+                  {one.name}
+                </Table.Th>
+                <Table.Td style={{ overflowWrap: "anywhere", whiteSpace: "pre-wrap" }}>{one.value}</Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      )}
+    </section>
+  );
+}
