@@ -264,6 +264,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/comparisons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Comparisons
+         * @description The comparisons that match, in the order of import.
+         */
+        get: operations["list_comparisons"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/comparisons/count": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count Comparisons
+         * @description A part of their number.
+         */
+        get: operations["count_comparisons"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/comparisons/facets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Comparison Facets
+         * @description What comparisons can be filtered by.
+         */
+        get: operations["get_comparison_facets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/comparisons/{comparison_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Comparison
+         * @description All that is known of one comparison.
+         */
+        get: operations["get_comparison"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/invitation": {
         parameters: {
             query?: never;
@@ -327,6 +407,27 @@ export interface paths {
          * @description Its link is good for nothing from now on.
          */
         delete: operations["withdraw_invitation"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lineage/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Lineage
+         * @description What a thing came from (up) or led to (down), `depth` steps far. `name`: an id, a snapshot's or artifact's name,
+         *     or a file.
+         */
+        get: operations["get_lineage"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1036,6 +1137,18 @@ export interface components {
             votes: number;
         };
         /**
+         * Attribute
+         * @description `value`: JSON.
+         */
+        Attribute: {
+            /** Annotator */
+            annotator: string;
+            /** Name */
+            name: string;
+            /** Value */
+            value: string;
+        };
+        /**
          * AuditEntry
          * @description `at`: seconds since the epoch. `detail`: JSON. `person`: empty for somebody who was not signed in.
          */
@@ -1249,6 +1362,62 @@ export interface components {
             same: number;
         };
         /**
+         * ComparisonRecord
+         * @description `pool`, `label`: as now in force; the sources' own label where nobody has decided.
+         */
+        ComparisonRecord: {
+            a: components["schemas"]["Text"];
+            /** Attributes */
+            attributes: components["schemas"]["Attribute"][];
+            b: components["schemas"]["Text"];
+            /** Checks */
+            checks: components["schemas"]["ResponseCheck"][];
+            /** Comparison Id */
+            comparison_id: string;
+            /** Decisions */
+            decisions: components["schemas"]["DecisionRecord"][];
+            /** Feedback */
+            feedback: components["schemas"]["FeedbackText"][];
+            /** Judgments */
+            judgments: components["schemas"]["JudgmentRecord"][];
+            /** Label */
+            label: string | null;
+            /** Origins */
+            origins: components["schemas"]["Origin"][];
+            /** Overlaps */
+            overlaps: components["schemas"]["Overlap"][];
+            /** Pool */
+            pool: string;
+            /** Principle Votes */
+            principle_votes: components["schemas"]["PrincipleVote"][];
+            /** Prompt */
+            prompt: components["schemas"]["Turn-Output"][];
+            /** Prompt Id */
+            prompt_id: string;
+            /** Run Id */
+            run_id: string | null;
+            /** Scores */
+            scores: components["schemas"]["ScoreRecord"][];
+            /** Snapshots */
+            snapshots: components["schemas"]["Holding"][];
+            /** Source Label */
+            source_label: string | null;
+        };
+        /**
+         * CountReply
+         * @description `matches` among the comparisons that this call looked at; sum them until `after` is null.
+         */
+        CountReply: {
+            /** After */
+            after: string | null;
+            /** Examined */
+            examined: number;
+            /** Matches */
+            matches: number;
+            /** Total */
+            total: number;
+        };
+        /**
          * CurveReply
          * @description The number `key` of the points of one source, times `scale`. The band: from `low` to `high`, or `spread` to
          *     either side. `window`: points whose mean is drawn.
@@ -1305,6 +1474,30 @@ export interface components {
             /** State */
             state: string;
             step: components["schemas"]["PointsReply"];
+        };
+        /**
+         * DecisionRecord
+         * @description `decision_id`: "d-" and its position; the last one is in force.
+         */
+        DecisionRecord: {
+            /** Created At */
+            created_at: string;
+            /** Decision Id */
+            decision_id: string;
+            /** Iteration */
+            iteration: number;
+            /** Label */
+            label: string | null;
+            /** Margin */
+            margin: number | null;
+            /** Pool */
+            pool: string;
+            /** Reason */
+            reason: string;
+            /** Rule */
+            rule: string;
+            /** Run Id */
+            run_id: string | null;
         };
         /**
          * Difference
@@ -1366,10 +1559,76 @@ export interface components {
             /** Value */
             value: number | null;
         };
+        /**
+         * Excerpt
+         * @description The beginning of a text, or the place in it where the searched text is. `cut`: not from its beginning. `length`
+         *     of the whole text, in characters.
+         */
+        Excerpt: {
+            /**
+             * Cut
+             * @default false
+             */
+            cut: boolean;
+            /**
+             * Found
+             * @default false
+             */
+            found: boolean;
+            /** Length */
+            length: number;
+            /** Text */
+            text: string;
+        };
+        /** Facets */
+        Facets: {
+            /** Categories */
+            categories: components["schemas"]["Value"][];
+            /** Comparisons */
+            comparisons: number;
+            /** Languages */
+            languages: components["schemas"]["Value"][];
+            /** Models */
+            models: components["schemas"]["ScoredBy"][];
+            /** Sources */
+            sources: components["schemas"]["Value"][];
+        };
+        /** FeedbackText */
+        FeedbackText: {
+            /** Annotator */
+            annotator: string;
+            /** Content */
+            content: string;
+            /** Feedback Id */
+            feedback_id: string;
+            /** Kind */
+            kind: string;
+            /**
+             * Side
+             * @enum {string}
+             */
+            side: "A" | "B";
+        };
         /** HTTPValidationError */
         HTTPValidationError: {
             /** Detail */
             detail?: components["schemas"]["ValidationError"][];
+        };
+        /**
+         * Holding
+         * @description A snapshot that holds the comparison, and what as.
+         */
+        Holding: {
+            /** Label */
+            label: string;
+            /** Pool */
+            pool: string;
+            /** Snapshot */
+            snapshot: string;
+            /** Snapshot Id */
+            snapshot_id: string;
+            /** Weight */
+            weight: number;
         };
         /**
          * Interval
@@ -1411,6 +1670,44 @@ export interface components {
         ItemsAdded: {
             /** Added */
             added: number;
+        };
+        /**
+         * JudgmentRecord
+         * @description One judgment, those taken back included. `vote`: one of several by which a judge came to its opinion.
+         */
+        JudgmentRecord: {
+            /** Annotator */
+            annotator: string;
+            /** Annotator Id */
+            annotator_id: string;
+            /** Answer */
+            answer: string;
+            /** Confidence */
+            confidence: number | null;
+            /** Created At */
+            created_at: string;
+            /** Judgment Id */
+            judgment_id: string;
+            /** Kind */
+            kind: string;
+            /** Origin */
+            origin: string;
+            /** Rationale */
+            rationale: string | null;
+            /** Run Id */
+            run_id: string | null;
+            /** Seconds */
+            seconds: number | null;
+            /** Shown Order */
+            shown_order: string | null;
+            /** Strength */
+            strength: number | null;
+            /** Vote */
+            vote: boolean;
+            /** Withdrawn At */
+            withdrawn_at: string | null;
+            /** Withdrawn Reason */
+            withdrawn_reason: string | null;
         };
         /**
          * KeyFigure
@@ -1533,6 +1830,34 @@ export interface components {
             /** Total */
             total: number;
             within_prompt: components["schemas"]["LengthEstimate"] | null;
+        };
+        /**
+         * LineageBranch
+         * @description Neighbours of one relation; `more` of them are not listed.
+         */
+        LineageBranch: {
+            /** More */
+            more: number;
+            /** Nodes */
+            nodes: components["schemas"]["LineageNode"][];
+            /** Relation */
+            relation: string;
+        };
+        /**
+         * LineageNode
+         * @description `repeated`: shown with its neighbours elsewhere in the tree.
+         */
+        LineageNode: {
+            /** About */
+            about: string;
+            /** Branches */
+            branches: components["schemas"]["LineageBranch"][];
+            /** Id */
+            id: string;
+            /** Kind */
+            kind: string;
+            /** Repeated */
+            repeated: boolean;
         };
         /**
          * LinkReply
@@ -1713,6 +2038,40 @@ export interface components {
             queues: components["schemas"]["OpenQueue"][];
         };
         /**
+         * Origin
+         * @description Where the comparison was seen. `meta`: JSON, as the source had it.
+         */
+        Origin: {
+            /** Category */
+            category: string | null;
+            /** Language */
+            language: string | null;
+            /** License */
+            license: string | null;
+            /** Meta */
+            meta: string | null;
+            /** Record Id */
+            record_id: string;
+            /** Run Id */
+            run_id: string | null;
+            /** Source */
+            source: string;
+        };
+        /**
+         * Overlap
+         * @description Text that the prompt shares with a benchmark.
+         */
+        Overlap: {
+            /** Benchmark */
+            benchmark: string;
+            /** Benchmark Prompt Id */
+            benchmark_prompt_id: string;
+            /** Ngrams */
+            ngrams: number;
+            /** Overlap */
+            overlap: string;
+        };
+        /**
          * OwnFigures
          * @description `votes`: how many of the person's first answers are covered; `block`: how many are added at a time. `streak`:
          *     gold checks passed one after the other, up to the last of them. `compared`: items on which the others have a
@@ -1739,6 +2098,21 @@ export interface components {
             streak: number;
             /** Votes */
             votes: number;
+        };
+        /**
+         * PageReply
+         * @description `after`: give it back for the next page; null at the end. Where matches are rare a page may have few rows, or
+         *     none, before the end: `examined` of `total` comparisons have been looked at.
+         */
+        PageReply: {
+            /** After */
+            after: string | null;
+            /** Examined */
+            examined: number;
+            /** Rows */
+            rows: components["schemas"]["Row"][];
+            /** Total */
+            total: number;
         };
         /**
          * PairSide
@@ -1843,7 +2217,7 @@ export interface components {
              */
             principles: string[];
             /** Prompt */
-            prompt: components["schemas"]["Turn"][];
+            prompt: components["schemas"]["Turn-Input"][];
             /** Responses */
             responses: string[];
         };
@@ -1911,6 +2285,37 @@ export interface components {
             step: number[];
             /** Width */
             width: number;
+        };
+        /**
+         * PrincipleVote
+         * @description `outcome`: what the last filter run concluded of it, "kept" or the stage that dropped it, and why.
+         */
+        PrincipleVote: {
+            /** Annotator */
+            annotator: string;
+            /** Answer */
+            answer: string;
+            /** Evidence */
+            evidence: string | null;
+            /** Extractor */
+            extractor: string | null;
+            /** Judgment Id */
+            judgment_id: string;
+            /** Kind */
+            kind: string;
+            /** Outcome */
+            outcome: string | null;
+            /** Outcome Reason */
+            outcome_reason: string | null;
+            /** Principle */
+            principle: string;
+            /** Run Id */
+            run_id: string | null;
+            /**
+             * Side
+             * @enum {string}
+             */
+            side: "A" | "B";
         };
         /**
          * PromptTurn
@@ -2107,6 +2512,25 @@ export interface components {
             figures: components["schemas"]["ReliabilityFigure"][];
         };
         /**
+         * ResponseCheck
+         * @description What a model or verifier said of one response's correctness.
+         */
+        ResponseCheck: {
+            /** Annotator */
+            annotator: string;
+            /** Kind */
+            kind: string;
+            /** Reason */
+            reason: string | null;
+            /**
+             * Side
+             * @enum {string}
+             */
+            side: "A" | "B";
+            /** Verdict */
+            verdict: string;
+        };
+        /**
          * RevealReply
          * @description The item again, to be decided with sight of the others' votes.
          */
@@ -2146,6 +2570,35 @@ export interface components {
             error: string | null;
             /** Models */
             models: components["schemas"]["ServedModel"][];
+        };
+        /**
+         * Row
+         * @description `turns`: messages of the prompt. `opinions`: standing judgments by others than sources.
+         */
+        Row: {
+            a: components["schemas"]["Excerpt"];
+            b: components["schemas"]["Excerpt"];
+            /** Categories */
+            categories: string[];
+            /** Comparison Id */
+            comparison_id: string;
+            /** Conflict */
+            conflict: boolean;
+            /** Label */
+            label: string | null;
+            /** Languages */
+            languages: string[];
+            /** Opinions */
+            opinions: number;
+            /** Pool */
+            pool: string;
+            prompt: components["schemas"]["Excerpt"];
+            /** Rule */
+            rule: string | null;
+            /** Sources */
+            sources: string[];
+            /** Turns */
+            turns: number;
         };
         /**
          * RunDetail
@@ -2283,6 +2736,53 @@ export interface components {
             step: number | null;
             /** Total */
             total: number;
+        };
+        /**
+         * ScoreRecord
+         * @description Either `reward` or `error` is there. `principle`: "" for a score of the whole response.
+         */
+        ScoreRecord: {
+            /** Created At */
+            created_at: string;
+            /** Error */
+            error: string | null;
+            /** Model */
+            model: string;
+            /** Model Version */
+            model_version: string;
+            /** Principle */
+            principle: string;
+            /** Probability */
+            probability: number | null;
+            /** Reward */
+            reward: number | null;
+            /** Run Id */
+            run_id: string | null;
+            /**
+             * Side
+             * @enum {string}
+             */
+            side: "A" | "B";
+            /** Template Hash */
+            template_hash: string;
+            /** Tokens */
+            tokens: number | null;
+            /** Truncated */
+            truncated: boolean | null;
+            /** Uncertainty */
+            uncertainty: number | null;
+        };
+        /**
+         * ScoredBy
+         * @description A model, and the range of its rewards.
+         */
+        ScoredBy: {
+            /** High */
+            high: number | null;
+            /** Low */
+            low: number | null;
+            /** Model */
+            model: string;
         };
         /**
          * ScoredModelEntry
@@ -2605,6 +3105,13 @@ export interface components {
             /** Truncated */
             truncated: number;
         };
+        /** Text */
+        Text: {
+            /** Content */
+            content: string;
+            /** Response Id */
+            response_id: string;
+        };
         /**
          * TicketBody
          * @description An item by its ticket.
@@ -2617,7 +3124,7 @@ export interface components {
          * Turn
          * @description One message of the prompt.
          */
-        Turn: {
+        "Turn-Input": {
             /** Content */
             content: string;
             /**
@@ -2625,6 +3132,16 @@ export interface components {
              * @enum {string}
              */
             role: "system" | "user" | "assistant" | "tool";
+        };
+        /**
+         * Turn
+         * @description A message as it was imported, whatever its role.
+         */
+        "Turn-Output": {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
         };
         /**
          * UndoBody
@@ -2648,6 +3165,16 @@ export interface components {
             msg: string;
             /** Error Type */
             type: string;
+        };
+        /**
+         * Value
+         * @description `origins`: how many; a comparison may have several.
+         */
+        Value: {
+            /** Origins */
+            origins: number;
+            /** Value */
+            value: string;
         };
         /**
          * VoteBody
@@ -3116,6 +3643,143 @@ export interface operations {
             };
         };
     };
+    list_comparisons: {
+        parameters: {
+            query?: {
+                after?: string | null;
+                order?: "oldest" | "newest";
+                limit?: number;
+                pool?: string[] | null;
+                source?: string[] | null;
+                category?: string[] | null;
+                language?: string[] | null;
+                label?: ("A" | "B" | "tie" | "none")[] | null;
+                conflict?: ("any" | "sources" | "annotators" | "against_source") | null;
+                scored_by?: string | null;
+                reward_low?: number | null;
+                reward_high?: number | null;
+                text?: string;
+                id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    count_comparisons: {
+        parameters: {
+            query?: {
+                after?: string | null;
+                pool?: string[] | null;
+                source?: string[] | null;
+                category?: string[] | null;
+                language?: string[] | null;
+                label?: ("A" | "B" | "tie" | "none")[] | null;
+                conflict?: ("any" | "sources" | "annotators" | "against_source") | null;
+                scored_by?: string | null;
+                reward_low?: number | null;
+                reward_high?: number | null;
+                text?: string;
+                id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CountReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_comparison_facets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Facets"];
+                };
+            };
+        };
+    };
+    get_comparison: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                comparison_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparisonRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     get_invitation: {
         parameters: {
             query?: never;
@@ -3250,6 +3914,41 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_lineage: {
+        parameters: {
+            query?: {
+                direction?: "up" | "down";
+                depth?: number;
+                width?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LineageNode"];
+                };
             };
             /** @description Validation Error */
             422: {

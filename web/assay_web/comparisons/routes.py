@@ -1,0 +1,169 @@
+"""Routes of the data browser: pages of comparisons by filter, how many there are, one whole, the lineage of anything.
+
+Each takes one short unit of the store; a search that has not come to its end says where to go on, and the page asks
+again. Leaves out: the queries (`assay.browsing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from assay.browsing.comparison import ComparisonRecord, comparison
+from assay.browsing.facets import Facets, facets
+from assay.browsing.filters import Conflict, Filter, Label
+from assay.browsing.page import Row, count, first_rows
+from assay.browsing.walk import Cursor, Order
+from assay.lineage import Direction, Node, lineage
+from assay.workspace import Workspace
+from assay_web.access.audit import AuditedRoute
+from assay_web.access.guard import Viewer
+from assay_web.server.service import ServiceNow, WebService
+
+router = APIRouter(tags=["comparisons"], route_class=AuditedRoute)
+
+COUNTING_S = 0.2  #: others wait for the store meanwhile
+Values = Annotated[list[str] | None, Query(max_length=100)]
+
+
+def filter_of(
+    pool: Values = None,
+    source: Values = None,
+    category: Values = None,
+    language: Values = None,
+    label: Annotated[list[Label] | None, Query(max_length=4)] = None,
+    conflict: Conflict | None = None,
+    scored_by: str | None = None,
+    reward_low: float | None = None,
+    reward_high: float | None = None,
+    text: Annotated[str, Query(max_length=500)] = "",
+    id: Annotated[str, Query(max_length=500)] = "",
+) -> Filter:
+    """The filter of a query string. Raises BadInputError."""
+    return Filter(
+        pools=tuple(pool or ()),
+        sources=tuple(source or ()),
+        categories=tuple(category or ()),
+        languages=tuple(language or ()),
+        labels=tuple(label or ()),
+        conflict=conflict,
+        scored_by=scored_by or None,
+        reward_low=reward_low,
+        reward_high=reward_high,
+        text=text.strip(),
+        id=id.strip(),
+    )
+
+
+FilterNow = Annotated[Filter, Depends(filter_of)]
+After = Annotated[str | None, Query(max_length=40)]
+
+
+@dataclass(frozen=True)
+class PageReply:
+    """`after`: give it back for the next page; null at the end. Where matches are rare a page may have few rows, or
+    none, before the end: `examined` of `total` comparisons have been looked at."""
+
+    rows: list[Row]
+    after: str | None
+    examined: int
+    total: int
+
+
+@dataclass(frozen=True)
+class CountReply:
+    """`matches` among the comparisons that this call looked at; sum them until `after` is null."""
+
+    matches: int
+    after: str | None
+    examined: int
+    total: int
+
+
+@dataclass(frozen=True)
+class LineageBranch:
+    """Neighbours of one relation; `more` of them are not listed."""
+
+    relation: str
+    nodes: list[LineageNode]
+    more: int
+
+
+@dataclass(frozen=True)
+class LineageNode:
+    """`repeated`: shown with its neighbours elsewhere in the tree."""
+
+    id: str
+    kind: str
+    about: str
+    repeated: bool
+    branches: list[LineageBranch]
+
+    @classmethod
+    def of(cls, node: Node) -> LineageNode:
+        branches = [LineageBranch(b.relation, [cls.of(n) for n in b.nodes], b.more) for b in node.branches]
+        return cls(node.id, node.kind, node.about, node.repeated, branches)
+
+
+@router.get("/api/comparisons")
+def list_comparisons(
+    person: Viewer,
+    service: ServiceNow,
+    wanted: FilterNow,
+    after: After = None,
+    order: Order = "oldest",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> PageReply:
+    """The comparisons that match, in the order of import."""
+    cursor = Cursor.parse(after) if after is not None else None
+    with service.store() as db:
+        page = first_rows(db, wanted, after=cursor, order=order, limit=limit)
+    return PageReply(page.rows, _told(page.after), page.examined, page.total)
+
+
+@router.get("/api/comparisons/count")
+def count_comparisons(person: Viewer, service: ServiceNow, wanted: FilterNow, after: After = None) -> CountReply:
+    """A part of their number."""
+    cursor = Cursor.parse(after) if after is not None else None
+    with service.store() as db:
+        part = count(db, wanted, after=cursor, seconds=COUNTING_S)
+    return CountReply(part.matches, _told(part.after), part.examined, part.total)
+
+
+@router.get("/api/comparisons/facets")
+def get_comparison_facets(person: Viewer, service: ServiceNow) -> Facets:
+    """What comparisons can be filtered by."""
+    with service.store() as db:
+        return facets(db)
+
+
+@router.get("/api/comparisons/{comparison_id}")
+def get_comparison(person: Viewer, service: ServiceNow, comparison_id: str) -> ComparisonRecord:
+    """All that is known of one comparison."""
+    with service.store() as db:
+        return comparison(db, comparison_id)
+
+
+@router.get("/api/lineage/{name:path}")
+def get_lineage(
+    person: Viewer,
+    service: ServiceNow,
+    name: str,
+    direction: Direction = "down",
+    depth: Annotated[int, Query(ge=1, le=6)] = 1,
+    width: Annotated[int, Query(ge=1, le=200)] = 20,
+) -> LineageNode:
+    """What a thing came from (up) or led to (down), `depth` steps far. `name`: an id, a snapshot's or artifact's name,
+    or a file."""
+    return LineageNode.of(lineage(_reading(service), name, direction, depth=depth, width=width))
+
+
+def _reading(service: WebService) -> Workspace:
+    """The workspace, which waits for its store no longer than a page does."""
+    return Workspace(service.workspace.root, wait=service.settings.store_wait_s)
+
+
+def _told(cursor: Cursor | None) -> str | None:
+    return None if cursor is None else str(cursor)
