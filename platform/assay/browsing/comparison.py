@@ -198,21 +198,27 @@ def _time(column: str) -> str:
     return f"strftime({column}, '%Y-%m-%dT%H:%M:%SZ')"
 
 
+def _rows(table: str, condition: str) -> str:
+    """SQL: the rows of a table that grows with the data, found by the condition's narrow columns, then read whole."""
+    return f"(SELECT * FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {condition}))"
+
+
 _SIDE = "if(response_id = $a, 'A', 'B') AS side"
+_OF_COMPARISON, _OF_RESPONSE = "comparison_id = $id", "response_id IN ($a, $b)"
 _QUERIES: dict[type[Any], str] = {
-    Origin: """SELECT source, record_id, category, license, language, meta::VARCHAR AS meta, run_id FROM origins
-        WHERE comparison_id = $id ORDER BY source, record_id""",
+    Origin: f"""SELECT source, record_id, category, license, language, meta::VARCHAR AS meta, run_id
+        FROM {_rows("origins", _OF_COMPARISON)} ORDER BY source, record_id""",
     JudgmentRecord: f"""SELECT j.judgment_id, j.annotator_id, n.name AS annotator, n.kind, j.answer, j.strength,
             j.confidence, j.rationale, j.shown_order, j.seconds, j.origin, starts_with(j.origin, 'vote/') AS vote,
             j.run_id, {_time("j.created_at")}, {_time("w.withdrawn_at")}, w.reason AS withdrawn_reason
-        FROM (SELECT * FROM judgments WHERE comparison_id = $id) j JOIN annotators n USING (annotator_id)
+        FROM {_rows("judgments", _OF_COMPARISON)} j JOIN annotators n USING (annotator_id)
         LEFT JOIN withdrawn_judgments w USING (judgment_id)
         ORDER BY n.kind <> 'source', j.created_at, n.name, vote, j.origin, j.judgment_id""",
     ScoreRecord: f"""SELECT {_SIDE}, model, model_version, template_hash, principle, reward, probability, uncertainty,
             tokens, truncated, error, run_id, {_time("created_at")}
-        FROM scores WHERE response_id IN ($a, $b) ORDER BY model, model_version, template_hash, principle, side""",
+        FROM {_rows("scores", _OF_RESPONSE)} ORDER BY model, model_version, template_hash, principle, side""",
     PrincipleVote: f"""
-        WITH votes AS (SELECT * FROM principle_judgments WHERE response_id IN ($a, $b)),
+        WITH votes AS (FROM {_rows("principle_judgments", _OF_RESPONSE)}),
         concluded AS (
             SELECT o.judgment_id, arg_max(o.stage, r.started_at) AS outcome, arg_max(o.reason, r.started_at) AS why
             FROM principle_outcomes o SEMI JOIN votes USING (judgment_id) JOIN runs r USING (run_id)
@@ -223,14 +229,14 @@ _QUERIES: dict[type[Any], str] = {
         LEFT JOIN concluded o USING (judgment_id)
         ORDER BY principle, side, annotator, v.judgment_id""",
     FeedbackText: f"""SELECT {_SIDE}, feedback_id, n.name AS annotator, n.kind, content
-        FROM feedback JOIN annotators n USING (annotator_id) WHERE response_id IN ($a, $b)
+        FROM {_rows("feedback", _OF_RESPONSE)} JOIN annotators n USING (annotator_id)
         ORDER BY side, annotator, feedback_id""",
     ResponseCheck: f"""SELECT {_SIDE}, n.name AS annotator, n.kind, verdict, reason
         FROM response_checks JOIN annotators n USING (annotator_id) WHERE response_id IN ($a, $b)
         ORDER BY side, annotator""",
     DecisionRecord: f"""SELECT 'd-' || position AS decision_id, iteration, pool, label, margin, rule, reason, run_id,
             {_time("created_at")}
-        FROM decisions WHERE comparison_id = $id ORDER BY position""",
+        FROM {_rows("decisions", _OF_COMPARISON)} ORDER BY position""",
     Attribute: """SELECT n.name AS annotator, t.name, t.value::VARCHAR AS value
         FROM attributes t JOIN annotators n USING (annotator_id) WHERE comparison_id = $id ORDER BY t.name, n.name""",
     Holding: """SELECT snapshot_id, s.name AS snapshot, i.label, i.pool, i.weight
@@ -244,16 +250,19 @@ _QUERIES: dict[type[Any], str] = {
 def comparison(db: duckdb.DuckDBPyConnection, comparison_id: str) -> ComparisonRecord:
     """Raises NotFoundError."""
     row = db.execute(
-        "SELECT prompt_id, response_a, response_b, run_id FROM comparisons WHERE comparison_id = ?", [comparison_id]
+        f"SELECT prompt_id, response_a, response_b, run_id FROM {_rows('comparisons', _OF_COMPARISON)}",
+        {"id": comparison_id},
     ).fetchone()
     if row is None:
         raise NotFoundError(f"there is no comparison {comparison_id!r}")
     prompt_id, a, b, run_id = row
     found = {"id": comparison_id, "prompt": prompt_id, "a": a, "b": b}
     texts = dict(
-        db.execute("SELECT response_id, content FROM responses WHERE response_id IN (?, ?)", [a, b]).fetchall()
+        db.execute(f"SELECT response_id, content FROM {_rows('responses', _OF_RESPONSE)}", {"a": a, "b": b}).fetchall()
     )
-    said = db.execute("SELECT messages FROM prompts WHERE prompt_id = ?", [prompt_id]).fetchall()
+    said = db.execute(
+        f"SELECT messages FROM {_rows('prompts', 'prompt_id = $prompt')}", {"prompt": prompt_id}
+    ).fetchall()
     judgments = _records(db, JudgmentRecord, found)
     decisions = _records(db, DecisionRecord, found)
     source_label = _source_label(judgments)
