@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 PROGRESS_S = 2.0
 AGREEMENT_S = 5.0
-VOTING_S = 600.0  #: who voted within it counts as sitting here now
+VOTING_S = 600.0  #: who voted, or was given an item, within it counts as sitting here now
 RESAMPLES = 200  #: a live interval may be a little rough; `assay queue agreement` takes 1,000
 
 
@@ -57,7 +57,7 @@ class _Kept(Generic[T]):
 
 @dataclass(frozen=True)
 class QueueState:
-    """`voting`: people who voted within the last minutes."""
+    """`voting`: people who voted or were given an item within the last minutes."""
 
     queue: Queue
     progress: Progress
@@ -89,8 +89,11 @@ class LiveFigures:
             progress = progress_of(ledger, queue)
             with ledger.reading() as db:
                 (voting,) = db.execute(
-                    "SELECT count(DISTINCT annotator) FROM votes JOIN items USING (item_id) WHERE queue = ? AND at > ?",
-                    (found.name, time.time() - VOTING_S),
+                    """SELECT count(*) FROM (
+                           SELECT annotator FROM votes JOIN items USING (item_id) WHERE queue = :queue AND at > :since
+                           UNION SELECT annotator FROM leases JOIN items USING (item_id)
+                                 WHERE queue = :queue AND leased_at > :since)""",
+                    {"queue": found.name, "since": time.time() - VOTING_S},
                 ).fetchone()
         return QueueState(found, progress, voting)
 

@@ -1,10 +1,16 @@
-import { createTheme, type CSSVariablesResolver } from "@mantine/core";
+import { createTheme, defaultVariantColorsResolver, type CSSVariablesResolver } from "@mantine/core";
 
 /** Calm and dense: small controls, one accent, numbers that line up. */
 export const theme = createTheme({
   primaryColor: "teal",
   primaryShade: { light: 9, dark: 4 },
   autoContrast: true,
+  // The library picks the text on a filled control by the shade of the light scheme, and the dark one has a pale shade.
+  variantColorResolver: (asked) => {
+    const found = defaultVariantColorsResolver(asked);
+    const white = asked.variant === "filled" && found.color === "var(--mantine-color-white)";
+    return white ? { ...found, color: "light-dark(var(--mantine-color-white), var(--mantine-color-black))" } : found;
+  },
   fontFamily: "'Inter Variable', system-ui, sans-serif",
   fontFamilyMonospace: "ui-monospace, 'SFMono-Regular', Menlo, Consolas, monospace",
   fontSizes: { xs: "0.75rem", sm: "0.8125rem", md: "0.875rem", lg: "1rem", xl: "1.125rem" },

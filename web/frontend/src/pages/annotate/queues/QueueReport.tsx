@@ -43,7 +43,7 @@ export function QueueReport() {
 function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
   return (
     <section className="panel" aria-label="Annotators">
-      <Table.ScrollContainer minWidth={720}>
+      <Table.ScrollContainer minWidth={720} type="native" tabIndex={0}>
         <Table>
           <Table.Thead>
             <Table.Tr>
@@ -93,7 +93,7 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
       <Title order={2} mb={4}>
         Agreement
       </Title>
-      <Table.ScrollContainer minWidth={560}>
+      <Table.ScrollContainer minWidth={560} type="native" tabIndex={0}>
         <Table>
           <Table.Thead>
             <Table.Tr>

@@ -6,7 +6,7 @@ import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { useAllows } from "../../../app/session";
-import { percent } from "../sitting/words";
+import { shareInWords } from "../sitting/words";
 
 type Queue = Schemas["QueueReply"];
 
@@ -41,7 +41,7 @@ export function QueueRow({ queue }: { queue: Queue }) {
           <Progress value={100 * queue.share} aria-label={`${queue.name}: done`} mb={2} />
           <Text size="sm" className="dim">
             {queue.counts === null
-              ? `${queue.share < 1 ? `about ${percent(queue.share)}` : "all"} done`
+              ? shareInWords(queue.share)
               : `${queue.counts.done} of ${queue.counts.items} done, ${queue.counts.votes} votes`}
           </Text>
         </Box>

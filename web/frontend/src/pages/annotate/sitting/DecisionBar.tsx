@@ -51,16 +51,15 @@ export function DecisionBar({ draft, change, press, disabled, sending, writing, 
           }}
         />
       )}
-      <Group gap="xs" justify="space-between">
-        <Group gap={6}>
+      <div className="sitting-decisions">
           {decision("a", "A is better", { variant: "filled", color: "teal" })}
           {decision("b", "B is better", { variant: "filled", color: "teal" })}
           {decision("t", "Tie")}
           {decision("g", "Both good")}
           {decision("x", "Both bad")}
           {decision("s", "Skip")}
-          {!writing && draft.rationale === "" && decision("r", "Rationale", { variant: "subtle" })}
-        </Group>
+      </div>
+      <Group gap="xs" mt={6} wrap="nowrap">
         <SegmentedControl
           aria-label="How much better"
           disabled={disabled}
@@ -75,6 +74,7 @@ export function DecisionBar({ draft, change, press, disabled, sending, writing, 
             ),
           }))}
         />
+        {!writing && draft.rationale === "" && decision("r", "Rationale", { variant: "subtle" })}
       </Group>
     </div>
   );

@@ -123,7 +123,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
               {shown !== null ? (
                 <Group className="panel sitting-bar" justify="space-between" wrap="nowrap">
                   <Receipt last={shown} />
-                  <Button onClick={goOn} rightSection={<kbd aria-hidden>Enter</kbd>}>
+                  <Button onClick={goOn} style={{ flexShrink: 0 }} rightSection={<kbd aria-hidden>Enter</kbd>}>
                     Next
                   </Button>
                 </Group>

@@ -4,7 +4,7 @@ import { Link } from "react-router";
 
 import type { Look } from "./ResponsePair";
 import { Timer } from "./Timer";
-import { percent } from "./words";
+import { shareInWords } from "./words";
 
 interface SittingHeaderProps {
   queue: string;
@@ -36,14 +36,23 @@ export function SittingHeader({ queue, adjudicating, share, mine, seconds, look,
     </Tooltip>
   );
   return (
-    <Group justify="space-between" mb="xs" gap="xs">
-      <Group gap="sm">
-        <Title order={1}>
+    <div>
+      <Group justify="space-between" wrap="nowrap" gap="xs">
+        <Title order={1} style={{ minWidth: 0, overflowWrap: "anywhere" }}>
           <Anchor component={Link} to="/annotate" inherit c="inherit" underline="never" className="dim">
             Annotate
           </Anchor>{" "}
           / {queue}
         </Title>
+        <Group gap={2} wrap="nowrap">
+          {tool("u", "Undo the last vote", IconArrowBackUp, undefined, !canUndo)}
+          {tool("d", "Words that differ", IconFileDiff, look === "diff")}
+          {tool("m", "Texts as they are written", IconMarkdownOff, look === "plain")}
+          {tool("?", "Keys", IconKeyboard)}
+          {tool("q", "Leave", IconLogout2)}
+        </Group>
+      </Group>
+      <Group gap="sm" mb="xs">
         {adjudicating && (
           <Badge variant="light" color="violet">
             adjudication
@@ -52,7 +61,7 @@ export function SittingHeader({ queue, adjudicating, share, mine, seconds, look,
         <Group gap={6} wrap="nowrap">
           <Progress w={90} value={100 * share} aria-label="Queue done" />
           <Text size="sm" className="dim">
-            {share < 1 ? `about ${percent(share)}` : "all"} done
+            {shareInWords(share)}
           </Text>
         </Group>
         <Text size="sm" className="dim">
@@ -60,13 +69,6 @@ export function SittingHeader({ queue, adjudicating, share, mine, seconds, look,
         </Text>
         <Timer seconds={seconds} />
       </Group>
-      <Group gap={2}>
-        {tool("u", "Undo the last vote", IconArrowBackUp, undefined, !canUndo)}
-        {tool("d", "Words that differ", IconFileDiff, look === "diff")}
-        {tool("m", "Texts as they are written", IconMarkdownOff, look === "plain")}
-        {tool("?", "Keys", IconKeyboard)}
-        {tool("q", "Leave", IconLogout2)}
-      </Group>
-    </Group>
+    </div>
   );
 }

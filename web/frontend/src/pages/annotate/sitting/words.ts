@@ -41,3 +41,9 @@ export function clock(seconds: number): string {
 export function percent(share: number): string {
   return `${Math.round(100 * share)} %`;
 }
+
+/** A share that comes in steps of a twentieth, rounded down. */
+export function shareInWords(share: number): string {
+  if (share >= 1) return "all done";
+  return share === 0 ? "under 5 % done" : `about ${percent(share)} done`;
+}
