@@ -22,6 +22,7 @@ class Observer {
   disconnect(): void {}
 }
 window.ResizeObserver = Observer;
+Object.defineProperty(document, "fonts", { value: new EventTarget() });
 window.HTMLElement.prototype.scrollIntoView = () => {};
 
 afterEach(() => {

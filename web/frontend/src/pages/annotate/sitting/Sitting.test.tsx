@@ -1,0 +1,116 @@
+import { screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { axe } from "vitest-axe";
+
+import type { Schemas } from "../../../api/client";
+import { renderAt } from "../../../testing/render";
+import { Sitting } from "./Sitting";
+
+type Reply = Schemas["SittingReply"];
+
+function reply(number: number): Reply {
+  return {
+    item: {
+      ticket: `${number}-1-vote`,
+      seal: `seal ${number}`,
+      role: "vote",
+      prompt: [{ role: "user", content: `Question ${number}?` }],
+      first: `One answer to ${number}.`,
+      second: `Another answer to ${number}.`,
+      attributes: null,
+      guideline: "",
+      checked: null,
+      reason: "judges disagree",
+      expires_at: 0,
+    },
+    progress: { share: 0.2, mine: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null },
+    guideline: "Prefer what helps.",
+    lease_seconds: 1800,
+    empty: null,
+  };
+}
+
+let sent: Schemas["VoteBody"][];
+let answer: (body: Schemas["VoteBody"]) => Response;
+
+const json = (value: unknown, status = 200) => new Response(JSON.stringify(value), { status, headers: { "Content-Type": "application/json" } });
+const stored = (body: Schemas["VoteBody"]) =>
+  json({ receipt: { ticket: body.ticket, said: "second", repeated: false, opinions: [], votes: [] }, next: reply(2) });
+
+beforeEach(() => {
+  sent = [];
+  answer = stored;
+  vi.stubGlobal("scrollTo", () => {});
+  vi.stubGlobal("fetch", async (request: Request) => {
+    const { pathname } = new URL(request.url);
+    if (pathname.endsWith("/item")) return json(reply(1 + sent.length));
+    if (pathname.endsWith("/votes")) {
+      const body = (await request.json()) as Schemas["VoteBody"];
+      sent.push(body);
+      return answer(body);
+    }
+    return json({ detail: "not here" }, 404);
+  });
+});
+afterEach(() => vi.unstubAllGlobals());
+
+const sitting = <Sitting queue="first-round" person="ada" adjudicating={false} />;
+
+describe("a sitting", () => {
+  it("votes by single keys, with the strength pressed before, and comes to the next item", async () => {
+    const { container } = renderAt(sitting);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    expect((await axe(container)).violations).toEqual([]);
+    await user.keyboard("2b");
+    await screen.findByText("Question 2?");
+    expect(sent).toEqual([
+      expect.objectContaining({ person: "ada", ticket: "1-1-vote", seal: "seal 1", choice: "second", strength: 2, rationale: "" }),
+    ]);
+    expect(within(screen.getByLabelText("Last vote")).getByText("B is clearly better")).toBeInTheDocument();
+  });
+
+  it("takes no key for a decision while somebody writes, and keeps what they wrote for the next time", async () => {
+    const first = renderAt(sitting);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    await user.keyboard("r");
+    await waitFor(() => expect(screen.getByLabelText("Rationale")).toHaveFocus());
+    await user.keyboard("abort");
+    expect(sent).toEqual([]);
+    first.unmount();
+    renderAt(sitting);
+    expect(await screen.findByLabelText("Rationale")).toHaveValue("abort");
+    await user.keyboard("g");
+    await screen.findByText("Question 2?");
+    expect(sent[0]).toMatchObject({ choice: "both_good", strength: null, rationale: "abort" });
+  });
+
+  it("skips with a reason", async () => {
+    renderAt(sitting);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    await user.keyboard("s");
+    await screen.findByRole("dialog");
+    await user.keyboard("k");
+    await screen.findByText("Question 2?");
+    expect(sent[0]).toMatchObject({ skip: "broken" });
+    expect(sent[0]).not.toHaveProperty("choice");
+  });
+
+  it("shows a vote that the server will not take, with its rationale", async () => {
+    answer = () => json({ code: "conflict", detail: "the time for this item ran out" }, 409);
+    renderAt(sitting);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    await user.keyboard("r");
+    await user.type(await screen.findByLabelText("Rationale"), "B invents a source");
+    await user.keyboard("{Escape}a");
+    const alert = await screen.findByRole("alert");
+    expect(alert).toHaveTextContent("the time for this item ran out");
+    expect(alert).toHaveTextContent("B invents a source");
+    await user.click(within(alert).getByRole("button", { name: "Dismiss" }));
+    expect(screen.queryByRole("alert")).not.toBeInTheDocument();
+  });
+});
