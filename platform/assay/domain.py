@@ -19,6 +19,9 @@ ROLES: tuple[str, ...] = get_args(Role)
 Answer: TypeAlias = Literal["A", "B", "tie", "both_good", "both_bad", "skip"]
 ANSWERS: tuple[str, ...] = get_args(Answer)
 TIES: frozenset[str] = frozenset({"tie", "both_good", "both_bad"})
+#: Whether a response fulfils a principle.
+Fulfilment: TypeAlias = Literal["yes", "no", "partially"]
+FULFILMENTS: tuple[str, ...] = get_args(Fulfilment)
 
 AnnotatorKind: TypeAlias = Literal["source", "human", "llm", "reward_model", "verifier", "simulated"]
 Pool: TypeAlias = Literal["gold", "silver", "discarded", "recycled", "pending"]
@@ -109,6 +112,16 @@ class Judgment:
     @property
     def id(self) -> str:
         return ids.judgment_id(self.comparison_id, self.annotator_id, self.answer, self.strength, self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipleAnswer:
+    """What an annotator said, with their judgment of the pair, of one response and one principle."""
+
+    response: Literal["A", "B"]  #: in the comparison's canonical order
+    principle: str  #: the statement
+    answer: Fulfilment
+    evidence: str | None = None  #: the span of the response that supports it, word for word
 
 
 @dataclass(frozen=True, slots=True)

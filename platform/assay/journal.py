@@ -2,13 +2,13 @@
 
 Covers: `JournalWriter`, an append-only file of its own for each writer, fsynced line by line, a checksum per line;
 votes taken back (nothing is deleted: the judgment stays and is marked as withdrawn); `fold`, which puts both into the
-store exactly once and retires a file only after the commit. Leaves out: who may vote on what (annotation queues),
-machine judgments (they go to the store directly).
+store exactly once and retires a file only after the commit. What a person said of principles is part of their vote.
+Leaves out: who may vote on what (annotation queues), machine judgments (they go to the store directly).
 
 A line is `{"check": ..., "vote": {...}}` or `{"check": ..., "withdrawal": {...}}`; `check` is the digest of the entry's
-canonical JSON. A writer holds a lock on its file while it lives: fold reads the file all the same, but leaves it in
-place. A torn last line is an entry that was never acknowledged; it is counted and left behind. Damage anywhere else is
-counted and the file set aside.
+canonical JSON. A vote has the fields of its judgment and, where there are any, `principles`. A writer holds a lock on
+its file while it lives: fold reads the file all the same, but leaves it in place. A torn last line is an entry that was
+never acknowledged; it is counted and left behind. Damage anywhere else is counted and the file set aside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay import ids
-from assay.domain import ANSWERS, AnnotatorKind, Judgment
+from assay.domain import ANSWERS, FULFILMENTS, AnnotatorKind, Judgment, PrincipleAnswer
 from assay.durable import sync_folder
 from assay.errors import BackendError, BadInputError, BusyError
+from assay.store import identity
 from assay.store.database import registered
 from assay.store.records import insert_annotator
 from assay.workspace import Workspace
@@ -61,15 +62,18 @@ class JournalWriter:
         kind: AnnotatorKind = "human",
         run_id: str | None = None,
         at: datetime | None = None,
+        principles: Sequence[PrincipleAnswer] = (),
     ) -> None:
         """Returns once the vote is on the disk: only then may it be acknowledged.
 
         `annotator`: the name behind `judgment.annotator_id`. `run_id`: the run that asked for the vote. `at`: when it
-        was cast, default now. Raises BadInputError for a judgment the store would refuse, BackendError when the disk
-        fails; the vote is then not in the journal.
+        was cast, default now. `principles`: what was said of them with the vote. Raises BadInputError for a judgment
+        the store would refuse, BackendError when the disk fails; the vote is then not in the journal.
         """
-        check_vote(judgment, annotator=annotator, kind=kind)
+        check_vote(judgment, annotator=annotator, kind=kind, principles=principles)
         vote = asdict(judgment) | {"annotator": annotator, "kind": kind, "at": (at or datetime.now(UTC)).isoformat()}
+        if principles:
+            vote["principles"] = [asdict(answer) for answer in principles]
         self._write_line("vote", vote if run_id is None else vote | {"run_id": run_id})
 
     def withdraw(self, judgment_id: str, reason: str, *, at: datetime | None = None) -> None:
@@ -168,7 +172,7 @@ def fold(workspace: Workspace) -> FoldReport:
         report.files, report.votes = len(files), len(votes)
         if entries:
             with workspace.store.unit() as db:
-                report.new = _store(db, votes) if votes else 0
+                report.new = _store(db, votes, report) if votes else 0
                 report.withdrawn = _store_withdrawals(db, withdrawals) if withdrawals else 0
         for path, damaged in sound:  # the unit has committed
             target = workspace.journal / (DAMAGED if damaged else FOLDED)
@@ -233,7 +237,7 @@ def _read(path: Path, report: FoldReport, finished: bool) -> tuple[list[_Entry],
     return entries, damaged
 
 
-def _store(db: duckdb.DuckDBPyConnection, votes: list[dict[str, Any]]) -> int:
+def _store(db: duckdb.DuckDBPyConnection, votes: list[dict[str, Any]], report: FoldReport) -> int:
     """Insert the votes with the time they were cast; returns how many were new."""
     for kind, name in {(vote["kind"], vote["annotator"]) for vote in votes}:
         insert_annotator(db, kind, name)
@@ -254,6 +258,7 @@ def _store(db: duckdb.DuckDBPyConnection, votes: list[dict[str, Any]]) -> int:
         "at": text,
     }
     rows = {_judgment(vote).id: vote for vote in reversed(votes)}  # of equal votes the first counts
+    _store_principles(db, rows, report)  # before the votes, for it asks which of them are new
     arrays = [pa.array([vote.get(name) for vote in rows.values()], type=kind) for name, kind in columns.items()]
     with registered(db, "incoming", pa.table([pa.array(list(rows)), *arrays], names=["judgment_id", *columns])):
         row = db.execute(
@@ -264,6 +269,40 @@ def _store(db: duckdb.DuckDBPyConnection, votes: list[dict[str, Any]]) -> int:
                FROM incoming ANTI JOIN judgments USING (judgment_id)"""
         ).fetchone()
     return int(row[0]) if row else 0
+
+
+def _store_principles(db: duckdb.DuckDBPyConnection, votes: dict[str, dict[str, Any]], report: FoldReport) -> None:
+    """What was said of principles with those votes that the store does not have yet. `votes`: by judgment id."""
+    import pyarrow as pa
+
+    rows = [
+        {**answer, "judgment_id": judgment, "comparison_id": vote["comparison_id"], "run_id": vote.get("run_id")}
+        for judgment, vote in votes.items()
+        for answer in vote.get("principles", ())
+    ]
+    if not rows:
+        return
+    names = ("judgment_id", "comparison_id", "response", "principle", "answer", "evidence", "run_id")
+    table = pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in names]))
+    with registered(db, "answered", table):
+        db.execute(
+            f"""INSERT INTO principles (principle_id, statement, run_id)
+                SELECT {identity.principle_id("principle")} AS id, any_value(principle), any_value(run_id) FROM answered
+                GROUP BY id HAVING NOT EXISTS (SELECT 1 FROM principles t WHERE t.principle_id = id)"""
+        ).fetchall()
+        db.execute(
+            f"""INSERT INTO vote_principles (judgment_id, side, response_id, principle_id, answer, evidence, run_id)
+                SELECT a.judgment_id, a.response, if(a.response = 'A', c.response_a, c.response_b),
+                       {identity.principle_id("a.principle")}, a.answer, a.evidence, a.run_id
+                FROM (SELECT * FROM answered ANTI JOIN judgments USING (judgment_id)) a
+                JOIN comparisons c USING (comparison_id)"""
+        ).fetchall()
+        ((lost,),) = db.execute(
+            """SELECT count(*) FROM answered ANTI JOIN judgments USING (judgment_id)
+               ANTI JOIN comparisons USING (comparison_id)"""
+        ).fetchall()
+    if lost:
+        report.problems.append(f"{lost} answers on principles are of comparisons that the store does not hold")
 
 
 def _store_withdrawals(db: duckdb.DuckDBPyConnection, withdrawals: list[dict[str, Any]]) -> int:
@@ -285,7 +324,9 @@ def _judgment(vote: dict[str, Any]) -> Judgment:
     return Judgment(**{name: vote[name] for name in Judgment.__dataclass_fields__})
 
 
-def check_vote(judgment: Judgment, *, annotator: str, kind: AnnotatorKind) -> None:
+def check_vote(
+    judgment: Judgment, *, annotator: str, kind: AnnotatorKind, principles: Sequence[PrincipleAnswer] = ()
+) -> None:
     """Raise BadInputError for what the journal refuses.
 
     What the store would refuse must not be acknowledged: one such vote would keep all others from being folded.
@@ -314,6 +355,25 @@ def check_vote(judgment: Judgment, *, annotator: str, kind: AnnotatorKind) -> No
         raise BadInputError("must be AB or BA", field="shown_order")
     if judgment.seconds is not None and not 0 <= judgment.seconds < float("inf"):
         raise BadInputError("must not be negative", field="seconds")
+    _check_principles(principles)
+
+
+def _check_principles(principles: Sequence[PrincipleAnswer]) -> None:
+    seen = set()
+    for said in principles:
+        if said.response not in ("A", "B"):
+            raise BadInputError("a principle is answered of response A or B", field="principles")
+        if not isinstance(said.principle, str) or not said.principle.strip():
+            raise BadInputError("a principle without words", field="principles")
+        if said.answer not in FULFILMENTS:
+            raise BadInputError(f"unknown answer {said.answer!r}; one of {', '.join(FULFILMENTS)}", field="principles")
+        if said.evidence is not None and (not isinstance(said.evidence, str) or not said.evidence.strip()):
+            raise BadInputError("evidence without words", field="principles")
+        if (said.response, said.principle) in seen:
+            raise BadInputError(f"two answers for {said.response} on {said.principle!r}", field="principles")
+        seen.add((said.response, said.principle))
+        _check_unicode("principles", said.principle)
+        _check_unicode("principles", said.evidence)
 
 
 def _check_unicode(name: str, value: object) -> None:

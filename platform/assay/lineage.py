@@ -27,6 +27,7 @@ PREFIXES: dict[str, str] = {
     "c-": "comparison",
     "a-": "annotator",
     "j-": "judgment",
+    "y-": "principle judgment",
     "d-": "decision",
     "q-": "queue",
     "s-": "snapshot",
@@ -48,6 +49,12 @@ _ABOUT: dict[str, str] = {
             || if(w.judgment_id IS NULL, '', ', taken back')
         FROM judgments j JOIN annotators USING (annotator_id) LEFT JOIN withdrawn_judgments w USING (judgment_id)
         WHERE judgment_id = $id""",
+    "principle judgment": """SELECT 'principle judgment ' || answer || ' by ' || kind || ' ' || name
+            || if(bool_and(gone), ', taken back', '') || ': ' || left(any_value(statement), 70)
+        FROM (SELECT principle_id, annotator_id, answer, false AS gone FROM principle_judgments WHERE judgment_id = $id
+              UNION ALL SELECT principle_id, annotator_id, answer, withdrawn_at IS NOT NULL FROM principle_votes
+              WHERE judgment_id = $id)
+        JOIN annotators USING (annotator_id) JOIN principles USING (principle_id) GROUP BY answer, kind, name""",
     "queue": """SELECT 'queue ' || name || ', ' || (SELECT count(*) FROM queue_items i WHERE i.queue_id = q.queue_id)
             || ' items, ' || if(overlap = 0, 'everyone', overlap::VARCHAR) || ' each'
         FROM queues q WHERE queue_id = $id""",
@@ -103,6 +110,14 @@ _UP: dict[str, dict[str, str]] = {
         "asked in": "SELECT queue_id AS id FROM queue_votes WHERE judgment_id = $id",
         "written by": _written_by("judgments", "judgment_id"),
     },
+    "principle judgment": {
+        "said with": "SELECT vote_id AS id FROM principle_votes WHERE judgment_id = $id ORDER BY created_at, 1",
+        "by": """SELECT annotator_id AS id FROM principle_judgments WHERE judgment_id = $id
+            UNION SELECT annotator_id FROM principle_votes WHERE judgment_id = $id""",
+        "of": """SELECT response_id AS id FROM principle_judgments WHERE judgment_id = $id
+            UNION SELECT response_id FROM principle_votes WHERE judgment_id = $id""",
+        "written by": _written_by("principle_judgments", "judgment_id"),
+    },
     "decision": {
         "rests on": """SELECT j.judgment_id AS id FROM decisions d JOIN judgments j USING (comparison_id)
             LEFT JOIN withdrawn_judgments w USING (judgment_id)
@@ -146,6 +161,8 @@ _DOWN: dict[str, dict[str, str]] = {
     "response": {
         "compared in": """SELECT comparison_id AS id FROM comparisons
             WHERE response_a = $id OR response_b = $id ORDER BY 1""",
+        "judged by principle in": """SELECT judgment_id AS id FROM standing_principle_judgments
+            WHERE response_id = $id ORDER BY created_at, 1""",
     },
     "comparison": {
         "judged in": "SELECT judgment_id AS id FROM judgments WHERE comparison_id = $id ORDER BY created_at, 1",
@@ -153,7 +170,12 @@ _DOWN: dict[str, dict[str, str]] = {
         "held by": "SELECT snapshot_id AS id FROM snapshot_items WHERE comparison_id = $id ORDER BY 1",
     },
     "annotator": {"said": "SELECT judgment_id AS id FROM judgments WHERE annotator_id = $id ORDER BY created_at, 1"},
+    "principle judgment": {
+        "filtered in": """SELECT DISTINCT run_id AS id FROM principle_outcomes
+            WHERE judgment_id = $id AND run_id IS NOT NULL ORDER BY 1""",
+    },
     "judgment": {
+        "said of principles": "SELECT judgment_id AS id FROM principle_votes WHERE vote_id = $id ORDER BY side, 1",
         "led to": """SELECT 'd-' || d.position AS id FROM judgments j JOIN decisions d USING (comparison_id)
             LEFT JOIN withdrawn_judgments w USING (judgment_id)
             WHERE j.judgment_id = $id AND d.created_at >= j.created_at

@@ -132,7 +132,7 @@ def kept_rows(workspace: Workspace, run: str | None = None) -> list[PrincipleRow
         kept = db.execute(
             """SELECT q.messages, r.content, p.statement, j.answer, coalesce(min(o.source), ''),
                       coalesce(min(o.category), '')
-               FROM principle_outcomes k JOIN principle_judgments j USING (judgment_id)
+               FROM principle_outcomes k JOIN standing_principle_judgments j USING (judgment_id)
                JOIN principles p USING (principle_id) JOIN responses r USING (response_id)
                JOIN prompts q USING (prompt_id) LEFT JOIN response_origins o ON o.response_id = r.response_id
                WHERE k.run_id = ? AND k.stage = 'kept' AND j.answer IN ('yes', 'no')

@@ -27,7 +27,7 @@ _FROM = """
 _PRINCIPLES = """
     SELECT f.category AS domain, f.language, pr.messages AS context, r.content AS response,
            p.statement AS principle, if(s.answer = 'yes', 'Yes', 'No') AS fulfilment
-    FROM (SELECT response_id, principle_id, min(answer) AS answer FROM principle_judgments j
+    FROM (SELECT response_id, principle_id, min(answer) AS answer FROM standing_principle_judgments j
           WHERE answer IN ('yes', 'no') AND (extractor IS NULL OR judgment_id IN (
                 SELECT judgment_id FROM principle_outcomes JOIN runs USING (run_id)
                 GROUP BY judgment_id HAVING arg_max(stage, started_at) = '{kept}'))

@@ -64,7 +64,7 @@ def _select(db: duckdb.DuckDBPyConnection, run: str, seed: int) -> None:
         f"""CREATE OR REPLACE TEMP TABLE chosen AS
             WITH kept AS (
                 SELECT j.response_id, p.statement AS principle, if(j.answer = 'yes', 'Yes', 'No') AS fulfilment
-                FROM principle_outcomes o JOIN principle_judgments j USING (judgment_id)
+                FROM principle_outcomes o JOIN standing_principle_judgments j USING (judgment_id)
                 JOIN principles p USING (principle_id) WHERE o.run_id = $run AND o.stage = $kept
             ), seen AS (
                 SELECT response_id, category, language FROM response_origins

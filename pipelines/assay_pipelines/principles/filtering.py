@@ -4,8 +4,8 @@ Covers: the stages in their order - evidence (RapidFuzz partial ratio above 60),
 (every other annotator, cosine above 0.8), conflict and duplicate (one of each meaning per response) - and the counts.
 Leaves out: extraction, the shares by principle (`assay_pipelines.principles.report`), files (`exporting`).
 
-A judgment that a person stated (no feedback it was read from) has no quote to check. Annotators are compared within one
-item: those who looked at the same comparison or record.
+A judgment that a person stated (no feedback it was read from; also with a vote in a queue) has no quote to check.
+Annotators are compared within one item: those who looked at the same comparison or record.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _of(extractor: str | None) -> str:
 def _responses(workspace: Workspace, extractor: str | None) -> list[str]:
     with workspace.store.unit() as db:
         rows = db.execute(
-            f"SELECT DISTINCT j.response_id FROM principle_judgments j WHERE {_of(extractor)} ORDER BY 1",
+            f"SELECT DISTINCT j.response_id FROM standing_principle_judgments j WHERE {_of(extractor)} ORDER BY 1",
             {"extractor": extractor},
         ).fetchall()
     return [name for (name,) in rows]
@@ -237,7 +237,7 @@ def _embed(workspace: Workspace, encoder: Encoder, extractor: str | None, run_id
     with workspace.store.unit() as db:
         rows = db.execute(
             f"""SELECT p.principle_id, p.statement FROM principles p
-                WHERE EXISTS (SELECT 1 FROM principle_judgments j
+                WHERE EXISTS (SELECT 1 FROM standing_principle_judgments j
                               WHERE j.principle_id = p.principle_id AND {_of(extractor)})
                   AND NOT EXISTS (SELECT 1 FROM embeddings e WHERE e.ref = p.principle_id AND e.encoder = $space)
                 ORDER BY 1""",
@@ -250,13 +250,14 @@ def _load(
     workspace: Workspace, responses: Sequence[str], extractor: str | None
 ) -> tuple[list[_Judged], dict[tuple[str, str], list[str]]]:
     """The judgments on these responses, and who was asked about each (response, item): everyone whose feedback the
-    extractor read or failed to read, because an annotator whose words name no principle still has to agree."""
+    extractor read or failed to read, because an annotator whose words name no principle still has to agree; of what
+    people stated, everyone who answered on principles with a vote, though it be `partially` only."""
     values: dict[str, Any] = {"extractor": extractor, "part": list(responses)}
     with workspace.store.unit() as db:
         rows = db.execute(
-            f"""SELECT j.judgment_id, j.response_id, coalesce(i.item, ''), j.annotator_id, j.principle_id, p.statement,
-                       j.answer, j.evidence, f.content
-                FROM principle_judgments j JOIN (SELECT unnest($part) AS response_id) USING (response_id)
+            f"""SELECT j.judgment_id, j.response_id, coalesce(j.item, i.item, ''), j.annotator_id, j.principle_id,
+                       p.statement, j.answer, j.evidence, f.content
+                FROM standing_principle_judgments j JOIN (SELECT unnest($part) AS response_id) USING (response_id)
                 JOIN principles p USING (principle_id)
                 LEFT JOIN feedback f ON f.feedback_id = j.feedback_id
                 LEFT JOIN (SELECT ref, min(item) AS item FROM feedback_items GROUP BY ref) i
@@ -269,7 +270,11 @@ def _load(
                FROM feedback f JOIN (SELECT unnest($part) AS response_id) USING (response_id)
                JOIN principle_extractions e ON e.feedback_id = f.feedback_id AND e.extractor = $extractor
                LEFT JOIN (SELECT ref, min(item) AS item FROM feedback_items GROUP BY ref) i ON i.ref = f.feedback_id
-               GROUP BY ALL""",
+               GROUP BY ALL
+               UNION ALL
+               SELECT j.response_id, j.item, list(DISTINCT j.annotator_id)
+               FROM standing_principle_judgments j JOIN (SELECT unnest($part) AS response_id) USING (response_id)
+               WHERE j.item IS NOT NULL AND $extractor IS NULL GROUP BY ALL""",
             values,
         ).fetchall()
     return [_Judged(*row) for row in rows], {(response, item): people for response, item, people in asked}

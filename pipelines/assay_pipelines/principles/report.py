@@ -74,7 +74,7 @@ def principle_report(workspace: Workspace, run: str | None = None, *, top: int =
     with workspace.store.unit() as db:
         report = PrincipleReport(
             feedback=_number(db, "SELECT count(*) FROM feedback"),
-            stated=_number(db, "SELECT count(*) FROM principle_judgments WHERE extractor IS NULL"),
+            stated=_number(db, "SELECT count(*) FROM standing_principle_judgments WHERE extractor IS NULL"),
             readers=_readers(db),
         )
         run = run or latest_run(db)
@@ -88,7 +88,7 @@ def principle_report(workspace: Workspace, run: str | None = None, *, top: int =
         report.stages = {stage: stages.get(stage, 0) for stage in STAGES}
         rows = db.execute(
             """SELECT p.statement, count(DISTINCT j.response_id), count(*) FILTER (j.answer = 'yes')
-               FROM principle_outcomes o JOIN principle_judgments j USING (judgment_id)
+               FROM principle_outcomes o JOIN standing_principle_judgments j USING (judgment_id)
                JOIN principles p USING (principle_id)
                WHERE o.run_id = ? AND o.stage = ? GROUP BY 1 ORDER BY 2 DESC, 1""",
             [run, KEPT],
@@ -98,7 +98,7 @@ def principle_report(workspace: Workspace, run: str | None = None, *, top: int =
         report.base_rates = [BaseRate(*row) for row in rows[:top]]
         report.responses, texts = db.execute(
             """SELECT count(DISTINCT j.response_id) FILTER (o.stage = 'kept'), count(DISTINCT j.feedback_id)
-               FROM principle_outcomes o JOIN principle_judgments j USING (judgment_id) WHERE o.run_id = ?""",
+               FROM principle_outcomes o JOIN standing_principle_judgments j USING (judgment_id) WHERE o.run_id = ?""",
             [run],
         ).fetchall()[0]
         report.per_feedback = report.kept / texts if texts else None

@@ -35,6 +35,9 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
     ("feedback", "annotator_id", "annotators", "annotator_id"),
     ("principle_judgments", "response_id", "responses", "response_id"),
     ("principle_judgments", "principle_id", "principles", "principle_id"),
+    ("vote_principles", "judgment_id", "judgments", "judgment_id"),
+    ("vote_principles", "response_id", "responses", "response_id"),
+    ("vote_principles", "principle_id", "principles", "principle_id"),
     *(
         (table, "run_id", "runs", "run_id")
         for table in (
@@ -49,6 +52,10 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
         )
     ),
 )
+
+
+#: Keys of tables without an index, those of `assay.store.keys` among them.
+_UNIQUE = {**KEYS, "vote_principles": ("judgment_id", "side", "principle_id")}
 
 
 def dangling(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
@@ -67,7 +74,7 @@ def dangling(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
 def repeated(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Table -> how many of its rows have a key that an earlier row has; only those with any."""
     found = {}
-    for table, columns in KEYS.items():
+    for table, columns in _UNIQUE.items():
         key = ", ".join(columns)
         row = db.execute(
             f"SELECT sum(n - 1) FROM (SELECT count(*) AS n FROM {table} GROUP BY {key} HAVING n > 1)"
