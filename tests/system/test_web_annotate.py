@@ -1,0 +1,555 @@
+"""Annotation over real HTTP and in a real browser: what is told when, and that no vote is lost or counted twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from web_pages import check_accessible, opened, running_web, screenshot, signed_in
+
+from assay.journal import fold
+from assay.store.records import Decision, insert_decisions
+from assay.workspace import Workspace
+from assay_pipelines.annotation.items import QueueItem, ShownOpinion
+from assay_pipelines.annotation.queues import Overlap, create_queue
+from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.votes import QueueVote, queue_votes
+from assay_pipelines.attributes.schema import PairAttributes
+from assay_pipelines.importers.formats import ImportConfig
+from assay_pipelines.importing import open_import, run_import
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+CODE = "Use a `set`:\n\n```python\ndef unique(items):\n    return list(dict.fromkeys(items))\n```\n\nIt costs $O(n)$."
+ATTRIBUTES = PairAttributes("coding help", "objective", "low", "working code", "Prefer code that runs.")
+OPINION, REASONING = "judge-of-the-tests", "the first one runs, the second one does not"
+
+
+def import_pairs(workspace: Workspace, number: int) -> list[str]:
+    """Conversations of several turns with code and maths, through the importer; returns comparison ids."""
+    rows = [
+        {
+            "prompt": [
+                {"role": "user", "content": f"How do I drop duplicates from list {n}?"},
+                {"role": "assistant", "content": "Should the order stay?"},
+                {"role": "user", "content": "Yes, and tell me how long it takes for $n$ items."},
+            ],
+            "chosen": f"{CODE} (answer {n})",
+            "rejected": f"Sort it first, then compare neighbours; that is \\(O(n \\log n)\\). (answer {n})",
+        }
+        for n in range(number)
+    ]
+    file = workspace.root.parent / f"pairs-{number}.jsonl"
+    file.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    run_import(workspace, open_import(workspace, ImportConfig(str(file))))
+    with workspace.store.unit() as db:
+        return [row[0] for row in db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()]
+
+
+def make(workspace: Workspace, name: str, comparisons: list[str], overlap: Overlap = 1, **settings: Any) -> None:
+    items = [QueueItem(c, attributes=ATTRIBUTES, reason="judges disagree") for c in comparisons]
+    create_queue(workspace, name, items, overlap=overlap, run_id=None, **{"gold_checks": 0.0, **settings})
+
+
+def standing(workspace: Workspace, queue: str) -> list[QueueVote]:
+    with open_ledger(workspace) as ledger:
+        return queue_votes(ledger, queue)
+
+
+def take(client: httpx.Client, queue: str) -> dict[str, Any]:
+    reply = client.post(f"/api/annotate/queues/{queue}/item")
+    assert reply.status_code == 200, reply.text
+    found: dict[str, Any] = reply.json()
+    return found
+
+
+def body_of(item: dict[str, Any], person: str, **more: Any) -> dict[str, Any]:
+    return {"person": person, "ticket": item["ticket"], "seal": item["seal"], "seconds": 2.0, **more}
+
+
+def cast(client: httpx.Client, queue: str, item: dict[str, Any], person: str, **more: Any) -> httpx.Response:
+    return client.post(f"/api/annotate/queues/{queue}/votes", json=body_of(item, person, **more))
+
+
+@pytest.fixture(scope="module")
+def place(empty_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """One workspace for the tests that do not kill its server; each makes queues of its own."""
+    import shutil
+
+    root = shutil.copytree(empty_workspace, tmp_path_factory.mktemp("annotate") / "workspace")
+    workspace = Workspace.open(root)
+    import_pairs(workspace, 90)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def comparisons(place: Workspace) -> list[str]:
+    with place.store.unit() as db:
+        return [row[0] for row in db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()]
+
+
+@pytest.fixture(scope="module")
+def url(place: Workspace) -> Iterator[str]:
+    with running_web(place) as found:
+        yield found
+
+
+def test_before_a_vote_no_reply_tells_what_judges_or_others_said(
+    place: Workspace, comparisons: list[str], url: str
+) -> None:
+    opinions = (ShownOpinion(OPINION, "A", REASONING),)
+    items = [QueueItem(c, attributes=ATTRIBUTES, opinions=opinions) for c in comparisons[:3]]
+    create_queue(place, "blind", items, overlap=2, gold_checks=0.0, run_id=None)
+    with signed_in(url, "ann") as ann, signed_in(url, "ben") as ben:
+        while (item := take(ann, "blind")["item"]) is not None:
+            cast(ann, "blind", item, "ann", choice="first", rationale="ann's own reason").raise_for_status()
+        told = []
+        ben.event_hooks["response"] = [lambda reply: told.append(reply.read())]
+        found = take(ben, "blind")
+        for path in ("/api/queues", "/api/queues/blind", "/api/annotate/queues/blind/live", "/api/session"):
+            ben.get(path).raise_for_status()
+        ben.get("/api/annotate/queues/blind/own").raise_for_status()
+        ben.post("/api/annotate/queues/blind/renewal", json={"ticket": found["item"]["ticket"]}).raise_for_status()
+        refused = cast(ben, "blind", found["item"] | {"seal": "0" * 16}, "ben", choice="first")
+        assert refused.status_code == 409
+        assert cast(ben, "blind", found["item"], "ben").status_code == 422, "neither a choice nor a reason to skip"
+        assert ben.post("/api/annotate/queues/blind/reveal", json={"ticket": found["item"]["ticket"]}).is_error
+        for reply in told:
+            for secret in (OPINION, REASONING, "ann's own reason", *comparisons):
+                assert secret.encode() not in reply
+        receipt = cast(ben, "blind", found["item"], "ben", choice="second", strength=1).json()["receipt"]
+        assert [(o["by"], o["rationale"]) for o in receipt["opinions"]] == [(OPINION, REASONING)]
+        assert receipt["votes"] == [], "others' votes are for adjudicators"
+        (vote,) = [v for v in standing(place, "blind") if v.annotator == "ben"]
+        assert receipt["opinions"][0]["said"] == ("first" if vote.shown_order == "AB" else "second")
+        assert vote.answer == ("B" if vote.shown_order == "AB" else "A")
+        assert vote.strength == 1
+
+
+def test_a_vote_counts_once_however_often_it_is_sent_and_undo_goes_back_one(
+    place: Workspace, comparisons: list[str], url: str
+) -> None:
+    make(place, "once", comparisons[:4])
+    with signed_in(url, "ann") as ann:
+        item = take(ann, "once")["item"]
+        assert take(ann, "once")["item"]["ticket"] == item["ticket"], "the place in the queue survives a reload"
+        replies = [cast(ann, "once", item, "ann", choice="first", rationale="why").json() for _ in range(3)]
+        assert [reply["receipt"]["repeated"] for reply in replies] == [False, True, True]
+        assert len({reply["next"]["item"]["ticket"] for reply in replies}) == 1
+        other = cast(ann, "once", item, "ann", choice="second", rationale="why")
+        assert other.status_code == 422
+        assert "undo it first" in other.json()["detail"]
+        following = replies[0]["next"]["item"]
+        cast(ann, "once", following, "ann", choice="tie").raise_for_status()
+        assert len(standing(place, "once")) == 2
+        held = take(ann, "once")["item"]["ticket"]
+        undo = {"ticket": following["ticket"], "held": held}
+        for _ in range(3):  # a reply that is lost is asked for again
+            again = ann.post("/api/annotate/queues/once/undo", json=undo).json()
+            assert again["item"]["first"] == following["first"]
+            assert again["progress"]["mine"] == 1
+        stale = ann.post("/api/annotate/queues/once/undo", json={"ticket": again["item"]["ticket"]})
+        assert stale.status_code == 409, "it was not cast"
+        assert len(standing(place, "once")) == 1
+        with open_ledger(place) as ledger, ledger.reading() as db:
+            assert db.execute("SELECT count(*) FROM leases WHERE annotator = 'ann'").fetchone()[0] == 1
+        assert cast(ann, "once", following, "ann", choice="tie").status_code == 422, "it was taken back"
+
+
+def test_refusals_tell_what_can_be_tried_again(place: Workspace, comparisons: list[str], url: str) -> None:
+    make(place, "lost", comparisons[:1], lease_seconds=0.2)
+    with signed_in(url, "ann") as ann, signed_in(url, "ben") as ben:
+        item = take(ann, "lost")["item"]
+        theirs = cast(ben, "lost", item, "ann", choice="first")
+        assert (theirs.status_code, theirs.json()["code"]) == (403, "another_person")
+        time.sleep(0.25)
+        cast(ben, "lost", take(ben, "lost")["item"], "ben", choice="first").raise_for_status()
+        late = cast(ann, "lost", item, "ann", choice="first", rationale="too late")
+        assert late.status_code == 409, "given away for good: a 503 would be tried again for ever"
+        assert "ran out" in late.json()["detail"]
+        assert take(ann, "lost")["empty"] == "done"
+        assert ann.post("/api/annotate/queues/nowhere/item").status_code == 404
+
+
+def test_what_people_are_told_of_gold_checks_names_none(place: Workspace, comparisons: list[str], url: str) -> None:
+    with place.store.unit() as db:
+        insert_decisions(db, [Decision(c, "gold", "A", "people_majority", "known") for c in comparisons[60:]], None)
+    make(place, "checked", comparisons[:40], gold_checks=0.2)
+    with signed_in(url, "ann") as ann:
+        own, shares, seen = [], [], take(ann, "checked")
+        for _ in range(21):
+            reply = cast(ann, "checked", seen["item"], "ann", choice="first")
+            seen = reply.json()["next"]
+            own.append(ann.get("/api/annotate/queues/checked/own").json())
+            shares.append(seen["progress"]["share"])
+            assert seen["progress"]["mine"] == len(own), "checks count as any other vote"
+        assert [figures["votes"] for figures in own] == [0] * 19 + [20] * 2, "whole blocks only"
+        whole = own[-1]
+        assert whole["checks"] == 4, "a fifth of 20"
+        votes = standing(place, "checked")
+        assert len({v.comparison_id for v in votes[:20] if v.check_label is not None}) == 4
+        assert whole["passed"] == sum(v.answer == "A" for v in votes[:20] if v.check_label is not None)
+        assert all(share * 20 == pytest.approx(round(share * 20)) for share in shares)
+        for _ in range(21):  # whoever takes votes back one by one learns nothing by it
+            last = take(ann, "checked")["progress"]["last"]
+            ann.post("/api/annotate/queues/checked/undo", json={"ticket": last}).raise_for_status()
+            assert ann.get("/api/annotate/queues/checked/own").json() == whole
+        assert standing(place, "checked") == []
+
+
+def test_adjudication_is_blind_until_asked_otherwise(place: Workspace, comparisons: list[str], url: str) -> None:
+    make(place, "split", comparisons[:2], overlap=2)
+    with signed_in(url, "ann") as ann, signed_in(url, "ben") as ben, signed_in(url, "cleo") as cleo:
+        for client, name, answer in ((ann, "ann", "A"), (ben, "ben", "B")):
+            while (item := take(client, "split")["item"]) is not None:
+                with open_ledger(place) as ledger, ledger.reading() as db:
+                    (order,) = db.execute("SELECT shown_order FROM leases WHERE annotator = ?", (name,)).fetchone()
+                choice = "first" if order[0] == answer else "second"
+                cast(client, "split", item, name, choice=choice, rationale=f"{name}'s reason").raise_for_status()
+        conflict = "/api/annotate/queues/split/conflict"
+        assert ann.post(conflict).json()["item"] is None, "not by somebody who voted on it"
+        given = cleo.post(conflict)
+        assert "'s reason" not in given.text
+        first = given.json()["item"]
+        assert first["role"] == "blind"
+        reply = cast(cleo, "split", first, "cleo", choice="both_bad").json()
+        assert {v["by"]: v["rationale"] for v in reply["receipt"]["votes"]} == {
+            "ann": "ann's reason",
+            "ben": "ben's reason",
+        }
+        second = reply["next"]["item"]
+        revealed = cleo.post("/api/annotate/queues/split/reveal", json={"ticket": second["ticket"]}).json()
+        assert {v["by"] for v in revealed["votes"]} == {"ann", "ben"}
+        assert {v["said"] for v in revealed["votes"]} == {"first", "second"}
+        done = cast(cleo, "split", revealed["item"], "cleo", choice="first").json()
+        assert done["next"]["item"] is None
+        assert {v.role for v in standing(place, "split") if v.annotator == "cleo"} == {"blind", "open"}
+        queue = next(q for q in cleo.get("/api/queues").json() if q["name"] == "split")
+        assert queue["counts"]["annotators"] == {"ann": 2, "ben": 2}
+
+
+def test_queues_are_made_extended_closed_and_reported(place: Workspace, comparisons: list[str], url: str) -> None:
+    with signed_in(url, "cleo") as cleo:
+        asked = {"name": "made-here", "pools": ["unverified"], "limit": 5, "overlap": "all", "gold_checks": 0}
+        made = cleo.post("/api/queues", json=asked).json()
+        assert (made["overlap"], made["counts"]["items"]) == ("all", 5)
+        assert cleo.post("/api/queues", json=asked | {"overlap": 2}).status_code == 422
+        assert cleo.post("/api/queues", json=asked | {"name": "none", "sources": ["nowhere"]}).status_code == 422
+        more = cleo.post("/api/queues/made-here/items", json={"comparison_ids": comparisons[:60]}).json()
+        assert more == {"added": 55}
+        cast(cleo, "made-here", take(cleo, "made-here")["item"], "cleo", choice="first").raise_for_status()
+        assert cleo.post("/api/queues/made-here/close").json()["closed"]
+        assert take(cleo, "made-here")["empty"] is None, "what is before somebody stays theirs"
+        with signed_in(url, "ann") as ann:
+            assert take(ann, "made-here")["empty"] == "closed"
+        assert not cleo.post("/api/queues/made-here/reopen").json()["closed"]
+        report = cleo.get("/api/queues/made-here/report").json()
+        assert [person["annotator"] for person in report["annotators"]] == ["cleo"]
+        with place.store.unit() as db:
+            row = db.execute("SELECT config->>'person' FROM runs WHERE kind = 'queue-create'").fetchone()
+        assert row == ("cleo",)
+
+
+class Voter(threading.Thread):
+    """A person as the page behaves: one vote at a time, sent again until it is acknowledged or refused for good."""
+
+    def __init__(self, url: str, name: str, queue: str) -> None:
+        super().__init__()
+        self.url, self.who, self.queue = url, name, queue
+        self.acknowledged: list[str] = []
+        self.repeated = self.troubles = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with signed_in(self.url, self.who) as client:
+                reply = self.until_done(client, "item", None)
+                while (item := reply["item"]) is not None:
+                    vote = body_of(item, self.who, choice="first", rationale=f"{self.who} on {item['ticket']}")
+                    came = self.until_done(client, "votes", vote)
+                    self.acknowledged.append(item["ticket"])
+                    self.repeated += came["receipt"]["repeated"]
+                    reply = came["next"] or self.until_done(client, "item", None)
+                    time.sleep(0.02)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def until_done(self, client: httpx.Client, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            try:
+                reply = client.post(f"/api/annotate/queues/{self.queue}/{path}", json=body)
+            except httpx.TransportError:
+                self.troubles += 1
+            else:
+                if reply.status_code == 200:
+                    found: dict[str, Any] = reply.json()
+                    return found
+                assert reply.status_code >= 500, reply.text
+            time.sleep(0.05)
+        raise AssertionError("not acknowledged in time")
+
+
+HOLDER = """
+import sys, duckdb
+connection = duckdb.connect(sys.argv[1])
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def store_held(workspace: Workspace) -> Iterator[None]:
+    """Another process has the store open, as a long import does."""
+    command = [sys.executable, "-c", HOLDER, str(workspace.store.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield
+        assert holder.poll() is None, "the store was held all the time"
+        holder.communicate("let go\n")
+
+
+class Server:
+    """`assay web --open` in a process of its own, on one port however often it is killed."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        with socket.socket() as claimed:
+            claimed.bind(("127.0.0.1", 0))
+            self.port = claimed.getsockname()[1]
+        self.workspace = workspace
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "assay", "web", "--open", "--port", str(self.port)]
+        command += ["--workspace", str(self.workspace.root)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                if httpx.get(f"{self.url}/api/session", timeout=1).status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.05)
+            assert self.process.poll() is None, "the server did not start"
+        raise AssertionError("the server did not start in time")
+
+    def kill(self) -> None:
+        if self.process is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture
+def server(workspace: Workspace) -> Iterator[Server]:
+    import_pairs(workspace, 40)
+    found = Server(workspace)
+    found.start()
+    yield found
+    found.kill()
+
+
+def check_whole(workspace: Workspace, queue: str) -> list[QueueVote]:
+    """The operational file and the store tell the same votes, each once."""
+    fold(workspace)
+    votes = standing(workspace, queue)
+    with workspace.store.unit() as db:
+        stored = db.execute(
+            "SELECT judgment_id, answer, annotator FROM queue_votes WHERE queue = ? AND withdrawn_at IS NULL", [queue]
+        ).fetchall()
+    assert sorted(stored) == sorted((v.judgment_id, v.answer, v.annotator) for v in votes)
+    assert max(Counter((v.comparison_id, v.annotator) for v in votes).values()) == 1
+    return votes
+
+
+def test_no_vote_is_lost_or_doubled_by_kills_and_a_held_store(workspace: Workspace, server: Server) -> None:
+    with workspace.store.unit() as db:
+        comparisons = [row[0] for row in db.execute("SELECT comparison_id FROM comparisons").fetchall()]
+    make(workspace, "storm", comparisons, overlap=3)
+    people = [Voter(server.url, f"person {n}", "storm") for n in range(6)]
+    with store_held(workspace):
+        for person in people:
+            person.start()
+        for kills in (1, 2):
+            while sum(len(p.acknowledged) for p in people) < 30 * kills:
+                time.sleep(0.01)
+            server.kill()
+            time.sleep(0.2)
+            server.start()  # also while the store is held
+        for person in people:
+            person.join(120)
+    assert [p.failure for p in people] == [None] * 6
+    assert sum(p.troubles for p in people) >= 6, "they did meet a dead server"
+    votes = check_whole(workspace, "storm")
+    assert set(Counter(v.comparison_id for v in votes).values()) == {3}
+    assert Counter(v.annotator for v in votes) == Counter({p.who: len(p.acknowledged) for p in people})
+    assert all(v.rationale and v.rationale.startswith(f"{v.annotator} on ") for v in votes)
+
+
+@pytest.mark.browser
+def test_a_vote_outlives_a_dead_server_a_lost_reply_and_a_reload(
+    workspace: Workspace, server: Server, browser: Browser
+) -> None:
+    with workspace.store.unit() as db:
+        comparisons = [row[0] for row in db.execute("SELECT comparison_id FROM comparisons").fetchall()]
+    make(workspace, "tough", comparisons)
+    with opened(browser, server.url) as page:
+        page.goto("/annotate/queue/tough")
+        shown = prompt_of(page)
+        page.keyboard.press("r")
+        page.get_by_label("Rationale").fill("the order stays")
+        page.keyboard.press("Escape")
+        page.keyboard.press("3")
+        page.reload()
+        assert prompt_of(page) == shown
+        assert page.get_by_label("Rationale").input_value() == "the order stays"
+
+        server.kill()
+        page.keyboard.press("a")
+        page.get_by_text("Not stored yet").wait_for()
+        screenshot(page, "annotate-unsent")
+        assert standing(workspace, "tough") == []
+        with store_held(workspace):
+            server.start()
+            page.get_by_text("A is far better").wait_for()  # stored, without anybody's doing
+            assert not page.get_by_text("Not stored yet").is_visible()
+        (first,) = standing(workspace, "tough")
+        assert (first.strength, first.rationale) == (3, "the order stays")
+
+        # The server stores the vote and dies before its reply arrives.
+        lost = []
+
+        def lose(route: Route) -> None:
+            lost.append(route.fetch().status)
+            route.abort()
+
+        page.route("**/votes", lose, times=1)
+        shown = prompt_of(page)
+        page.keyboard.press("b")
+        page.get_by_text("B is better (it was there already)").wait_for()
+        assert lost == [200]
+        assert prompt_of(page) != shown
+
+        # The page is loaded again while its vote is unsent.
+        server.kill()
+        page.keyboard.press("t")
+        page.get_by_text("Not stored yet").wait_for()
+        server.start()
+        page.reload()
+        prompt_of(page)
+        page.get_by_text("3 by you").wait_for()
+        assert page.evaluate("Object.keys(localStorage).filter(k => k.startsWith('assay.vote'))") == []
+    votes = check_whole(workspace, "tough")
+    assert [v.answer for v in votes if v.answer == "tie"] == ["tie"]
+    assert len(votes) == 3
+
+
+def prompt_of(page: Page) -> str:
+    page.get_by_role("button", name="A is better").wait_for()
+    found = page.get_by_label("Response A").inner_text()
+    assert found
+    return found
+
+
+@pytest.mark.browser
+def test_a_sitting_in_the_browser(place: Workspace, comparisons: list[str], url: str, browser: Browser) -> None:
+    opinions = (ShownOpinion(OPINION, "A", REASONING),)
+    checked = {"A": "runs", "B": "does not run"}
+    items = [
+        QueueItem(c, attributes=ATTRIBUTES, opinions=opinions, pre_verification=checked, reason="judges disagree")
+        for c in comparisons[:6]
+    ]
+    guideline = "Read both to the end."
+    create_queue(place, "sitting", items, overlap=2, gold_checks=0.0, run_id=None, guideline=guideline)
+    with opened(browser, url, color_scheme="light") as page:
+        page.goto("/annotate")
+        page.get_by_role("link", name="Annotate sitting").wait_for()
+        check_accessible(page)
+        screenshot(page, "annotate-queues")
+        page.get_by_role("link", name="Annotate sitting").click()
+        prompt_of(page)
+        page.locator(".katex").first.wait_for()
+        page.locator(".hljs-keyword").first.wait_for()
+        check_accessible(page)
+        screenshot(page, "annotate-sitting")
+        page.keyboard.press("d")
+        page.locator("mark").first.wait_for()
+        check_accessible(page)
+        screenshot(page, "annotate-diff")
+        page.keyboard.press("d")
+        assert OPINION not in page.content()
+        page.keyboard.press("1")
+        page.keyboard.press("b")
+        page.get_by_label("Stored").get_by_text("B is slightly better").wait_for()
+        assert page.get_by_text(OPINION).is_visible()
+        check_accessible(page)
+        screenshot(page, "annotate-opinions")
+        page.keyboard.press("Enter")
+        prompt_of(page)
+        page.keyboard.press("s")
+        page.get_by_role("dialog").wait_for()
+        page.keyboard.press("c")
+        page.get_by_label("Stored").get_by_text("Skipped").wait_for()
+        page.keyboard.press("u")
+        page.get_by_text("1 by you").wait_for()
+        page.keyboard.press("?")
+        page.get_by_role("dialog").wait_for()
+        check_accessible(page)
+        screenshot(page, "annotate-keys")
+        page.keyboard.press("Escape")
+        page.get_by_role("dialog").wait_for(state="hidden")
+        page.keyboard.press("q")
+        page.get_by_role("heading", name="Annotate", exact=True).wait_for()
+    with open_ledger(place) as ledger, ledger.reading() as db:
+        held = "SELECT count(*) FROM leases JOIN items USING (item_id) WHERE queue = 'sitting'"
+        assert db.execute(held).fetchone()[0] == 0, "leaving gives the item back"
+
+
+@pytest.mark.browser
+def test_annotating_on_a_phone_in_the_dark(
+    place: Workspace, comparisons: list[str], url: str, browser: Browser
+) -> None:
+    make(place, "phone", comparisons[:3], lease_seconds=600)
+    look: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
+    with opened(browser, url, name="dora", **look) as page:
+        page.goto("/annotate/queue/phone")
+        prompt_of(page)
+        a, b = (page.get_by_label(f"Response {letter}").bounding_box() for letter in "AB")
+        assert a is not None
+        assert b is not None
+        assert b["y"] >= a["y"] + a["height"], "stacked"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        check_accessible(page)
+        screenshot(page, "annotate-phone")
+        for _ in range(3):
+            before = prompt_of(page)
+            page.get_by_role("button", name="Both good").click()
+            page.wait_for_function(
+                "text => !(document.querySelector('[aria-label=\"Response A\"]')?.innerText === text)", arg=before
+            )
+        page.get_by_text("Nothing is left for you here").wait_for()
+        check_accessible(page)
+        page.goto("/annotate/queue/split/report")
+        page.get_by_role("heading", name="Agreement").wait_for()
+        check_accessible(page)
+        page.goto("/annotate/new")
+        page.get_by_label("Guideline").wait_for()
+        check_accessible(page)
+    assert [v.answer for v in standing(place, "phone")] == ["both_good"] * 3
