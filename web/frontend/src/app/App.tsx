@@ -1,12 +1,25 @@
+import { lazy } from "react";
 import { Navigate, Route, Routes } from "react-router";
 
 import { Empty } from "../components/States";
+import { AcceptInvitation } from "../pages/access/AcceptInvitation";
 import { AREAS } from "./areas";
 import { SessionGate } from "./session";
 import { Shell } from "./Shell";
 
-/** Every address and its page, for somebody who is signed in. */
+const PasswordPage = lazy(() => import("../pages/access/PasswordPage"));
+
+/** Every address and its page: an invitation's for anybody, the others for somebody who is signed in. */
 export function App() {
+  return (
+    <Routes>
+      <Route path="/invitation" element={<AcceptInvitation />} />
+      <Route path="*" element={<Pages />} />
+    </Routes>
+  );
+}
+
+function Pages() {
   return (
     <SessionGate>
       <Shell>
@@ -15,6 +28,7 @@ export function App() {
           {AREAS.map((area) => (
             <Route key={area.path} path={`${area.path}/*`} element={<area.page />} />
           ))}
+          <Route path="/password" element={<PasswordPage />} />
           <Route path="*" element={<Empty title="There is no such page">Choose an area at the left.</Empty>} />
         </Routes>
       </Shell>

@@ -13,7 +13,7 @@ import {
   useMantineColorScheme,
 } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
-import { IconLogout, IconMoon, IconSun, IconUser } from "@tabler/icons-react";
+import { IconKey, IconLogout, IconMoon, IconSun, IconUser } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Suspense, type ReactNode } from "react";
 import { NavLink as RouterLink, useLocation } from "react-router";
@@ -53,7 +53,7 @@ export function Shell({ children }: { children: ReactNode }) {
           </Group>
           <Group gap="xs" wrap="nowrap">
             <ColorSchemeSwitch />
-            <PersonMenu name={session.name} role={session.role} />
+            <PersonMenu name={session.name} role={session.role} accounts={!session.open_access} />
           </Group>
         </Group>
       </AppShell.Header>
@@ -93,7 +93,7 @@ function ColorSchemeSwitch() {
   );
 }
 
-function PersonMenu({ name, role }: { name: string; role: Role }) {
+function PersonMenu({ name, role, accounts }: { name: string; role: Role; accounts: boolean }) {
   const queries = useQueryClient();
   const signOut = useMutation({
     mutationFn: () => api.DELETE("/api/session"),
@@ -118,6 +118,11 @@ function PersonMenu({ name, role }: { name: string; role: Role }) {
         <Menu.Label>
           {name}, {role}
         </Menu.Label>
+        {accounts && (
+          <Menu.Item leftSection={<IconKey size={16} />} component={RouterLink} to="/password">
+            Change password
+          </Menu.Item>
+        )}
         <Menu.Item leftSection={<IconLogout size={16} />} onClick={() => signOut.mutate()}>
           Sign out
         </Menu.Item>

@@ -43,6 +43,6 @@ export function SessionGate({ children }: { children: ReactNode }) {
   }, [queries]);
   if (isPending) return <Waiting />;
   if (data === undefined) return <Failure error={error} />;
-  if (data.name == null) return <SignIn openAccess={data.open_access} />;
+  if (data.name == null) return <SignIn openAccess={data.open_access} firstStart={data.first_start} />;
   return <Current value={data}>{children}</Current>;
 }

@@ -5,6 +5,7 @@ export const theme = createTheme({
   primaryColor: "teal",
   primaryShade: { light: 9, dark: 4 },
   autoContrast: true,
+  respectReducedMotion: true,
   // The library picks the text on a filled control by the shade of the light scheme, and the dark one has a pale shade.
   variantColorResolver: (asked) => {
     const found = defaultVariantColorsResolver(asked);
@@ -25,6 +26,7 @@ export const theme = createTheme({
     Textarea: { defaultProps: { size: "xs" } },
     SegmentedControl: { defaultProps: { size: "xs" } },
     PasswordInput: { defaultProps: { size: "xs" } },
+    Modal: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
     Table: { defaultProps: { verticalSpacing: 4, horizontalSpacing: "xs" } },
   },
 });
@@ -38,7 +40,16 @@ export const readableColours: CSSVariablesResolver = () => ({
     COLOURS.flatMap((colour) => [
       [`--mantine-color-${colour}-light-color`, `color-mix(in srgb, var(--mantine-color-${colour}-9), black 35%)`],
       [`--mantine-color-${colour}-text`, `color-mix(in srgb, var(--mantine-color-${colour}-9), black 25%)`],
-    ]).concat([["--mantine-color-dimmed", "var(--mantine-color-gray-7)"]]),
+      // The library's shade under the pointer is paler than the one it lies on.
+      [`--mantine-color-${colour}-filled-hover`, `color-mix(in srgb, var(--mantine-color-${colour}-9), black 15%)`],
+    ]).concat([
+      ["--mantine-color-dimmed", "var(--mantine-color-gray-7)"],
+      ["--mantine-color-error", "color-mix(in srgb, var(--mantine-color-red-9), black 15%)"],
+      ["--mantine-primary-color-filled-hover", "var(--mantine-color-teal-filled-hover)"],
+    ]),
   ),
-  dark: { "--mantine-color-dimmed": "var(--mantine-color-dark-1)" },
+  dark: {
+    "--mantine-color-dimmed": "var(--mantine-color-dark-1)",
+    "--mantine-color-error": "var(--mantine-color-red-4)",
+  },
 });

@@ -1,6 +1,47 @@
-import { Title } from "@mantine/core";
+import { Alert, Stack, Tabs, Title } from "@mantine/core";
+import { IconHistory, IconInfoCircle, IconMail, IconUsers } from "@tabler/icons-react";
+import { Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
 
-/** The area Access. */
+import { useSession } from "../../app/session";
+import { Accounts } from "./Accounts";
+import { AuditLog } from "./AuditLog";
+import { Invitations } from "./Invitations";
+
+/** The area Access: accounts, invitations, the audit log. */
 export default function AccessPage() {
-  return <Title order={1}>Access</Title>;
+  const { open_access: open } = useSession();
+  const navigate = useNavigate();
+  const chosen = useLocation().pathname.split("/")[2] ?? "accounts";
+  return (
+    <Stack gap="sm">
+      <Title order={1}>Access</Title>
+      {open && (
+        <Alert color="yellow" icon={<IconInfoCircle size={18} />} title="This server runs without accounts">
+          It was started with --open: everybody on this machine may do everything, under the name they give. Accounts are
+          managed on a server that was started without it, or with <code>assay account</code>.
+        </Alert>
+      )}
+      <Tabs value={chosen} onChange={(tab) => navigate(`/access/${tab}`)} keepMounted={false}>
+        <Tabs.List>
+          <Tabs.Tab value="accounts" leftSection={<IconUsers size={15} />}>
+            Accounts
+          </Tabs.Tab>
+          <Tabs.Tab value="invitations" leftSection={<IconMail size={15} />}>
+            Invitations
+          </Tabs.Tab>
+          <Tabs.Tab value="audit" leftSection={<IconHistory size={15} />}>
+            Audit log
+          </Tabs.Tab>
+        </Tabs.List>
+        <Tabs.Panel value={chosen} pt="sm">
+          <Routes>
+            <Route path="accounts" element={<Accounts managed={!open} />} />
+            <Route path="invitations" element={<Invitations managed={!open} />} />
+            <Route path="audit" element={<AuditLog />} />
+            <Route path="*" element={<Navigate to="/access/accounts" replace />} />
+          </Routes>
+        </Tabs.Panel>
+      </Tabs>
+    </Stack>
+  );
 }

@@ -1,4 +1,4 @@
-import { Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
+import { Alert, Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 
@@ -6,7 +6,7 @@ import { api, body } from "../../api/client";
 import { Failure } from "../../components/States";
 
 /** Name and password; where the server was started without accounts, a name alone. */
-export function SignIn({ openAccess }: { openAccess: boolean }) {
+export function SignIn({ openAccess, firstStart = false }: { openAccess: boolean; firstStart?: boolean }) {
   const queries = useQueryClient();
   const [name, setName] = useState("");
   const [password, setPassword] = useState("");
@@ -29,6 +29,12 @@ export function SignIn({ openAccess }: { openAccess: boolean }) {
                 ? "This server runs without accounts, for this machine alone. Your votes are kept under the name you give."
                 : "Sign in with the name and password of your account."}
             </Text>
+            {firstStart && (
+              <Alert color="yellow" title="There are no accounts yet">
+                <code>assay web</code> has printed a link, where it was started, by which the first administrator makes
+                one. <code>assay account add</code> makes one too.
+              </Alert>
+            )}
             <TextInput
               label="Name"
               required

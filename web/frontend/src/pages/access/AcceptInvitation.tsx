@@ -1,0 +1,98 @@
+import { Alert, Anchor, Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState, type FormEvent } from "react";
+import { Link, useLocation, useNavigate } from "react-router";
+
+import { api, body } from "../../api/client";
+import { Failure, Waiting } from "../../components/States";
+import { NewPassword, passwordProblem } from "./NewPassword";
+import { mayDo } from "./roles";
+
+/**
+ * What an invitation's link opens: the account is made here, or gets its new password. The token is the address's
+ * fragment, which browsers do not send.
+ */
+export function AcceptInvitation() {
+  const token = useLocation().hash.slice(1);
+  const queries = useQueryClient();
+  const navigate = useNavigate();
+  const [name, setName] = useState("");
+  const [password, setPassword] = useState("");
+  const [again, setAgain] = useState("");
+  const { data, error } = useQuery({
+    queryKey: ["invitation", token],
+    queryFn: () => body(api.GET("/api/invitation", { params: { header: { "X-Invitation": token } } })),
+    staleTime: Infinity,
+  });
+  const accept = useMutation({
+    mutationFn: () => body(api.POST("/api/invitation", { body: { token, name: data?.name ?? name, password } })),
+    onSuccess: (session) => {
+      queries.clear(); // what somebody else saw who was signed in here
+      queries.setQueryData(["session"], session);
+      void navigate("/", { replace: true });
+    },
+  });
+  const whose = data?.name ?? name;
+  const problem = passwordProblem(whose, password, again);
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (problem === null) accept.mutate();
+  };
+  return (
+    <Center mih="100vh" p="md" component="main">
+      <Paper withBorder p="lg" w={400}>
+        {data === undefined && !error && <Waiting what="The invitation is loading" />}
+        {data === undefined && error && (
+          <Stack gap="sm">
+            <Title order={1}>Assay</Title>
+            <Alert color="yellow" title="This link cannot be used" role="alert">
+              {error.message}
+            </Alert>
+            <Anchor component={Link} to="/" size="sm">
+              Sign in
+            </Anchor>
+          </Stack>
+        )}
+        {data !== undefined && (
+          <form onSubmit={submit}>
+            <Stack gap="sm">
+              <Title order={1}>{data.name === null ? "Make your account" : "Set a new password"}</Title>
+              <Text size="sm" className="dim">
+                {data.name === null
+                  ? `You were invited as ${data.role}: somebody who ${mayDo(data.role)}. Your votes are kept under your name.`
+                  : `For the account ${data.name}. Its sessions end, wherever they are.`}
+              </Text>
+              {data.name === null ? (
+                <TextInput
+                  label="Name"
+                  description="How you sign in, and how others see your votes"
+                  required
+                  maxLength={100}
+                  autoComplete="username"
+                  value={name}
+                  onChange={(event) => setName(event.currentTarget.value)}
+                  data-autofocus
+                />
+              ) : (
+                <input type="text" hidden readOnly autoComplete="username" value={data.name} aria-hidden />
+              )}
+              <NewPassword name={whose} password={password} onChange={setPassword} />
+              <PasswordInput
+                label="The same again"
+                required
+                autoComplete="new-password"
+                value={again}
+                onChange={(event) => setAgain(event.currentTarget.value)}
+                error={again !== "" && password !== again ? "The two are not the same" : null}
+              />
+              {accept.error !== null && <Failure error={accept.error} />}
+              <Button type="submit" size="sm" loading={accept.isPending} disabled={whose.trim() === "" || problem !== null}>
+                {data.name === null ? "Make the account" : "Set the password"}
+              </Button>
+            </Stack>
+          </form>
+        )}
+      </Paper>
+    </Center>
+  );
+}

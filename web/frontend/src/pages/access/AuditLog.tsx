@@ -1,0 +1,150 @@
+import { Button, Group, ScrollArea, Select, Stack, Table, TextInput } from "@mantine/core";
+import { useDebouncedCallback } from "@mantine/hooks";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useSearchParams } from "react-router";
+
+import { api, body } from "../../api/client";
+import { Empty, Failure, Waiting } from "../../components/States";
+import { instant } from "./times";
+
+const NOBODY = "(nobody signed in)";
+
+/** Who changed what, when, from where; newest first. The filter is in the address. */
+export function AuditLog() {
+  const [address, setAddress] = useSearchParams();
+  const by = address.get("by");
+  const action = address.get("action");
+  const subject = address.get("subject") ?? "";
+  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery({
+    queryKey: ["audit", by, action, subject],
+    queryFn: ({ pageParam }) =>
+      body(
+        api.GET("/api/audit", {
+          params: {
+            query: {
+              by: by ?? undefined,
+              action: action ?? undefined,
+              subject: subject || undefined,
+              before: pageParam ?? undefined,
+            },
+          },
+        }),
+      ),
+    initialPageParam: null as number | null,
+    getNextPageParam: (last) => (last.older ? last.lines.at(-1)?.id : undefined),
+  });
+  const choose = (name: string, value: string | null) =>
+    setAddress(
+      (now) => {
+        if (value === null || (value === "" && name !== "by")) now.delete(name);
+        else now.set(name, value);
+        return now;
+      },
+      { replace: true },
+    );
+  const lines = data?.pages.flatMap((page) => page.lines) ?? [];
+  const names = data?.pages[0];
+  return (
+    <Stack gap="sm">
+      <Group gap="sm" align="end">
+        <Select
+          label="Whose changes"
+          placeholder="Everybody's"
+          clearable
+          clearButtonProps={{ "aria-label": "Everybody's changes" }}
+          searchable
+          data={(names?.persons ?? []).map((name) => ({ value: name || NOBODY, label: name || NOBODY }))}
+          value={by === "" ? NOBODY : by}
+          onChange={(value) => choose("by", value === NOBODY ? "" : value)}
+          w={190}
+        />
+        <Select
+          label="Change"
+          placeholder="Every change"
+          clearable
+          clearButtonProps={{ "aria-label": "Every change" }}
+          searchable
+          data={(names?.actions ?? []).map((name) => ({ value: name, label: inWords(name) }))}
+          value={action}
+          onChange={(value) => choose("action", value)}
+          w={210}
+        />
+        <SubjectFilter given={subject} onChange={(value) => choose("subject", value)} />
+      </Group>
+      {data === undefined && (error ? <Failure error={error} /> : <Waiting what="The log is loading" />)}
+      {data !== undefined && lines.length === 0 && (
+        <Empty title="No such change">Nothing in the log is as the filter asks.</Empty>
+      )}
+      {lines.length > 0 && (
+        <ScrollArea type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Audit log" }}>
+          <Table className="panel" miw={760}>
+            <Table.Thead>
+              <Table.Tr>
+                <Table.Th w={150}>When</Table.Th>
+                <Table.Th>Who</Table.Th>
+                <Table.Th>What</Table.Th>
+                <Table.Th>To what</Table.Th>
+                <Table.Th>More</Table.Th>
+                <Table.Th>From</Table.Th>
+              </Table.Tr>
+            </Table.Thead>
+            <Table.Tbody>
+              {lines.map((line) => (
+                <Table.Tr key={line.id}>
+                  <Table.Td>{instant(line.at)}</Table.Td>
+                  <Table.Td>{line.person || <span className="dim">nobody signed in</span>}</Table.Td>
+                  <Table.Td>{inWords(line.action)}</Table.Td>
+                  <Table.Td style={{ wordBreak: "break-word" }}>{line.subject}</Table.Td>
+                  <Table.Td className="dim">{detailOf(line.detail)}</Table.Td>
+                  <Table.Td className="dim">{line.address}</Table.Td>
+                </Table.Tr>
+              ))}
+            </Table.Tbody>
+          </Table>
+        </ScrollArea>
+      )}
+      {hasNextPage && (
+        <Group justify="center">
+          <Button variant="default" loading={isFetchingNextPage} onClick={() => void fetchNextPage()}>
+            Older changes
+          </Button>
+        </Group>
+      )}
+    </Stack>
+  );
+}
+
+function SubjectFilter({ given, onChange }: { given: string; onChange: (value: string) => void }) {
+  const [typed, setTyped] = useState(given);
+  const later = useDebouncedCallback(onChange, 300);
+  return (
+    <TextInput
+      label="To what"
+      placeholder="A part of it"
+      value={typed}
+      onChange={(event) => {
+        setTyped(event.currentTarget.value);
+        later(event.currentTarget.value);
+      }}
+      w={190}
+    />
+  );
+}
+
+/** "cast_vote" as people say it. */
+function inWords(action: string): string {
+  return action.replaceAll("_", " ");
+}
+
+/** "role: curator, days: 7" of a line's JSON. */
+function detailOf(detail: string): string {
+  try {
+    const found = JSON.parse(detail) as Record<string, unknown>;
+    return Object.entries(found)
+      .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+      .join(", ");
+  } catch {
+    return detail;
+  }
+}

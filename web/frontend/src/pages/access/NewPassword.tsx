@@ -1,0 +1,35 @@
+import { PasswordInput } from "@mantine/core";
+
+const SHORTEST = 10;
+const BESIDE_THE_NAME = 6;
+
+/** What the server would say of a new password, before it is sent; null: nothing. */
+export function passwordProblem(name: string, password: string, again: string): string | null {
+  const folded = password.normalize("NFKC").toLowerCase();
+  const own = name.trim().toLowerCase();
+  if ([...folded].length < SHORTEST) return `${SHORTEST} characters or more`;
+  if (own !== "" && [...folded.replaceAll(own, "")].length < BESIDE_THE_NAME) return "It is little more than the name";
+  return password === again ? null : "The two are not the same";
+}
+
+interface NewPasswordProps {
+  name: string;
+  password: string;
+  onChange: (password: string) => void;
+}
+
+/** The field of a password that is to be set, with what is asked of it. */
+export function NewPassword({ name, password, onChange }: NewPasswordProps) {
+  const problem = password === "" ? null : passwordProblem(name, password, password);
+  return (
+    <PasswordInput
+      label="New password"
+      description={`${SHORTEST} characters or more; a sentence is good`}
+      required
+      autoComplete="new-password"
+      value={password}
+      onChange={(event) => onChange(event.currentTarget.value)}
+      error={problem}
+    />
+  );
+}
