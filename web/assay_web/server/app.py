@@ -19,6 +19,8 @@ from assay_web.access.same_origin import SameOrigin
 from assay_web.annotate.queue_routes import router as queue_router
 from assay_web.annotate.sitting_routes import router as sitting_router
 from assay_web.comparisons.routes import router as comparisons_router
+from assay_web.curate.routes import router as curate_router
+from assay_web.curate.stage_routes import router as stage_router
 from assay_web.rewards.routes import router as rewards_router
 from assay_web.runs.routes import router as runs_router
 from assay_web.server.page import mount_page
@@ -26,7 +28,17 @@ from assay_web.server.service import WebService
 from assay_web.server.settings import WebSettings
 
 #: One router an area; each path begins with /api.
-ROUTERS = (access_router, account_router, queue_router, sitting_router, rewards_router, runs_router, comparisons_router)
+ROUTERS = (
+    access_router,
+    account_router,
+    queue_router,
+    sitting_router,
+    curate_router,
+    stage_router,
+    rewards_router,
+    runs_router,
+    comparisons_router,
+)
 
 
 def create_app(workspace: Workspace, settings: WebSettings | None = None) -> FastAPI:

@@ -1137,10 +1137,10 @@ export interface components {
             votes: number;
         };
         /**
-         * Attribute
+         * AttributeRecord
          * @description `value`: JSON.
          */
-        Attribute: {
+        AttributeRecord: {
             /** Annotator */
             annotator: string;
             /** Name */
@@ -1229,6 +1229,20 @@ export interface components {
             truncated: number;
             /** Version */
             version: string | null;
+        };
+        /**
+         * BenchmarkOverlap
+         * @description ResponseText that the prompt shares with a benchmark.
+         */
+        BenchmarkOverlap: {
+            /** Benchmark */
+            benchmark: string;
+            /** Benchmark Prompt Id */
+            benchmark_prompt_id: string;
+            /** Ngrams */
+            ngrams: number;
+            /** Overlap */
+            overlap: string;
         };
         /**
          * BenchmarkResult
@@ -1362,14 +1376,56 @@ export interface components {
             same: number;
         };
         /**
+         * ComparisonCount
+         * @description `matches` among the comparisons that this call looked at; sum them until `after` is null.
+         */
+        ComparisonCount: {
+            /** After */
+            after: string | null;
+            /** Examined */
+            examined: number;
+            /** Matches */
+            matches: number;
+            /** Total */
+            total: number;
+        };
+        /** ComparisonFacets */
+        ComparisonFacets: {
+            /** Categories */
+            categories: components["schemas"]["FacetValue"][];
+            /** Comparisons */
+            comparisons: number;
+            /** Languages */
+            languages: components["schemas"]["FacetValue"][];
+            /** Models */
+            models: components["schemas"]["ScoredBy"][];
+            /** Sources */
+            sources: components["schemas"]["FacetValue"][];
+        };
+        /**
+         * ComparisonList
+         * @description `after`: give it back for the next page; null at the end. Where matches are rare a page may have few rows, or
+         *     none, before the end: `examined` of `total` comparisons have been looked at.
+         */
+        ComparisonList: {
+            /** After */
+            after: string | null;
+            /** Examined */
+            examined: number;
+            /** Rows */
+            rows: components["schemas"]["ComparisonRow"][];
+            /** Total */
+            total: number;
+        };
+        /**
          * ComparisonRecord
          * @description `pool`, `label`: as now in force; the sources' own label where nobody has decided.
          */
         ComparisonRecord: {
-            a: components["schemas"]["Text"];
+            a: components["schemas"]["ResponseText"];
             /** Attributes */
-            attributes: components["schemas"]["Attribute"][];
-            b: components["schemas"]["Text"];
+            attributes: components["schemas"]["AttributeRecord"][];
+            b: components["schemas"]["ResponseText"];
             /** Checks */
             checks: components["schemas"]["ResponseCheck"][];
             /** Comparison Id */
@@ -1383,15 +1439,15 @@ export interface components {
             /** Label */
             label: string | null;
             /** Origins */
-            origins: components["schemas"]["Origin"][];
+            origins: components["schemas"]["OriginRecord"][];
             /** Overlaps */
-            overlaps: components["schemas"]["Overlap"][];
+            overlaps: components["schemas"]["BenchmarkOverlap"][];
             /** Pool */
             pool: string;
             /** Principle Votes */
             principle_votes: components["schemas"]["PrincipleVote"][];
             /** Prompt */
-            prompt: components["schemas"]["Turn-Output"][];
+            prompt: components["schemas"]["assay__browsing__comparison__PromptTurn"][];
             /** Prompt Id */
             prompt_id: string;
             /** Run Id */
@@ -1399,23 +1455,38 @@ export interface components {
             /** Scores */
             scores: components["schemas"]["ScoreRecord"][];
             /** Snapshots */
-            snapshots: components["schemas"]["Holding"][];
+            snapshots: components["schemas"]["SnapshotHolding"][];
             /** Source Label */
             source_label: string | null;
         };
         /**
-         * CountReply
-         * @description `matches` among the comparisons that this call looked at; sum them until `after` is null.
+         * ComparisonRow
+         * @description `turns`: messages of the prompt. `opinions`: standing judgments by others than sources.
          */
-        CountReply: {
-            /** After */
-            after: string | null;
-            /** Examined */
-            examined: number;
-            /** Matches */
-            matches: number;
-            /** Total */
-            total: number;
+        ComparisonRow: {
+            a: components["schemas"]["Excerpt"];
+            b: components["schemas"]["Excerpt"];
+            /** Categories */
+            categories: string[];
+            /** Comparison Id */
+            comparison_id: string;
+            /** Conflict */
+            conflict: boolean;
+            /** Label */
+            label: string | null;
+            /** Languages */
+            languages: string[];
+            /** Opinions */
+            opinions: number;
+            /** Pool */
+            pool: string;
+            prompt: components["schemas"]["Excerpt"];
+            /** Rule */
+            rule: string | null;
+            /** Sources */
+            sources: string[];
+            /** Turns */
+            turns: number;
         };
         /**
          * CurveReply
@@ -1580,18 +1651,15 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** Facets */
-        Facets: {
-            /** Categories */
-            categories: components["schemas"]["Value"][];
-            /** Comparisons */
-            comparisons: number;
-            /** Languages */
-            languages: components["schemas"]["Value"][];
-            /** Models */
-            models: components["schemas"]["ScoredBy"][];
-            /** Sources */
-            sources: components["schemas"]["Value"][];
+        /**
+         * FacetValue
+         * @description `origins`: how many; a comparison may have several.
+         */
+        FacetValue: {
+            /** Origins */
+            origins: number;
+            /** Value */
+            value: string;
         };
         /** FeedbackText */
         FeedbackText: {
@@ -1613,22 +1681,6 @@ export interface components {
         HTTPValidationError: {
             /** Detail */
             detail?: components["schemas"]["ValidationError"][];
-        };
-        /**
-         * Holding
-         * @description A snapshot that holds the comparison, and what as.
-         */
-        Holding: {
-            /** Label */
-            label: string;
-            /** Pool */
-            pool: string;
-            /** Snapshot */
-            snapshot: string;
-            /** Snapshot Id */
-            snapshot_id: string;
-            /** Weight */
-            weight: number;
         };
         /**
          * Interval
@@ -2038,10 +2090,10 @@ export interface components {
             queues: components["schemas"]["OpenQueue"][];
         };
         /**
-         * Origin
+         * OriginRecord
          * @description Where the comparison was seen. `meta`: JSON, as the source had it.
          */
-        Origin: {
+        OriginRecord: {
             /** Category */
             category: string | null;
             /** Language */
@@ -2056,20 +2108,6 @@ export interface components {
             run_id: string | null;
             /** Source */
             source: string;
-        };
-        /**
-         * Overlap
-         * @description Text that the prompt shares with a benchmark.
-         */
-        Overlap: {
-            /** Benchmark */
-            benchmark: string;
-            /** Benchmark Prompt Id */
-            benchmark_prompt_id: string;
-            /** Ngrams */
-            ngrams: number;
-            /** Overlap */
-            overlap: string;
         };
         /**
          * OwnFigures
@@ -2098,21 +2136,6 @@ export interface components {
             streak: number;
             /** Votes */
             votes: number;
-        };
-        /**
-         * PageReply
-         * @description `after`: give it back for the next page; null at the end. Where matches are rare a page may have few rows, or
-         *     none, before the end: `examined` of `total` comparisons have been looked at.
-         */
-        PageReply: {
-            /** After */
-            after: string | null;
-            /** Examined */
-            examined: number;
-            /** Rows */
-            rows: components["schemas"]["Row"][];
-            /** Total */
-            total: number;
         };
         /**
          * PairSide
@@ -2217,7 +2240,7 @@ export interface components {
              */
             principles: string[];
             /** Prompt */
-            prompt: components["schemas"]["Turn-Input"][];
+            prompt: components["schemas"]["Turn"][];
             /** Responses */
             responses: string[];
         };
@@ -2316,16 +2339,6 @@ export interface components {
              * @enum {string}
              */
             side: "A" | "B";
-        };
-        /**
-         * PromptTurn
-         * @description One message of a prompt.
-         */
-        PromptTurn: {
-            /** Content */
-            content: string;
-            /** Role */
-            role: string;
         };
         /**
          * QueueCounts
@@ -2530,6 +2543,13 @@ export interface components {
             /** Verdict */
             verdict: string;
         };
+        /** ResponseText */
+        ResponseText: {
+            /** Content */
+            content: string;
+            /** Response Id */
+            response_id: string;
+        };
         /**
          * RevealReply
          * @description The item again, to be decided with sight of the others' votes.
@@ -2570,35 +2590,6 @@ export interface components {
             error: string | null;
             /** Models */
             models: components["schemas"]["ServedModel"][];
-        };
-        /**
-         * Row
-         * @description `turns`: messages of the prompt. `opinions`: standing judgments by others than sources.
-         */
-        Row: {
-            a: components["schemas"]["Excerpt"];
-            b: components["schemas"]["Excerpt"];
-            /** Categories */
-            categories: string[];
-            /** Comparison Id */
-            comparison_id: string;
-            /** Conflict */
-            conflict: boolean;
-            /** Label */
-            label: string | null;
-            /** Languages */
-            languages: string[];
-            /** Opinions */
-            opinions: number;
-            /** Pool */
-            pool: string;
-            prompt: components["schemas"]["Excerpt"];
-            /** Rule */
-            rule: string | null;
-            /** Sources */
-            sources: string[];
-            /** Turns */
-            turns: number;
         };
         /**
          * RunDetail
@@ -2705,7 +2696,7 @@ export interface components {
                 [key: string]: number | null;
             };
             /** Prompt */
-            prompt: components["schemas"]["PromptTurn"][];
+            prompt: components["schemas"]["assay_web__runs__replies__PromptTurn"][];
             /** Response */
             response: string;
             /** Reward */
@@ -3048,6 +3039,22 @@ export interface components {
             progress: components["schemas"]["SittingProgress"];
         };
         /**
+         * SnapshotHolding
+         * @description A snapshot that holds the comparison, and what as.
+         */
+        SnapshotHolding: {
+            /** Label */
+            label: string;
+            /** Pool */
+            pool: string;
+            /** Snapshot */
+            snapshot: string;
+            /** Snapshot Id */
+            snapshot_id: string;
+            /** Weight */
+            weight: number;
+        };
+        /**
          * Standing
          * @description How often a response was ranked best and worst, of the columns that rank it among others. A tie for a place
          *     counts for each of those that share it; where all are tied, for none.
@@ -3105,13 +3112,6 @@ export interface components {
             /** Truncated */
             truncated: number;
         };
-        /** Text */
-        Text: {
-            /** Content */
-            content: string;
-            /** Response Id */
-            response_id: string;
-        };
         /**
          * TicketBody
          * @description An item by its ticket.
@@ -3124,7 +3124,7 @@ export interface components {
          * Turn
          * @description One message of the prompt.
          */
-        "Turn-Input": {
+        Turn: {
             /** Content */
             content: string;
             /**
@@ -3132,16 +3132,6 @@ export interface components {
              * @enum {string}
              */
             role: "system" | "user" | "assistant" | "tool";
-        };
-        /**
-         * Turn
-         * @description A message as it was imported, whatever its role.
-         */
-        "Turn-Output": {
-            /** Content */
-            content: string;
-            /** Role */
-            role: string;
         };
         /**
          * UndoBody
@@ -3165,16 +3155,6 @@ export interface components {
             msg: string;
             /** Error Type */
             type: string;
-        };
-        /**
-         * Value
-         * @description `origins`: how many; a comparison may have several.
-         */
-        Value: {
-            /** Origins */
-            origins: number;
-            /** Value */
-            value: string;
         };
         /**
          * VoteBody
@@ -3210,6 +3190,26 @@ export interface components {
         VoteReply: {
             next: components["schemas"]["SittingReply"] | null;
             receipt: components["schemas"]["ReceiptReply"];
+        };
+        /**
+         * PromptTurn
+         * @description A message as it was imported, whatever its role.
+         */
+        assay__browsing__comparison__PromptTurn: {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
+        };
+        /**
+         * PromptTurn
+         * @description One message of a prompt.
+         */
+        assay_web__runs__replies__PromptTurn: {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
         };
     };
     responses: never;
@@ -3673,7 +3673,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PageReply"];
+                    "application/json": components["schemas"]["ComparisonList"];
                 };
             };
             /** @description Validation Error */
@@ -3715,7 +3715,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CountReply"];
+                    "application/json": components["schemas"]["ComparisonCount"];
                 };
             };
             /** @description Validation Error */
@@ -3744,7 +3744,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Facets"];
+                    "application/json": components["schemas"]["ComparisonFacets"];
                 };
             };
         };

@@ -1,0 +1,143 @@
+"""Where source, people and judges contradict each other: how often by whom, and which comparisons.
+
+Covers: what each of the three parties says of a comparison (the majority of its members' last answers, "split" without
+one) and the contradictions between parties. Leaves out: contradictions between two members (`disagreement`), between
+people of one queue (`annotation.resolution`), between two sources of a pair (`deduplication`).
+
+Simulated annotators that a loop asks as its people are judges here: their votes are not people's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from assay.errors import BadInputError
+from assay_pipelines.curation.shown_pairs import ShownPair, shown_pairs
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: Two parties that prefer different sides.
+Between: TypeAlias = Literal["source_people", "source_judges", "people_judges"]
+BETWEEN: dict[Between, tuple[str, str]] = {
+    "source_people": ("source", "people"),
+    "source_judges": ("source", "judges"),
+    "people_judges": ("people", "judges"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartyAgreement:
+    """Comparisons of which both parties say something. `opposed`: they prefer different sides; `softened`: one sees a
+    tie, or is split, where the other prefers a side; the others agree."""
+
+    between: Between
+    common: int
+    agreed: int
+    opposed: int
+    softened: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartyAnswer:
+    """One annotator's last answer on a comparison."""
+
+    party: str
+    kind: str
+    annotator: str
+    answer: str
+    confidence: float | None
+    rationale: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictPair:
+    """A comparison and what each party says of it: A, B, tie, split, or null."""
+
+    pair: ShownPair
+    source: str | None
+    people: str | None
+    judges: str | None
+    answers: list[PartyAnswer]
+
+
+_PARTY = "CASE kind WHEN 'source' THEN 'source' WHEN 'human' THEN 'people' ELSE 'judges' END"
+_ANSWER = "CASE WHEN o.answer IN ('A', 'B') THEN o.answer ELSE 'tie' END"
+# Only comparisons that somebody besides the source has answered: at millions of rows these are few.
+_PARTIES = f"""
+    CREATE OR REPLACE TEMP TABLE parties AS
+    WITH asked AS (
+        SELECT DISTINCT comparison_id FROM opinions JOIN annotators USING (annotator_id) WHERE kind <> 'source'),
+    latest AS (
+        SELECT o.comparison_id, {_PARTY} AS party, {_ANSWER} AS answer
+        FROM opinions o SEMI JOIN asked USING (comparison_id) JOIN annotators n USING (annotator_id)
+        WHERE o.answer <> 'skip'
+        QUALIFY row_number() OVER (
+            PARTITION BY o.comparison_id, o.annotator_id ORDER BY o.created_at DESC, o.judgment_id) = 1),
+    counted AS (
+        SELECT comparison_id, party, answer, count(*) AS votes,
+               sum(count(*)) OVER (PARTITION BY comparison_id, party) AS all_votes
+        FROM latest GROUP BY comparison_id, party, answer),
+    said AS (
+        SELECT comparison_id, party, coalesce(max(answer) FILTER (2 * votes > all_votes), 'split') AS answer
+        FROM counted GROUP BY comparison_id, party)
+    SELECT comparison_id, max(answer) FILTER (party = 'source') AS source,
+           max(answer) FILTER (party = 'people') AS people, max(answer) FILTER (party = 'judges') AS judges
+    FROM said GROUP BY comparison_id"""
+
+
+def party_agreements(db: duckdb.DuckDBPyConnection) -> list[PartyAgreement]:
+    """Of each two parties."""
+    db.execute(_PARTIES)
+    found = []
+    for between, (one, other) in BETWEEN.items():
+        row = db.execute(
+            f"""SELECT count(*), count(*) FILTER ({one} = {other} AND {one} <> 'split'),
+                       count(*) FILTER ({_opposed(between)})
+                FROM parties WHERE {one} IS NOT NULL AND {other} IS NOT NULL"""
+        ).fetchone()
+        common, agreed, opposed = row or (0, 0, 0)
+        found.append(PartyAgreement(between, common, agreed, opposed, common - agreed - opposed))
+    return found
+
+
+def conflicts_between(
+    db: duckdb.DuckDBPyConnection, between: Between, *, limit: int, offset: int = 0
+) -> tuple[list[ConflictPair], int]:
+    """A page of the comparisons on which two parties prefer different sides, in the order of their ids, and how many
+    there are. Raises BadInputError for an unknown pair of parties."""
+    if between not in BETWEEN:
+        raise BadInputError(f"unknown parties {between!r}; one of {', '.join(BETWEEN)}", field="between")
+    db.execute(_PARTIES)
+    rows = db.execute(
+        f"""SELECT comparison_id, source, people, judges, count(*) OVER () FROM parties WHERE {_opposed(between)}
+            ORDER BY comparison_id LIMIT $limit OFFSET $offset""",
+        {"limit": limit, "offset": offset},
+    ).fetchall()
+    ids = [row[0] for row in rows]
+    pairs, answers = shown_pairs(db, ids), _answers(db, ids)
+    found = [
+        ConflictPair(pairs[c], source, people, judges, answers.get(c, [])) for c, source, people, judges, _ in rows
+    ]
+    return found, int(rows[0][4]) if rows else 0
+
+
+def _opposed(between: Between) -> str:
+    one, other = BETWEEN[between]
+    return f"{one} IN ('A', 'B') AND {other} IN ('A', 'B') AND {one} <> {other}"
+
+
+def _answers(db: duckdb.DuckDBPyConnection, comparison_ids: list[str]) -> dict[str, list[PartyAnswer]]:
+    rows = db.execute(
+        f"""SELECT o.comparison_id, {_PARTY}, n.kind, n.name, o.answer, o.confidence, o.rationale[:500]
+            FROM opinions o JOIN annotators n USING (annotator_id) WHERE list_contains($ids, o.comparison_id)
+            QUALIFY row_number() OVER (
+                PARTITION BY o.comparison_id, o.annotator_id ORDER BY o.created_at DESC, o.judgment_id) = 1
+            ORDER BY o.comparison_id, 2 DESC, n.name""",
+        {"ids": comparison_ids},
+    ).fetchall()
+    found: dict[str, list[PartyAnswer]] = {}
+    for comparison, *answer in rows:
+        found.setdefault(comparison, []).append(PartyAnswer(*answer))
+    return found

@@ -1,0 +1,186 @@
+"""What a stage would ask of judges and people, and what that would cost at most, before anything is asked.
+
+Covers: stage 1 (its next step exactly where that is known, later iterations by their bounds) and stage 2 (at most every
+labelled pair), from the texts of the pool and the prices of the judges' file. Leaves out: loading models (a reward
+model or verifier among the judges costs nothing), retries, and what `not_counted` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from assay.errors import BadInputError
+from assay.snapshots import Selection
+from assay.workspace import Workspace
+from assay_pipelines.curation.candidates import count_candidates
+from assay_pipelines.curation.loop.building import spent_by
+from assay_pipelines.curation.loop.config import Stage1Config
+from assay_pipelines.curation.loop.seeding import choose_seed
+from assay_pipelines.judging.config import judge_of
+from assay_pipelines.judging.estimating import estimate
+from assay_pipelines.judging.judge import Demonstration, Question
+from assay_pipelines.judging.questions import load_questions
+
+SAMPLE = 40  #: questions whose length stands for those that are not known yet
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCost:
+    """At most, without retries. `tokens`: in and out, as budgets reserve them. `cost`: None where no prices are given;
+    0 for judges that cost nothing."""
+
+    judge: str
+    kind: str
+    questions: int
+    calls: int = 0
+    tokens: int = 0
+    cost: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class StageEstimate:
+    """`people`: comparisons put before people. `known`: whether the questions are known, not bounds of what a loop will
+    choose. `spent`: so far, of `budget` where there is one. `not_counted`: what is asked beside."""
+
+    judges: list[JudgeCost]
+    people: int = 0
+    known: bool = True
+    spent: float = 0.0
+    budget: float | None = None
+    not_counted: list[str] = field(default_factory=list)
+
+    @property
+    def calls(self) -> int:
+        return sum(judge.calls for judge in self.judges)
+
+    @property
+    def tokens(self) -> int:
+        return sum(judge.tokens for judge in self.judges)
+
+    @property
+    def cost(self) -> float | None:
+        """None where a judge that is called has no prices. The budget may stop before."""
+        costs = [judge.cost for judge in self.judges if judge.calls or judge.cost]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if len(known) == len(costs) else None
+
+
+def estimate_stage1(workspace: Workspace, config: Stage1Config) -> StageEstimate:
+    """Of going on with the loop from where it is, or of beginning it, to its last iteration."""
+    done, targets = _progress(workspace, config.name)
+    exact: dict[str, list[str]] = {"judges": [], "people": []}
+    later = {"judges": 0, "people": 0}
+    known = True
+    ended = any(step == "publish" for _, step in done)  # a loop that has published asks nobody any more
+    for iteration in range(config.iterations + 1):
+        chosen = targets.get(iteration)
+        if chosen is None and iteration == 0:
+            seed = choose_seed(workspace, config.pool, config.people.seed + config.seed, seed=config.random_seed)
+            chosen = {"people": seed[: config.people.seed], "judges": seed[config.people.seed :]}
+        for route in ("people", "judges"):
+            if ended or (iteration, route) in done:
+                continue
+            if chosen is not None:
+                exact[route] += chosen[route]
+                continue
+            known = False
+            most = config.per_iteration or config.k_max * (config.people.seed + iteration * config.people.per_iteration)
+            people = min(most, config.people.per_iteration)
+            later[route] += people if route == "people" else most - people
+    left = max(0, count_candidates(workspace, config.pool) - len(exact["judges"]) - len(exact["people"]))
+    judges = []
+    for route, path in (("judges", config.judges), ("people", None if config.people.queue else config.people.judges)):
+        more = min(later[route], left)
+        judges += _costs(workspace, path, exact[route], more, config.pool, config.demonstrations, config.random_seed)
+    not_counted = []
+    if config.attributes:
+        not_counted.append("attributes: a call for each comparison")
+    if config.preverify:
+        not_counted.append("checks of the responses before people see them: a call for each response")
+    people = len(exact["people"]) + min(later["people"], left)
+    spent = spent_by(workspace, config.name)
+    return StageEstimate(judges, people if config.people.queue else 0, known, spent, config.max_cost, not_counted)
+
+
+def estimate_stage2(
+    workspace: Workspace, selection: Selection, judges: str | None, *, budget: float | None = None
+) -> StageEstimate:
+    """Of asking about every pair of the selection: at most these are doubted; a dry run of the stage says how many."""
+    most = count_candidates(workspace, selection)
+    return StageEstimate(_costs(workspace, judges, [], most, selection, 0, 0), known=False, budget=budget)
+
+
+def _progress(workspace: Workspace, loop: str) -> tuple[set[tuple[int, str]], dict[int, dict[str, list[str]]]]:
+    """(iteration, step) that have happened, and each iteration's targets by route."""
+    with workspace.store.unit() as db:
+        done = db.execute("SELECT iteration, step FROM loop_steps WHERE loop = ?", [loop]).fetchall()
+        rows = db.execute(
+            "SELECT iteration, route, comparison_id FROM loop_targets WHERE loop = ? ORDER BY iteration, place", [loop]
+        ).fetchall()
+    targets: dict[int, dict[str, list[str]]] = {}
+    for iteration, route, comparison in rows:
+        targets.setdefault(iteration, {"people": [], "judges": []})[route].append(comparison)
+    return {(iteration, step) for iteration, step in done}, targets
+
+
+def _costs(
+    workspace: Workspace,
+    path: str | None,
+    exact: Sequence[str],
+    more: int,
+    pool: Selection,
+    demonstrations: int,
+    seed: int,
+) -> list[JudgeCost]:
+    """`exact`: comparisons that will be asked about; `more`: others of the pool, at most."""
+    if path is None:
+        return []
+    found = []
+    sample: list[Question] = []
+    if more or exact:
+        sample = _with_demonstrations(
+            load_questions(workspace, choose_seed(workspace, pool, SAMPLE, seed=seed)), demonstrations
+        )
+    questions = load_questions(workspace, exact)
+    for number, entry in enumerate(_entries(Path(path)), start=1):
+        kind = str(entry.get("kind"))
+        if kind != "openai":
+            name = str(entry.get("name") or entry.get("model") or f"{kind} {number}")
+            found.append(JudgeCost(name, kind, len(exact) + more))
+            continue
+        judge = judge_of(entry, workspace, Path(path).parent)
+        own = estimate(workspace, judge, questions)
+        mean = estimate(workspace, judge, sample) if more and sample else None
+        calls, tokens, cost = own.calls, own.tokens, own.cost
+        if mean is not None and mean.questions:
+            share = more / mean.questions
+            calls += round(mean.calls * share)
+            tokens += round(mean.tokens * share)
+            cost = None if mean.cost is None or cost is None else cost + mean.cost * share
+        found.append(JudgeCost(own.judge, kind, own.questions + more, calls, tokens, cost))
+    return found
+
+
+def _with_demonstrations(questions: list[Question], most: int) -> list[Question]:
+    """Each with others of the sample in the place of the labelled neighbours it will be shown: as long, on average."""
+    shown = tuple(Demonstration(q.prompt, q.response_a, q.response_b, "A") for q in questions[:most])
+    return [replace(question, demonstrations=shown) for question in questions]
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """Raises BadInputError for a file that names no judges; what is wrong with one is said where it is built."""
+    try:
+        payload = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInputError(error.strerror or str(error), file=path) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInputError(f"not YAML: {' '.join(str(error).split())}", file=path) from error
+    entries = payload.get("judges") if isinstance(payload, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BadInputError("must be a list of judges", file=path, field="judges")
+    return entries

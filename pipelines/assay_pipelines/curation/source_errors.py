@@ -1,0 +1,99 @@
+"""What was wrong with the sources' labels, and how judges and people err: kinds of error, by rule, category, annotator.
+
+Covers: comparing labels in force with what the sources said, and each annotator's answers with gold. Leaves out: how
+often an annotator is right (`assay_pipelines.judging.reporting`), failures without an answer (also there).
+
+A label in force counts where its pool is gold, silver or recycled: elsewhere it is nobody's conclusion. What an
+annotator decided is not held against or for it: a verifier's own gold, the votes that people's gold was made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+MOST_CATEGORIES = 30  #: the largest
+
+
+@dataclass(frozen=True, slots=True)
+class LabelErrors:
+    """Of `decided` comparisons that the source labels A or B: `flipped` for the other side, `tied` as a tie; the
+    others are confirmed. `settled`: those it left open that have a label now, which are not among `decided`. `name`:
+    of the rule, or of the category ("" for none)."""
+
+    name: str
+    decided: int
+    flipped: int
+    tied: int
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerErrors:
+    """One annotator against gold, comparison by comparison. `right_sides` of the `right` are A or B; `flipped`: the
+    other side. `tie_for_side`: a tie where gold prefers a side; `side_for_tie`: the other way round. `skipped`: no
+    answer to what gold has one for."""
+
+    kind: str
+    annotator: str
+    compared: int
+    right: int
+    right_sides: int
+    flipped: int
+    tie_for_side: int
+    side_for_tie: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class ErrorTypes:
+    """Largest first."""
+
+    by_rule: list[LabelErrors]
+    by_category: list[LabelErrors]
+    annotators: list[AnswerErrors]
+
+
+_COUNTS = """count(*) FILTER (s.label IN ('A', 'B')),
+    count(*) FILTER (s.label IN ('A', 'B') AND d.label IN ('A', 'B') AND d.label <> s.label),
+    count(*) FILTER (s.label IN ('A', 'B') AND d.label = 'tie'),
+    count(*) FILTER (s.label IS NULL OR s.label NOT IN ('A', 'B'))"""
+_KEPT = "d.pool IN ('gold', 'silver', 'recycled') AND d.label IS NOT NULL"
+_BY_RULE = f"""
+    SELECT d.pool || ' by ' || d.rule, {_COUNTS}
+    FROM current_decisions d LEFT JOIN source_labels s USING (comparison_id)
+    WHERE {_KEPT} GROUP BY 1 ORDER BY 2 DESC, 1"""
+_BY_CATEGORY = f"""
+    SELECT coalesce(o.category, ''), {_COUNTS}
+    FROM current_decisions d LEFT JOIN source_labels s USING (comparison_id)
+    LEFT JOIN (
+        SELECT comparison_id, min(category) AS category FROM origins GROUP BY comparison_id) o USING (comparison_id)
+    WHERE {_KEPT} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MOST_CATEGORIES}"""
+_ANNOTATORS = """
+    WITH said AS (
+        SELECT o.comparison_id, n.kind, n.name,
+               CASE WHEN o.answer IN ('A', 'B', 'skip') THEN o.answer ELSE 'tie' END AS answer
+        FROM opinions o JOIN annotators n USING (annotator_id)
+        QUALIFY row_number() OVER (
+            PARTITION BY o.comparison_id, o.annotator_id ORDER BY o.created_at DESC, o.judgment_id) = 1)
+    SELECT a.kind, a.name, count(*), count(*) FILTER (answer = label),
+           count(*) FILTER (answer = label AND label IN ('A', 'B')),
+           count(*) FILTER (answer IN ('A', 'B') AND label IN ('A', 'B') AND answer <> label),
+           count(*) FILTER (answer = 'tie' AND label IN ('A', 'B')),
+           count(*) FILTER (answer IN ('A', 'B') AND label = 'tie'),
+           count(*) FILTER (answer = 'skip')
+    FROM said a JOIN current_decisions d USING (comparison_id)
+    WHERE d.pool = 'gold' AND d.label IS NOT NULL
+      AND NOT (d.rule = 'verifier' AND a.kind = 'verifier') AND NOT (d.rule <> 'verifier' AND a.kind = 'human')
+    GROUP BY ALL ORDER BY a.kind, a.name"""
+
+
+def error_types(db: duckdb.DuckDBPyConnection) -> ErrorTypes:
+    return ErrorTypes(
+        [LabelErrors(*row) for row in db.execute(_BY_RULE).fetchall()],
+        [LabelErrors(*row) for row in db.execute(_BY_CATEGORY).fetchall()],
+        [AnswerErrors(*row) for row in db.execute(_ANNOTATORS).fetchall()],
+    )

@@ -1,0 +1,65 @@
+"""What a stage would take, as the page shows it before the stage can be started.
+
+Leaves out: the figures themselves (`assay_pipelines.curation.loop.estimating`). Stages that ask nobody cost time alone.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+from assay.snapshots import Selection
+from assay.workspace import Workspace
+from assay_pipelines.curation.candidates import count_candidates
+from assay_pipelines.curation.loop.estimating import StageEstimate, estimate_stage1, estimate_stage2
+from assay_web.curate.loop_files import located, loop_of
+from assay_web.curate.replies import EstimateReply
+from assay_web.curate.stage_process import command_line
+from assay_web.curate.stage_settings import Stage1Stage, Stage2Stage, StageSettings, VerifyStage
+
+
+def estimated(workspace: Workspace, settings: StageSettings) -> EstimateReply:
+    """Raises what the stage's settings are refused with."""
+    looked_at, found = _estimate(workspace, settings)
+    plain = {
+        "settings": settings.model_dump(mode="json"),
+        "figures": [looked_at, found.calls, found.tokens, found.cost, found.people, found.spent],
+    }
+    token = sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:32]
+    return EstimateReply(
+        command=command_line(settings),
+        comparisons=looked_at,
+        judges=found.judges,
+        calls=found.calls,
+        tokens=found.tokens,
+        cost=found.cost,
+        people=found.people,
+        known=found.known,
+        spent=found.spent,
+        budget=found.budget,
+        not_counted=found.not_counted,
+        token=token,
+    )
+
+
+def begun_loops(workspace: Workspace) -> dict[str, str]:
+    """name -> settings as JSON, of the loops of the store."""
+    with workspace.store.unit() as db:
+        return dict(db.execute("SELECT loop, config::VARCHAR FROM loops ORDER BY created_at DESC").fetchall())
+
+
+def _estimate(workspace: Workspace, settings: StageSettings) -> tuple[int, StageEstimate]:
+    if isinstance(settings, Stage1Stage):
+        config = loop_of(workspace, settings.file, begun_loops(workspace))
+        return count_candidates(workspace, config.pool), estimate_stage1(workspace, config)
+    if isinstance(settings, Stage2Stage):
+        selection = Selection(("unverified",), settings.sources)
+        judges: Path | None = None if settings.judges is None else located(workspace, settings.judges)
+        found = estimate_stage2(workspace, selection, None if judges is None else str(judges), budget=settings.max_cost)
+        return count_candidates(workspace, selection), found
+    if isinstance(settings, VerifyStage):
+        return count_candidates(workspace, Selection(("unverified",), settings.sources)), StageEstimate([])
+    with workspace.store.unit() as db:
+        row = db.execute("SELECT count(*) FROM comparisons").fetchone()
+    return int(row[0]) if row else 0, StageEstimate([])

@@ -1,0 +1,129 @@
+"""Descriptions of loops and of judges that lie in the workspace: its own folder, and `loops` in it.
+
+A path that the page names is one of these; nothing else of the machine can be run from it. A loop whose file is
+elsewhere, or gone, is written into `loops` as the store has it when it is run again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from assay.durable import replacing
+from assay.errors import AssayError, ConflictError, NotFoundError
+from assay.workspace import Workspace
+from assay_pipelines.curation.loop.config import Stage1Config
+from assay_web.curate.replies import LoopFile
+from assay_web.curate.stage_settings import NewLoop
+
+FOLDER = "loops"
+LARGEST = 1_000_000  #: bytes of a file that is looked at
+
+
+def loop_files(workspace: Workspace, begun: dict[str, str]) -> list[LoopFile]:
+    """`begun`: name -> settings (JSON) of the loops of the store."""
+    found = []
+    for path in _yaml_files(workspace.root):
+        payload = _payload(path)
+        if not isinstance(payload, dict) or "name" not in payload:
+            continue
+        file = path.relative_to(workspace.root).as_posix()
+        try:
+            config = Stage1Config.read(path)
+        except AssayError as error:
+            found.append(LoopFile(file=file, name=None, begun=False, iterations=None, problem=str(error)))
+            continue
+        found.append(
+            LoopFile(
+                file=file, name=config.name, begun=config.name in begun, iterations=config.iterations, problem=None
+            )
+        )
+    there = {one.name for one in found}
+    for name, settings in begun.items():
+        if name not in there:
+            number = json.loads(settings)["iterations"]
+            found.append(LoopFile(file=_own(name), name=name, begun=True, iterations=number, problem=None))
+    return found
+
+
+def judge_files(workspace: Workspace) -> list[str]:
+    """Files with a list of judges."""
+    return [
+        path.relative_to(workspace.root).as_posix()
+        for path in _yaml_files(workspace.root)
+        if isinstance(payload := _payload(path), dict) and isinstance(payload.get("judges"), list)
+    ]
+
+
+def located(workspace: Workspace, file: str) -> Path:
+    """One of the workspace's files by its relative path. Raises NotFoundError."""
+    for path in _yaml_files(workspace.root):
+        if path.relative_to(workspace.root).as_posix() == file:
+            return path
+    raise NotFoundError(f"no {file!r} among the files of the workspace: they lie in it, or in its folder {FOLDER}")
+
+
+def loop_of(workspace: Workspace, file: str, begun: dict[str, str]) -> Stage1Config:
+    """The loop of a file, or one of the store that has none. Raises NotFoundError, BadInputError."""
+    for name, settings in begun.items():
+        if file == _own(name) and not (workspace.root / file).exists():
+            return Stage1Config.of(json.loads(settings))
+    return Stage1Config.read(located(workspace, file))
+
+
+def written_out(workspace: Workspace, file: str, config: Stage1Config) -> None:
+    """Write the loop's file where it is not there."""
+    path = workspace.root / file
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        plain = json.loads(json.dumps(config.to_dict()))
+        with replacing(path) as temporary:
+            temporary.write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def new_loop(workspace: Workspace, made: NewLoop, begun: dict[str, str]) -> str:
+    """Write a new loop's file; its relative path. Raises ConflictError where the name is taken."""
+    file = _own(made.name)
+    names = {one.name for one in loop_files(workspace, begun)}
+    if made.name in names or (workspace.root / file).exists():
+        raise ConflictError(f"there is a loop {made.name!r} already: choose another name")
+    payload: dict[str, object] = {"name": made.name, "iterations": made.iterations, "seed": made.seed}
+    if made.sources:
+        payload["sources"] = list(made.sources)
+    if made.judges is not None:
+        payload["judges"] = str(located(workspace, made.judges))
+    else:
+        payload |= {"source_votes": True, "model_votes": True}
+    if made.max_cost is not None:
+        payload["max_cost"] = made.max_cost
+    people = {"seed": made.people_seed, "per_iteration": made.people_per_iteration, "overlap": made.overlap}
+    payload |= {"people": people, "model": {"base": made.base}, "encoder": made.encoder}
+    Stage1Config.of(payload)
+    path = workspace.root / file
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(yaml.safe_dump(payload, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return file
+
+
+def _own(name: str) -> str:
+    return f"{FOLDER}/{name}.yaml"
+
+
+def _yaml_files(root: Path) -> list[Path]:
+    folders = (root, root / FOLDER)
+    paths = [path for folder in folders for kind in ("*.yaml", "*.yml") for path in folder.glob(kind)]
+    return sorted(path for path in paths if path.is_file() and path.resolve().is_relative_to(root.resolve()))
+
+
+def _payload(path: Path) -> object:
+    try:
+        if path.stat().st_size > LARGEST:
+            return None
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    except yaml.YAMLError:
+        return {"name": None}  # shown with its problem

@@ -1,0 +1,130 @@
+"""Everybody who has an opinion, measured alike: judges, people and sources, in one list.
+
+Leaves out: the measures (`assay_pipelines.judging.reporting`, `assay_pipelines.annotation.quality`,
+`assay_pipelines.curation.source_errors`).
+"""
+
+from __future__ import annotations
+
+from assay.workspace import Workspace
+from assay_pipelines.annotation.quality import AnnotatorQuality, annotator_quality
+from assay_pipelines.annotation.queues import list_queues
+from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.votes import queue_votes
+from assay_pipelines.curation.source_errors import AnswerErrors, error_types
+from assay_pipelines.judging.reporting import JudgeReport, judges_report
+from assay_web.curate.replies import (
+    AnnotatorFigures,
+    CountedShare,
+    FailureCount,
+    JudgesAgreement,
+    QualityReply,
+    counted_share,
+)
+
+ANSWERED = "answered"
+NOTHING = counted_share(0, 0)
+
+
+def quality_of(workspace: Workspace) -> QualityReply:
+    """Reads the store and the queues' votes."""
+    report = judges_report(workspace)
+    with workspace.store.unit() as db:
+        against_gold = {(found.kind, found.annotator): found for found in error_types(db).annotators}
+    judges = [_judge(judge) for judge in report.judges]
+    people = [_person(person, against_gold.get(("human", person.annotator))) for person in _people(workspace)]
+    known = {(one.kind, one.name) for one in (*judges, *people)}
+    others = [_other(found) for key, found in against_gold.items() if key not in known]
+    people += [one for one in others if one.kind == "human"]
+    agreements = [
+        JudgesAgreement(first=one.first, second=one.second, same=counted_share(one.agreed, one.both), kappa=one.kappa)
+        for one in report.agreements
+    ]
+    rest = [one for one in others if one.kind != "human"]
+    return QualityReply(annotators=[*people, *judges, *rest], agreements=agreements)
+
+
+def _people(workspace: Workspace) -> list[AnnotatorQuality]:
+    """Of the votes of all queues together."""
+    queues = list_queues(workspace)
+    if not queues:
+        return []
+    ledger = open_ledger(workspace)
+    try:
+        votes = [vote for queue in queues for vote in queue_votes(ledger, queue.name)]
+    finally:
+        ledger.close()
+    return annotator_quality(votes)
+
+
+def _judge(judge: JudgeReport) -> AnnotatorFigures:
+    failures = [
+        FailureCount(outcome=outcome, attempts=number)
+        for outcome, number in judge.outcomes.items()
+        if outcome != ANSWERED
+    ]
+    return AnnotatorFigures(
+        kind=judge.kind,
+        name=judge.name,
+        opinions=judge.opinions,
+        gold=counted_share(judge.gold.hits, judge.gold.of),
+        checks=NOTHING,
+        first_shown=counted_share(judge.first_shown.hits, judge.first_shown.of),
+        consistent=counted_share(judge.consistent.hits, judge.consistent.of),
+        agreement=NOTHING,
+        ties=judge.ties,
+        skips=judge.skips,
+        failures=failures,
+        calls=judge.calls,
+        tokens=judge.tokens_in + judge.tokens_out,
+        cost=judge.cost,
+        seconds=judge.seconds,
+        flags=[],
+    )
+
+
+def _person(person: AnnotatorQuality, gold: AnswerErrors | None) -> AnnotatorFigures:
+    return AnnotatorFigures(
+        kind="human",
+        name=person.annotator,
+        opinions=person.votes,
+        gold=_sides(gold),
+        checks=counted_share(person.passed, person.checks),
+        first_shown=counted_share(person.first, person.preferred),
+        consistent=NOTHING,
+        agreement=counted_share(person.agreed, person.compared),
+        ties=person.ties,
+        skips=person.skips,
+        failures=[],
+        calls=0,
+        tokens=0,
+        cost=None,
+        seconds=person.median_seconds,
+        flags=list(person.flags),
+    )
+
+
+def _other(found: AnswerErrors) -> AnnotatorFigures:
+    """Somebody known by opinions on gold alone."""
+    return AnnotatorFigures(
+        kind=found.kind,
+        name=found.annotator,
+        opinions=found.compared,
+        gold=_sides(found),
+        checks=NOTHING,
+        first_shown=NOTHING,
+        consistent=NOTHING,
+        agreement=NOTHING,
+        ties=found.tie_for_side,
+        skips=found.skipped,
+        failures=[],
+        calls=0,
+        tokens=0,
+        cost=None,
+        seconds=None,
+        flags=[],
+    )
+
+
+def _sides(found: AnswerErrors | None) -> CountedShare:
+    return NOTHING if found is None else counted_share(found.right_sides, found.right_sides + found.flipped)

@@ -1,0 +1,246 @@
+"""What the routes of curation answer, beyond the records of the lower parts that they pass on as they are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from assay.intervals import wilson
+from assay_pipelines.contamination.ledger import LedgerBenchmark, OverlapEvidence
+from assay_pipelines.curation.conflicts import Between, ConflictPair, PartyAgreement
+from assay_pipelines.curation.funnel import FunnelFlow, RejectedRows, RuleCount
+from assay_pipelines.curation.loop.estimating import JudgeCost
+from assay_pipelines.curation.loop.history import LoopChoice, LoopHistory
+from assay_pipelines.curation.shown_pairs import ShownPair
+from assay_pipelines.curation.source_errors import AnswerErrors, LabelErrors
+from assay_pipelines.near_duplicates.stored import DuplicateCluster, DuplicateSearch
+from assay_web.curate.stage_settings import StageSettings
+
+PAGE = 10  #: of comparisons with their texts
+
+
+class FunnelReply(BaseModel):
+    """`flows` add up to `comparisons`."""
+
+    comparisons: int
+    flows: list[FunnelFlow]
+    rules: list[RuleCount]
+    rejected: list[RejectedRows]
+
+
+class DecidedPage(BaseModel):
+    """A page of `total` comparisons, the last decided first."""
+
+    pairs: list[ShownPair]
+    total: int
+    page_size: int = PAGE
+
+
+class LoopsReply(BaseModel):
+    """The newest first."""
+
+    loops: list[LoopHistory]
+
+
+class ChoicesPage(BaseModel):
+    """A page of `total` comparisons in the order an iteration chose them."""
+
+    choices: list[LoopChoice]
+    total: int
+    page_size: int = PAGE
+
+
+class CountedShare(BaseModel):
+    """`hits` of `of` with Wilson's 95 % interval; nulls where there is nothing to count."""
+
+    hits: float
+    of: int
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+def counted_share(hits: float, of: int) -> CountedShare:
+    if not of:
+        return CountedShare(hits=hits, of=0, share=None, low=None, high=None)
+    interval = wilson(hits, of)
+    return CountedShare(hits=hits, of=of, share=hits / of, low=interval.low, high=interval.high)
+
+
+class FailureCount(BaseModel):
+    """Attempts at a language model that came to this."""
+
+    outcome: str
+    attempts: int
+
+
+class AnnotatorFigures(BaseModel):
+    """One judge, person or source. `gold`: agreement with gold where both prefer a side, without votes that made that
+    gold; `checks`: gold checks of queues answered right. `first_shown`: of preferences whose order is known, those for
+    the response shown first, 0.5 without bias. `consistent`: of samples asked in both orders, those answered alike.
+    `agreement`: with the majority of the other people. `flags`: what to look at. `cost`: null without
+    prices. `seconds`: median of an answer."""
+
+    kind: str
+    name: str
+    opinions: int
+    gold: CountedShare
+    checks: CountedShare
+    first_shown: CountedShare
+    consistent: CountedShare
+    agreement: CountedShare
+    ties: int
+    skips: int
+    failures: list[FailureCount]
+    calls: int
+    tokens: int
+    cost: float | None
+    seconds: float | None
+    flags: list[str]
+
+
+class JudgesAgreement(BaseModel):
+    """Two judges over the comparisons on which both prefer a side. `kappa`: Cohen's."""
+
+    first: str
+    second: str
+    same: CountedShare
+    kappa: float | None
+
+
+class QualityReply(BaseModel):
+    """People first, then judges, then sources."""
+
+    annotators: list[AnnotatorFigures]
+    agreements: list[JudgesAgreement]
+
+
+class LabelErrorsEntry(BaseModel):
+    """Labels in force against the source's. `wrong`: flipped or tied, of those decided."""
+
+    counts: LabelErrors
+    wrong: CountedShare
+
+
+class ErrorTypesReply(BaseModel):
+    """Largest first."""
+
+    by_rule: list[LabelErrorsEntry]
+    by_category: list[LabelErrorsEntry]
+    annotators: list[AnswerErrors]
+
+
+class LedgerReply(BaseModel):
+    """Every registered benchmark."""
+
+    benchmarks: list[LedgerBenchmark]
+
+
+class EvidencePage(BaseModel):
+    """A page of `total` overlaps, the largest first."""
+
+    overlaps: list[OverlapEvidence]
+    total: int
+    page_size: int = PAGE
+
+
+class SearchesReply(BaseModel):
+    """Searches for near-duplicates, the newest first."""
+
+    searches: list[DuplicateSearch]
+
+
+class ClustersPage(BaseModel):
+    """A page of `total` clusters, the largest first."""
+
+    clusters: list[DuplicateCluster]
+    total: int
+    page_size: int = PAGE
+
+
+class ConflictsReply(BaseModel):
+    """How the parties agree, each two of them."""
+
+    parties: list[PartyAgreement]
+
+
+class ConflictsPage(BaseModel):
+    """A page of `total` comparisons on which two parties prefer different sides."""
+
+    between: Between
+    conflicts: list[ConflictPair]
+    total: int
+    page_size: int = PAGE
+
+
+class LoopFile(BaseModel):
+    """A description of a loop in the workspace. `file`: relative to it. `begun`: the store has steps of it. `problem`:
+    why it cannot be run."""
+
+    file: str
+    name: str | None
+    begun: bool
+    iterations: int | None
+    problem: str | None
+
+
+class StageOptions(BaseModel):
+    """What the forms offer."""
+
+    loops: list[LoopFile]
+    judge_files: list[str]
+    models: list[str]
+    benchmarks: list[str]
+    sources: list[str]
+
+
+class EstimateReply(BaseModel):
+    """What a stage would ask at most; see `StageEstimate`. `comparisons`: it would look at. `token`: starting the stage
+    takes it, which says that this estimate was seen. `command`: what would be run."""
+
+    command: str
+    comparisons: int
+    judges: list[JudgeCost]
+    calls: int
+    tokens: int
+    cost: float | None
+    people: int
+    known: bool
+    spent: float
+    budget: float | None
+    not_counted: list[str]
+    token: str
+
+
+class StageAsked(BaseModel):
+    """`token`: of the estimate that was shown."""
+
+    settings: StageSettings
+    token: str
+
+
+StageStatus = Literal["starting", "running", "pausing", "done", "waiting", "paused", "failed"]
+
+
+class StageRecord(BaseModel):
+    """A stage started from the page. `waiting`: it ended and goes on when run again, `why` says what for. `paused`: it
+    was interrupted. `output`: its last lines. Seconds since the epoch."""
+
+    id: str
+    settings: StageSettings
+    command: str
+    by: str
+    started: float
+    ended: float | None
+    status: StageStatus
+    why: str | None
+    run_id: str | None
+    output: str
+
+
+class StagesReply(BaseModel):
+    """The newest first; at most one goes on. `elsewhere`: a run of a stage that was started by other means."""
+
+    stages: list[StageRecord]
+    elsewhere: str | None

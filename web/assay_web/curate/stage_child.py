@@ -1,0 +1,38 @@
+"""The process of a stage: `python -m assay_web.curate.stage_child FOLDER ARGUMENTS...` runs `assay ARGUMENTS...`.
+
+Covers: listening to Ctrl-C even where the web server was started in the background, which has its children ignore it;
+leaving the exit status in FOLDER, for a web server that was started since. Leaves out: everything the command does.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+EXIT_FILE = "exit.json"
+
+
+def run(folder: Path, arguments: list[str]) -> None:
+    """Does not return."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    code = 1
+    try:
+        from assay.cli.main import main
+
+        sys.argv = ["assay", *arguments]
+        main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        raise
+    except KeyboardInterrupt:  # before the command could take it
+        code = 130
+    finally:
+        (folder / EXIT_FILE).write_text(json.dumps({"code": code, "at": time.time()}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), sys.argv[2:])

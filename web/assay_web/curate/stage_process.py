@@ -1,0 +1,244 @@
+"""Stages started from the page: each a process group of its own that outlives the web server, one at a time.
+
+Covers: starting, finding again, pausing (the Ctrl-C that the commands answer by leaving everything in order), what
+became of it. Leaves out: what is run (`stage_settings`), its run's record (`assay.runs`).
+
+    WORKSPACE/stages/lock           held by the process of the stage that goes on, whichever server began it
+    WORKSPACE/stages/ID/            stage.json, output.txt, pause.json, exit.json
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from assay.durable import replacing
+from assay.errors import ConflictError, NotFoundError
+from assay.run_process import RunProcess, birth_of, process_of
+from assay.workspace import Workspace
+from assay_web.curate.replies import StageRecord, StageStatus
+from assay_web.curate.stage_child import EXIT_FILE
+from assay_web.curate.stage_settings import StageSettings
+
+FOLDER, LOCK = "stages", "lock"
+STAGE_FILE, PAUSE_FILE, OUTPUT_FILE = "stage.json", "pause.json", "output.txt"
+KINDS = frozenset(
+    (
+        "clean",
+        "dedup",
+        "near-dup",
+        "decontaminate",
+        "curate-verify",
+        "curate-consistency",
+        "curate-stage1",
+        "curate-stage2",
+    )
+)
+INTERRUPTED = 130  #: exit status of a command that was interrupted
+SHOWN, TAIL = 20, 6_000  #: stages listed; characters of their output
+LOOKED_AT = 200  #: newest runs among which a stage's is looked for
+_SETTINGS: TypeAdapter[StageSettings] = TypeAdapter(StageSettings)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """As it was started."""
+
+    id: str
+    settings: StageSettings
+    command: str
+    by: str
+    started: float
+    process: RunProcess
+    folder: Path
+
+
+def command_line(settings: StageSettings) -> str:
+    """As a person would type it in the workspace's folder."""
+    return shlex.join(["assay", *settings.arguments()])
+
+
+def start_stage(workspace: Workspace, settings: StageSettings, by: str) -> Stage:
+    """Raises ConflictError while another stage goes on, whoever started it."""
+    if (other := running_elsewhere(workspace)) is not None:
+        raise ConflictError(f"{other} is going on: one stage at a time")
+    root = workspace.root / FOLDER
+    root.mkdir(exist_ok=True)
+    lock = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConflictError("another stage is going on: one at a time") from None
+        now = time.time()
+        folder = root / f"stage-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        folder.mkdir()
+        with (folder / OUTPUT_FILE).open("wb") as output:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "assay_web.curate.stage_child", str(folder), *settings.arguments()],
+                cwd=workspace.root,
+                env={**os.environ, "ASSAY_WORKSPACE": str(workspace.root), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(lock,),  # the child keeps the lock for as long as it lives
+            )
+        process = RunProcess(
+            child.pid,
+            socket.gethostname(),
+            birth_of(child.pid),
+            "stage",
+            datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
+        )
+        stage = Stage(folder.name, settings, command_line(settings), by, now, process, folder)
+        with replacing(folder / STAGE_FILE) as temporary:
+            temporary.write_text(json.dumps(_plain(stage)), encoding="utf-8")
+        threading.Thread(target=child.wait, name=f"assay-{folder.name}", daemon=True).start()  # leaves no zombie
+        return stage
+    finally:
+        os.close(lock)
+
+
+def pause_stage(workspace: Workspace, stage_id: str, by: str) -> Stage:
+    """What Ctrl-C does, once. Raises NotFoundError, and ConflictError where it has ended or cannot be reached."""
+    stage = stage_of(workspace, stage_id)
+    if (stage.folder / PAUSE_FILE).exists() and stage.process.is_alive():
+        return stage  # a second Ctrl-C would not wait for the step
+    if (stage.folder / EXIT_FILE).exists():
+        raise ConflictError("the stage has ended")
+    stage.process.interrupt()
+    with replacing(stage.folder / PAUSE_FILE) as temporary:
+        temporary.write_text(json.dumps({"by": by, "at": time.time()}), encoding="utf-8")
+    return stage
+
+
+def stages_of(workspace: Workspace) -> list[Stage]:
+    """The newest first, at most SHOWN."""
+    folders = sorted((workspace.root / FOLDER).glob("stage-*"), reverse=True)[:SHOWN]
+    return [stage for folder in folders if (stage := _read(folder)) is not None]
+
+
+def stage_of(workspace: Workspace, stage_id: str) -> Stage:
+    """Raises NotFoundError."""
+    found = next((stage for stage in stages_of(workspace) if stage.id == stage_id), None)
+    if found is None:
+        raise NotFoundError(f"no stage {stage_id!r} among the last {SHOWN}")
+    return found
+
+
+def run_of(workspace: Workspace, stage: Stage) -> str | None:
+    """The run that the stage's process began; None until it has."""
+    for folder in _newest_runs(workspace):
+        process = process_of(folder)
+        if process is not None and (process.pid, process.birth) == (stage.process.pid, stage.process.birth):
+            return folder.name
+    return None
+
+
+def running_elsewhere(workspace: Workspace) -> str | None:
+    """A run of a stage's kind that goes on and is no stage of ours."""
+    own = {(stage.process.pid, stage.process.birth) for stage in stages_of(workspace)}
+    for folder in _newest_runs(workspace):
+        process = process_of(folder)
+        if process is None or process.kind not in KINDS or (process.pid, process.birth) in own:
+            continue
+        if process.is_alive():
+            return folder.name
+    return None
+
+
+def record_of_stage(stage: Stage, run_id: str | None, told: dict[str, Any]) -> StageRecord:
+    """`told`: the figures that its run ended with, for why it waits."""
+    status, why, ended = _outcome(stage, run_id, told)
+    return StageRecord(
+        id=stage.id,
+        settings=stage.settings,
+        command=stage.command,
+        by=stage.by,
+        started=stage.started,
+        ended=ended,
+        status=status,
+        why=why,
+        run_id=run_id,
+        output=_tail(stage.folder / OUTPUT_FILE),
+    )
+
+
+def _outcome(stage: Stage, run_id: str | None, told: dict[str, Any]) -> tuple[StageStatus, str | None, float | None]:
+    if stage.process.is_alive():
+        if (asked := _json(stage.folder / PAUSE_FILE)) is not None:
+            return "pausing", f"{asked.get('by')} asked for a pause", None
+        return ("running" if run_id is not None else "starting"), None, None
+    exited = _json(stage.folder / EXIT_FILE)
+    if exited is None:
+        return "paused", "its process was ended from outside", None
+    ended = float(exited["at"])
+    if exited["code"] == INTERRUPTED:
+        asked = _json(stage.folder / PAUSE_FILE)
+        return "paused", f"paused by {asked['by']}" if asked else "interrupted", ended
+    if exited["code"] != 0:
+        last = _tail(stage.folder / OUTPUT_FILE).strip().splitlines()
+        said = next((line for line in reversed(last) if line.startswith("assay: ")), last[-1] if last else "")
+        return "failed", said.removeprefix("assay: "), ended
+    why = told.get("waiting") or told.get("stopped")
+    return ("waiting", f"{'waiting for people: ' if told.get('waiting') else ''}{why}", ended) if why else (
+        "done", None, ended
+    )  # fmt: skip
+
+
+def _newest_runs(workspace: Workspace) -> list[Path]:
+    return sorted(workspace.runs.glob("run-*"), reverse=True)[:LOOKED_AT]
+
+
+def _plain(stage: Stage) -> dict[str, Any]:
+    return {
+        "settings": stage.settings.model_dump(mode="json"),
+        "command": stage.command,
+        "by": stage.by,
+        "started": stage.started,
+        "process": vars(stage.process),
+    }
+
+
+def _read(folder: Path) -> Stage | None:
+    found = _json(folder / STAGE_FILE)
+    if found is None:
+        return None
+    settings = _SETTINGS.validate_python(found["settings"])
+    process = RunProcess(**found["process"])
+    return Stage(folder.name, settings, found["command"], found["by"], found["started"], process, folder)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 4 * TAIL))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")]  # a bar's last state
+    return "\n".join(lines)[-TAIL:]

@@ -1,0 +1,130 @@
+"""Routes of the stages: what can be run, what it would cost, starting, pausing, what became of them.
+
+Resuming is starting the same settings again: every stage goes on where it stopped, and asks nobody twice.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi import Path as InPath
+
+from assay.errors import BusyError, ConflictError
+from assay.workspace import Workspace
+from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.guard import Curator, Viewer
+from assay_web.curate.estimates import begun_loops, estimated
+from assay_web.curate.loop_files import judge_files, loop_files, loop_of, new_loop, written_out
+from assay_web.curate.replies import (
+    EstimateReply,
+    LoopFile,
+    StageAsked,
+    StageOptions,
+    StageRecord,
+    StagesReply,
+)
+from assay_web.curate.stage_process import (
+    Stage,
+    pause_stage,
+    record_of_stage,
+    run_of,
+    running_elsewhere,
+    stages_of,
+    start_stage,
+)
+from assay_web.curate.stage_settings import NewLoop, Stage1Stage, StageSettings
+from assay_web.server.service import ServiceNow, WebService
+
+router = APIRouter(tags=["curate"], route_class=AuditedRoute)
+
+StageId = Annotated[str, InPath(pattern=r"^stage-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$")]
+
+
+@router.get("/api/curate/stages")
+def list_stages(person: Viewer, service: ServiceNow) -> StagesReply:
+    """Stages that were started from the page, and whether one goes on. Answers while a stage holds the store."""
+    workspace = service.workspace
+    stages = [(stage, run_of(workspace, stage)) for stage in stages_of(workspace)]
+    told = _told(service, [run for _, run in stages if run is not None])
+    return StagesReply(
+        stages=[record_of_stage(stage, run, told.get(run or "", {})) for stage, run in stages],
+        elsewhere=running_elsewhere(workspace),
+    )
+
+
+@router.get("/api/curate/stages/options")
+def read_stage_options(person: Viewer, service: ServiceNow) -> StageOptions:
+    """What the forms offer: descriptions of loops and judges in the workspace, models, benchmarks, sources."""
+    with service.store() as db:
+        begun = dict(db.execute("SELECT loop, config::VARCHAR FROM loops ORDER BY created_at DESC").fetchall())
+        models = db.execute("SELECT DISTINCT name FROM artifacts WHERE kind = 'reward_model' ORDER BY 1").fetchall()
+        benchmarks = db.execute("SELECT benchmark FROM benchmarks ORDER BY 1").fetchall()
+        sources = db.execute("SELECT DISTINCT source FROM origins ORDER BY 1 LIMIT 500").fetchall()
+    return StageOptions(
+        loops=loop_files(service.workspace, begun),
+        judge_files=judge_files(service.workspace),
+        models=[row[0] for row in models],
+        benchmarks=[row[0] for row in benchmarks],
+        sources=[row[0] for row in sources],
+    )
+
+
+@router.post("/api/curate/loops")
+def create_loop_file(person: Curator, service: ServiceNow, body: NewLoop, request: Request) -> LoopFile:
+    """Describe a new loop in the workspace's folder `loops`; nothing is run."""
+    file = new_loop(service.workspace, body, begun_loops(_reading(service)))
+    note_change(request, file)
+    return LoopFile(file=file, name=body.name, begun=False, iterations=body.iterations, problem=None)
+
+
+@router.post("/api/curate/stages/estimate")
+def estimate_stage(person: Curator, service: ServiceNow, body: StageSettings, request: Request) -> EstimateReply:
+    """What the stage would ask and cost at most. Asks nobody."""
+    note_change(request, body.stage)
+    return estimated(_reading(service), body)
+
+
+@router.post("/api/curate/stages")
+def begin_stage(person: Curator, service: ServiceNow, body: StageAsked, request: Request) -> StageRecord:
+    """Run the stage's command in a process of its own, after its estimate was seen. 409 while another goes on, and
+    where the estimate has changed since."""
+    if estimated(_reading(service), body.settings).token != body.token:
+        raise ConflictError("what the stage would take has changed since: look at the estimate again")
+    if isinstance(body.settings, Stage1Stage):
+        config = loop_of(service.workspace, body.settings.file, begun_loops(_reading(service)))
+        written_out(service.workspace, body.settings.file, config)
+    stage = start_stage(service.workspace, body.settings, person.name)
+    note_change(request, stage.id, command=stage.command)
+    return _record(service, stage)
+
+
+@router.post("/api/curate/stages/{stage_id}/pause")
+def interrupt_stage(person: Curator, service: ServiceNow, stage_id: StageId) -> StageRecord:
+    """End it as Ctrl-C does; starting the same settings again goes on."""
+    return _record(service, pause_stage(service.workspace, stage_id, person.name))
+
+
+def _record(service: WebService, stage: Stage) -> StageRecord:
+    return record_of_stage(stage, run_of(service.workspace, stage), {})
+
+
+def _told(service: WebService, runs: list[str]) -> dict[str, dict[str, Any]]:
+    """The figures that runs ended with; none of them while another process holds the store."""
+    if not runs:
+        return {}
+    try:
+        with service.store() as db:
+            rows = db.execute(
+                "SELECT run_id, metrics::VARCHAR FROM runs WHERE list_contains($runs, run_id) AND metrics IS NOT NULL",
+                {"runs": runs},
+            ).fetchall()
+    except BusyError:
+        return {}
+    return {run: json.loads(metrics) for run, metrics in rows}
+
+
+def _reading(service: WebService) -> Workspace:
+    """The workspace, waiting for the store no longer than a page may."""
+    return Workspace(service.workspace.root, wait=service.settings.store_wait_s)

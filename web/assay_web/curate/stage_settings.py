@@ -1,0 +1,136 @@
+"""The stages that can be started from the page, what each may be told, and the command that it is.
+
+Covers: the settings a person gives, as a command line of the product's own. Leaves out: running it (`stage_process`),
+what it costs (`estimates`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-\s][^\n\r\0]*$")]  # no option in disguise
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CleanStage(_Settings):
+    """Discard what breaks structural rules. `max_characters`: 0 for no limit."""
+
+    stage: Literal["clean"]
+    max_characters: Annotated[int, Field(ge=0)] = 0
+    control_characters: bool = True
+
+    def arguments(self) -> list[str]:
+        kept = "--control-characters" if self.control_characters else "--no-control-characters"
+        return ["data", "clean", "--max-characters", str(self.max_characters), kept]
+
+
+class DedupStage(_Settings):
+    """Keep one of each pair that differs only in case or white space; set contradicting labels aside."""
+
+    stage: Literal["dedup"]
+
+    def arguments(self) -> list[str]:
+        return ["data", "dedup"]
+
+
+class NearDuplicatesStage(_Settings):
+    """Cluster what is nearly the same; discard all but the kept of each cluster, or only report them."""
+
+    stage: Literal["near_duplicates"]
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.8
+    shingle: Annotated[int, Field(ge=1, le=50)] = 3
+    over: Literal["pair", "prompt"] = "pair"
+    discard: bool = False
+
+    def arguments(self) -> list[str]:
+        action = "discard" if self.discard else "report"
+        given = ["--threshold", f"{self.threshold:g}", "--shingle", str(self.shingle), "--over", self.over]
+        return ["data", "near-dup", *given, "--action", action]
+
+
+class DecontaminateStage(_Settings):
+    """Check every prompt against benchmarks, all registered ones unless some are named."""
+
+    stage: Literal["decontaminate"]
+    benchmarks: tuple[Name, ...] = ()
+    ngram: Annotated[int, Field(ge=1, le=200)] = 13
+    unit: Literal["word", "character"] = "word"
+    discard: bool = True
+
+    def arguments(self) -> list[str]:
+        named = [part for name in self.benchmarks for part in ("--benchmark", name)]
+        action = "discard" if self.discard else "report"
+        return ["data", "decontaminate", *named, "--ngram", str(self.ngram), "--unit", self.unit, "--action", action]
+
+
+class VerifyStage(_Settings):
+    """Let the constraint verifier decide, as gold, pairs whose prompt carries checkable constraints."""
+
+    stage: Literal["verify"]
+    share: Share = 1.0
+    sources: tuple[Name, ...] = ()
+
+    def arguments(self) -> list[str]:
+        named = [part for name in self.sources for part in ("--source", name)]
+        return ["curate", "verify", "--share", f"{self.share:g}", *named]
+
+
+class Stage1Stage(_Settings):
+    """The loop with people and judges. `file`: one of the workspace's descriptions of loops."""
+
+    stage: Literal["stage1"]
+    file: Name
+
+    def arguments(self) -> list[str]:
+        return ["curate", "stage1", self.file]
+
+
+class Stage2Stage(_Settings):
+    """The pass with two reward models and judges, without people."""
+
+    stage: Literal["stage2"]
+    best: Name
+    gold: Name
+    judges: Name | None = None
+    keep_above: Share = 0.5
+    recycle_below: Share = 0.0
+    max_cost: Annotated[float, Field(ge=0)] | None = None
+    sources: tuple[Name, ...] = ()
+    dry_run: bool = False
+
+    def arguments(self) -> list[str]:
+        given = ["--best", self.best, "--gold", self.gold]
+        given += ["--keep-above", f"{self.keep_above:g}", "--recycle-below", f"{self.recycle_below:g}"]
+        given += ["--judges", self.judges] if self.judges is not None else []
+        given += ["--max-cost", f"{self.max_cost:g}"] if self.max_cost is not None else []
+        given += [part for name in self.sources for part in ("--source", name)]
+        return ["curate", "stage2", *given, *(["--dry-run"] if self.dry_run else [])]
+
+
+StageSettings: TypeAlias = Annotated[
+    CleanStage | DedupStage | NearDuplicatesStage | DecontaminateStage | VerifyStage | Stage1Stage | Stage2Stage,
+    Field(discriminator="stage"),
+]
+
+
+class NewLoop(_Settings):
+    """A loop in a few fields; the file may be edited before it begins, and has every other setting. Without
+    `judges` the source's label and the loop's reward model vote for silver."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.+-]{0,79}$")]
+    iterations: Annotated[int, Field(ge=1, le=100)] = 4
+    seed: Annotated[int, Field(ge=0)] = 200
+    people_seed: Annotated[int, Field(ge=0)] = 100
+    people_per_iteration: Annotated[int, Field(ge=0)] = 50
+    overlap: Annotated[int, Field(ge=1, le=20)] = 1
+    judges: Name | None = None
+    max_cost: Annotated[float, Field(ge=0)] | None = None
+    sources: tuple[Name, ...] = ()
+    base: Name = "smollm2"
+    encoder: Name = "minilm"
