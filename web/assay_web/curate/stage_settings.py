@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-\s][^\n\r\0]*$")]  # no option in disguise
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-\s][^\x00-\x1f]*$")]  # no option in disguise
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
