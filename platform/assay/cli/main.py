@@ -19,6 +19,7 @@ import typer
 
 from assay import __version__
 from assay.errors import AssayError, BackendError
+from assay.garbage import collect_less
 
 GROUP = "assay.commands"
 INTERRUPTED = 130
@@ -55,7 +56,9 @@ def _command() -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command and exit the process."""
+    """Run the command and exit the process. With `arguments` the process is the caller's, and left as it is."""
+    if arguments is None:
+        collect_less()
     argv = sys.argv[1:] if arguments is None else arguments
     try:
         result = _command()(args=argv, standalone_mode=False)

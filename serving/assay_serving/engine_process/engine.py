@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from assay.errors import AssayError, BackendError, BadInputError
+from assay.garbage import collect_less
 from assay_serving.engine_process.endpoint import Endpoint
 from assay_serving.engine_process.launch import (
     EngineLaunch,
@@ -99,6 +100,7 @@ async def answer_fronts(supervised: Supervised, launch: EngineLaunch, host: Loca
 
 def main(load: Load = load) -> int:
     """`load`: another way to come to scorers than the product's own, for programs that measure or test the rest."""
+    collect_less()
     supervised = Supervised()
     launch = supervised.launched(EngineLaunch)
     ignore_signals()

@@ -11,6 +11,7 @@ import signal
 import socket
 
 from assay.errors import AssayError
+from assay.garbage import collect_less
 from assay_serving.engine_process.counters import SharedHttpMetrics
 from assay_serving.engine_process.launch import FrontLaunch, Ready, Supervised, frame_bytes
 from assay_serving.engine_process.link import HostLink
@@ -21,6 +22,7 @@ from assay_serving.server.logs import configure_logs
 
 
 def main() -> int:
+    collect_less()
     supervised = Supervised()
     launch = supervised.launched(FrontLaunch)
     configure_logs(launch.log_format, requests=launch.log_requests)
