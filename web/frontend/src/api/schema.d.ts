@@ -344,6 +344,335 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/curate/conflicts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Conflicts
+         * @description How often source, people and judges contradict each other.
+         */
+        get: operations["read_conflicts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/conflicts/{between}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Conflicts
+         * @description Comparisons on which two parties prefer different sides, with everybody's answer.
+         */
+        get: operations["list_conflicts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/contamination": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Contamination Ledger
+         * @description Registered benchmarks, every check against them, waivers.
+         */
+        get: operations["read_contamination_ledger"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/contamination/{check_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Contamination Evidence
+         * @description The overlaps of a check: what is in common, and both texts.
+         */
+        get: operations["list_contamination_evidence"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/decided": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Decided
+         * @description What a rule decided and holds, with its reasons.
+         */
+        get: operations["list_decided"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/errors": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Error Types
+         * @description What was wrong with the sources' labels, and how annotators err.
+         */
+        get: operations["read_error_types"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/funnel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Funnel
+         * @description Where every comparison is, by which rule; what imports could not take.
+         */
+        get: operations["read_funnel"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/loops": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Loops
+         * @description Every loop with its iterations.
+         */
+        get: operations["list_loops"];
+        put?: never;
+        /**
+         * Create Loop File
+         * @description Describe a new loop in the workspace's folder `loops`; nothing is run.
+         */
+        post: operations["create_loop_file"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/loops/{loop}/iterations/{iteration}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Loop Choices
+         * @description What an iteration asked about, and why it was chosen.
+         */
+        get: operations["list_loop_choices"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/near-duplicates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Duplicate Searches
+         * @description Searches for near-duplicates.
+         */
+        get: operations["list_duplicate_searches"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/near-duplicates/{run_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Duplicate Clusters
+         * @description Clusters of a search with their members.
+         */
+        get: operations["list_duplicate_clusters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/quality": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Annotator Quality
+         * @description Judges, people and sources against gold, their position bias, failures and cost.
+         */
+        get: operations["read_annotator_quality"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/stages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Stages
+         * @description Stages that were started from the page, and whether one goes on. Answers while a stage holds the store.
+         */
+        get: operations["list_stages"];
+        put?: never;
+        /**
+         * Begin Stage
+         * @description Run the stage's command in a process of its own, after its estimate was seen. 409 while another goes on, and
+         *     where the estimate has changed since.
+         */
+        post: operations["begin_stage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/stages/estimate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Estimate Stage
+         * @description What the stage would ask and cost at most. Asks nobody.
+         */
+        post: operations["estimate_stage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/stages/options": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Stage Options
+         * @description What the forms offer: descriptions of loops and judges in the workspace, models, benchmarks, sources.
+         */
+        get: operations["read_stage_options"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/curate/stages/{stage_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Interrupt Stage
+         * @description End it as Ctrl-C does; starting the same settings again goes on.
+         */
+        post: operations["interrupt_stage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/invitation": {
         parameters: {
             query?: never;
@@ -1101,6 +1430,43 @@ export interface components {
             with_ties: components["schemas"]["Agreement"];
         };
         /**
+         * AnnotatorFigures
+         * @description One judge, person or source. `gold`: agreement with gold where both prefer a side, without votes that made that
+         *     gold; `checks`: gold checks of queues answered right. `first_shown`: of preferences whose order is known, those for
+         *     the response shown first, 0.5 without bias. `consistent`: of samples asked in both orders, those answered alike.
+         *     `agreement`: with the majority of the other people. `flags`: what to look at. `cost`: null without
+         *     prices. `seconds`: median of an answer.
+         */
+        AnnotatorFigures: {
+            agreement: components["schemas"]["CountedShare"];
+            /** Calls */
+            calls: number;
+            checks: components["schemas"]["CountedShare"];
+            consistent: components["schemas"]["CountedShare"];
+            /** Cost */
+            cost: number | null;
+            /** Failures */
+            failures: components["schemas"]["FailureCount"][];
+            first_shown: components["schemas"]["CountedShare"];
+            /** Flags */
+            flags: string[];
+            gold: components["schemas"]["CountedShare"];
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Opinions */
+            opinions: number;
+            /** Seconds */
+            seconds: number | null;
+            /** Skips */
+            skips: number;
+            /** Ties */
+            ties: number;
+            /** Tokens */
+            tokens: number;
+        };
+        /**
          * AnnotatorQuality
          * @description Rates are shares of the votes of one person. `first_rate`: how often the response shown first was preferred, of
          *     A/B answers; about 0.5 in a random order, and the interval says whether it is.
@@ -1135,6 +1501,32 @@ export interface components {
             undone: number;
             /** Votes */
             votes: number;
+        };
+        /**
+         * AnswerErrors
+         * @description One annotator against gold, comparison by comparison. `right_sides` of the `right` are A or B; `flipped`: the
+         *     other side. `tie_for_side`: a tie where gold prefers a side; `side_for_tie`: the other way round. `skipped`: no
+         *     answer to what gold has one for.
+         */
+        AnswerErrors: {
+            /** Annotator */
+            annotator: string;
+            /** Compared */
+            compared: number;
+            /** Flipped */
+            flipped: number;
+            /** Kind */
+            kind: string;
+            /** Right */
+            right: number;
+            /** Right Sides */
+            right_sides: number;
+            /** Side For Tie */
+            side_for_tie: number;
+            /** Skipped */
+            skipped: number;
+            /** Tie For Side */
+            tie_for_side: number;
         };
         /**
          * AttributeRecord
@@ -1364,6 +1756,57 @@ export interface components {
             x_label: string;
         };
         /**
+         * ChoicesPage
+         * @description A page of `total` comparisons in the order an iteration chose them.
+         */
+        ChoicesPage: {
+            /** Choices */
+            choices: components["schemas"]["LoopChoice"][];
+            /**
+             * Page Size
+             * @default 10
+             */
+            page_size: number;
+            /** Total */
+            total: number;
+        };
+        /**
+         * CleanStage
+         * @description Discard what breaks structural rules. `max_characters`: 0 for no limit.
+         */
+        CleanStage: {
+            /**
+             * Control Characters
+             * @default true
+             */
+            control_characters: boolean;
+            /**
+             * Max Characters
+             * @default 0
+             */
+            max_characters: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "clean";
+        };
+        /**
+         * ClustersPage
+         * @description A page of `total` clusters, the largest first.
+         */
+        ClustersPage: {
+            /** Clusters */
+            clusters: components["schemas"]["DuplicateCluster"][];
+            /**
+             * Page Size
+             * @default 10
+             */
+            page_size: number;
+            /** Total */
+            total: number;
+        };
+        /**
          * ComparedRuns
          * @description Runs in the order they were asked for. `same`: how many settings they share.
          */
@@ -1447,7 +1890,7 @@ export interface components {
             /** Principle Votes */
             principle_votes: components["schemas"]["PrincipleVote"][];
             /** Prompt */
-            prompt: components["schemas"]["assay__browsing__comparison__PromptTurn"][];
+            prompt: components["schemas"]["ConversationTurn"][];
             /** Prompt Id */
             prompt_id: string;
             /** Run Id */
@@ -1487,6 +1930,75 @@ export interface components {
             sources: string[];
             /** Turns */
             turns: number;
+        };
+        /**
+         * ConflictPair
+         * @description A comparison and what each party says of it: A, B, tie, split, or null.
+         */
+        ConflictPair: {
+            /** Answers */
+            answers: components["schemas"]["PartyAnswer"][];
+            /** Judges */
+            judges: string | null;
+            pair: components["schemas"]["ShownPair"];
+            /** People */
+            people: string | null;
+            /** Source */
+            source: string | null;
+        };
+        /**
+         * ConflictsPage
+         * @description A page of `total` comparisons on which two parties prefer different sides.
+         */
+        ConflictsPage: {
+            /**
+             * Between
+             * @enum {string}
+             */
+            between: "source_people" | "source_judges" | "people_judges";
+            /** Conflicts */
+            conflicts: components["schemas"]["ConflictPair"][];
+            /**
+             * Page Size
+             * @default 10
+             */
+            page_size: number;
+            /** Total */
+            total: number;
+        };
+        /**
+         * ConflictsReply
+         * @description How the parties agree, each two of them.
+         */
+        ConflictsReply: {
+            /** Parties */
+            parties: components["schemas"]["PartyAgreement"][];
+        };
+        /**
+         * ConversationTurn
+         * @description A message as it was imported, whatever its role.
+         */
+        ConversationTurn: {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
+        };
+        /**
+         * CountedShare
+         * @description `hits` of `of` with Wilson's 95 % interval; nulls where there is nothing to count.
+         */
+        CountedShare: {
+            /** High */
+            high: number | null;
+            /** Hits */
+            hits: number;
+            /** Low */
+            low: number | null;
+            /** Of */
+            of: number;
+            /** Share */
+            share: number | null;
         };
         /**
          * CurveReply
@@ -1547,6 +2059,21 @@ export interface components {
             step: components["schemas"]["PointsReply"];
         };
         /**
+         * DecidedPage
+         * @description A page of `total` comparisons, the last decided first.
+         */
+        DecidedPage: {
+            /**
+             * Page Size
+             * @default 10
+             */
+            page_size: number;
+            /** Pairs */
+            pairs: components["schemas"]["ShownPair"][];
+            /** Total */
+            total: number;
+        };
+        /**
          * DecisionRecord
          * @description `decision_id`: "d-" and its position; the last one is in force.
          */
@@ -1569,6 +2096,49 @@ export interface components {
             rule: string;
             /** Run Id */
             run_id: string | null;
+        };
+        /**
+         * DecontaminateStage
+         * @description Check every prompt against benchmarks, all registered ones unless some are named.
+         */
+        DecontaminateStage: {
+            /**
+             * Benchmarks
+             * @default []
+             */
+            benchmarks: string[];
+            /**
+             * Discard
+             * @default true
+             */
+            discard: boolean;
+            /**
+             * Ngram
+             * @default 13
+             */
+            ngram: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "decontaminate";
+            /**
+             * Unit
+             * @default word
+             * @enum {string}
+             */
+            unit: "word" | "character";
+        };
+        /**
+         * DedupStage
+         * @description Keep one of each pair that differs only in case or white space; set contradicting labels aside.
+         */
+        DedupStage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "dedup";
         };
         /**
          * Difference
@@ -1622,6 +2192,77 @@ export interface components {
             total: number;
         };
         /**
+         * DuplicateCluster
+         * @description `members`: the kept ones first, then the nearest; MOST_MEMBERS of `size`.
+         */
+        DuplicateCluster: {
+            /** Cluster Id */
+            cluster_id: string;
+            /** Lowest */
+            lowest: number | null;
+            /** Members */
+            members: components["schemas"]["DuplicateMember"][];
+            /** Size */
+            size: number;
+        };
+        /**
+         * DuplicateMember
+         * @description `kept_id`: the nearest item that is kept, null for one that is kept itself. `crossed`: A here is like B there.
+         *     `pair`: the comparison; of a prompt, one that has it, null where none has.
+         */
+        DuplicateMember: {
+            /** Crossed */
+            crossed: boolean | null;
+            /** Item Id */
+            item_id: string;
+            /** Kept Id */
+            kept_id: string | null;
+            pair: components["schemas"]["ShownPair"] | null;
+            /** Similarity */
+            similarity: number | null;
+        };
+        /**
+         * DuplicateSearch
+         * @description One finished search. `over`: pair or prompt. `extra`: members beside those kept; `opposite`: of these, with the
+         *     label opposite to the kept one's. `discarded`: by this search. `at`: seconds since the epoch.
+         */
+        DuplicateSearch: {
+            /** At */
+            at: number;
+            /** Clusters */
+            clusters: number;
+            /** Discarded */
+            discarded: number;
+            /** Extra */
+            extra: number;
+            /** Items */
+            items: number;
+            /** Members */
+            members: number;
+            /** Opposite */
+            opposite: number;
+            /** Over */
+            over: string;
+            /** Run Id */
+            run_id: string;
+            /** Shingle */
+            shingle: number;
+            /** Threshold */
+            threshold: number;
+        };
+        /**
+         * ErrorTypesReply
+         * @description Largest first.
+         */
+        ErrorTypesReply: {
+            /** Annotators */
+            annotators: components["schemas"]["AnswerErrors"][];
+            /** By Category */
+            by_category: components["schemas"]["LabelErrorsEntry"][];
+            /** By Rule */
+            by_rule: components["schemas"]["LabelErrorsEntry"][];
+        };
+        /**
          * Estimate
          * @description `value` is None where the data cannot tell: nothing to compare, or everybody always said the same.
          */
@@ -1629,6 +2270,52 @@ export interface components {
             interval?: components["schemas"]["Interval"] | null;
             /** Value */
             value: number | null;
+        };
+        /**
+         * EstimateReply
+         * @description What a stage would ask at most; see `StageEstimate`. `comparisons`: it would look at. `token`: starting the stage
+         *     takes it, which says that this estimate was seen. `command`: what would be run.
+         */
+        EstimateReply: {
+            /** Budget */
+            budget: number | null;
+            /** Calls */
+            calls: number;
+            /** Command */
+            command: string;
+            /** Comparisons */
+            comparisons: number;
+            /** Cost */
+            cost: number | null;
+            /** Judges */
+            judges: components["schemas"]["JudgeCost"][];
+            /** Known */
+            known: boolean;
+            /** Not Counted */
+            not_counted: string[];
+            /** People */
+            people: number;
+            /** Spent */
+            spent: number;
+            /** Token */
+            token: string;
+            /** Tokens */
+            tokens: number;
+        };
+        /**
+         * EvidencePage
+         * @description A page of `total` overlaps, the largest first.
+         */
+        EvidencePage: {
+            /** Overlaps */
+            overlaps: components["schemas"]["OverlapEvidence"][];
+            /**
+             * Page Size
+             * @default 10
+             */
+            page_size: number;
+            /** Total */
+            total: number;
         };
         /**
          * Excerpt
@@ -1661,6 +2348,16 @@ export interface components {
             /** Value */
             value: string;
         };
+        /**
+         * FailureCount
+         * @description Attempts at a language model that came to this.
+         */
+        FailureCount: {
+            /** Attempts */
+            attempts: number;
+            /** Outcome */
+            outcome: string;
+        };
         /** FeedbackText */
         FeedbackText: {
             /** Annotator */
@@ -1676,6 +2373,49 @@ export interface components {
              * @enum {string}
              */
             side: "A" | "B";
+        };
+        /**
+         * FunnelFlow
+         * @description Comparisons of a source that a rule put into a pool. Each comparison is in one flow: of several sources it is in
+         *     SEVERAL.
+         */
+        FunnelFlow: {
+            /** Comparisons */
+            comparisons: number;
+            /** Pool */
+            pool: string;
+            /** Rule */
+            rule: string;
+            /** Source */
+            source: string;
+        };
+        /**
+         * FunnelReply
+         * @description `flows` add up to `comparisons`.
+         */
+        FunnelReply: {
+            /** Comparisons */
+            comparisons: number;
+            /** Flows */
+            flows: components["schemas"]["FunnelFlow"][];
+            /** Rejected */
+            rejected: components["schemas"]["RejectedRows"][];
+            /** Rules */
+            rules: components["schemas"]["RuleCount"][];
+        };
+        /**
+         * GoldAccuracy
+         * @description Of a model on `pairs` gold pairs, with its 95 % interval.
+         */
+        GoldAccuracy: {
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+            /** Pairs */
+            pairs: number;
+            /** Value */
+            value: number;
         };
         /** HTTPValidationError */
         HTTPValidationError: {
@@ -1722,6 +2462,47 @@ export interface components {
         ItemsAdded: {
             /** Added */
             added: number;
+        };
+        /**
+         * JudgeCost
+         * @description At most, without retries. `tokens`: in and out, as budgets reserve them. `cost`: None where no prices are given;
+         *     0 for judges that cost nothing.
+         */
+        JudgeCost: {
+            /**
+             * Calls
+             * @default 0
+             */
+            calls: number;
+            /**
+             * Cost
+             * @default 0
+             */
+            cost: number | null;
+            /** Judge */
+            judge: string;
+            /** Kind */
+            kind: string;
+            /** Questions */
+            questions: number;
+            /**
+             * Tokens
+             * @default 0
+             */
+            tokens: number;
+        };
+        /**
+         * JudgesAgreement
+         * @description Two judges over the comparisons on which both prefer a side. `kappa`: Cohen's.
+         */
+        JudgesAgreement: {
+            /** First */
+            first: string;
+            /** Kappa */
+            kappa: number | null;
+            same: components["schemas"]["CountedShare"];
+            /** Second */
+            second: string;
         };
         /**
          * JudgmentRecord
@@ -1787,6 +2568,32 @@ export interface components {
             runs: number;
         };
         /**
+         * LabelErrors
+         * @description Of `decided` comparisons that the source labels A or B: `flipped` for the other side, `tied` as a tie; the
+         *     others are confirmed. `settled`: those it left open that have a label now, which are not among `decided`. `name`:
+         *     of the rule, or of the category ("" for none).
+         */
+        LabelErrors: {
+            /** Decided */
+            decided: number;
+            /** Flipped */
+            flipped: number;
+            /** Name */
+            name: string;
+            /** Settled */
+            settled: number;
+            /** Tied */
+            tied: number;
+        };
+        /**
+         * LabelErrorsEntry
+         * @description Labels in force against the source's. `wrong`: flipped or tied, of those decided.
+         */
+        LabelErrorsEntry: {
+            counts: components["schemas"]["LabelErrors"];
+            wrong: components["schemas"]["CountedShare"];
+        };
+        /**
          * LabelledLengthBias
          * @description Over pairs with a label. Accuracies: where the chosen side is longer, shorter, equally long. `longer_wins`: the
          *     model prefers the longer side; `longer_chosen`: the label does. `given_label`: correlation within prompts, what the
@@ -1819,6 +2626,75 @@ export interface components {
         LeaseReply: {
             /** Expires At */
             expires_at: number;
+        };
+        /**
+         * LedgerBenchmark
+         * @description A registered benchmark with its checks, the newest first.
+         */
+        LedgerBenchmark: {
+            /** Benchmark */
+            benchmark: string;
+            /** Checks */
+            checks: components["schemas"]["LedgerCheck"][];
+            /** Content Hash */
+            content_hash: string;
+            /** File */
+            file: string;
+            /** Prompts */
+            prompts: number;
+            /** Waivers */
+            waivers: components["schemas"]["LedgerWaiver"][];
+        };
+        /**
+         * LedgerCheck
+         * @description One finished check. `stale`: prompts have been imported since. `comparisons`: that have a prompt with an overlap;
+         *     `discarded`: of them, now in that pool. `at`: seconds since the epoch.
+         */
+        LedgerCheck: {
+            /** At */
+            at: number;
+            /** Check Id */
+            check_id: string;
+            /** Comparisons */
+            comparisons: number;
+            /** Discarded */
+            discarded: number;
+            /** Hits */
+            hits: number;
+            /** Ngram */
+            ngram: number;
+            /** Prompts */
+            prompts: number;
+            /** Run Id */
+            run_id: string;
+            /** Stale */
+            stale: boolean;
+            /** Unit */
+            unit: string;
+        };
+        /**
+         * LedgerReply
+         * @description Every registered benchmark.
+         */
+        LedgerReply: {
+            /** Benchmarks */
+            benchmarks: components["schemas"]["LedgerBenchmark"][];
+        };
+        /**
+         * LedgerWaiver
+         * @description Training that went on all the same.
+         */
+        LedgerWaiver: {
+            /** At */
+            at: number;
+            /** Data */
+            data: string;
+            /** Reason */
+            reason: string;
+            /** Run Id */
+            run_id: string;
+            /** State */
+            state: string;
         };
         /**
          * LengthDot
@@ -1937,6 +2813,137 @@ export interface components {
             voting: number;
         };
         /**
+         * LoopCandidate
+         * @description A model of the loop on the gold of its end.
+         */
+        LoopCandidate: {
+            /** Best */
+            best: boolean;
+            gold_accuracy: components["schemas"]["GoldAccuracy"] | null;
+            /** Iteration */
+            iteration: number;
+            /** Trained On */
+            trained_on: number;
+        };
+        /**
+         * LoopChoice
+         * @description A comparison an iteration asked about. `near`: the gold comparison whose error led there, which the model gave
+         *     `p`; null for the seed.
+         */
+        LoopChoice: {
+            /** Near */
+            near: string | null;
+            /** P */
+            p: number | null;
+            pair: components["schemas"]["ShownPair"];
+            /** Route */
+            route: string;
+            /** Similarity */
+            similarity: number | null;
+        };
+        /**
+         * LoopFile
+         * @description A description of a loop in the workspace. `file`: relative to it. `begun`: the store has steps of it. `problem`:
+         *     why it cannot be run.
+         */
+        LoopFile: {
+            /** Begun */
+            begun: boolean;
+            /** File */
+            file: string;
+            /** Iterations */
+            iterations: number | null;
+            /** Name */
+            name: string | null;
+            /** Problem */
+            problem: string | null;
+        };
+        /**
+         * LoopHistory
+         * @description `wanted`: iterations asked for. `candidates`: once it has published. `waiting`, `stopped`: what its last run said
+         *     of why it did not go on. `settings`: JSON, as begun. `spent`: on calls of models, in the currency of the prices.
+         */
+        LoopHistory: {
+            /** Candidates */
+            candidates: components["schemas"]["LoopCandidate"][];
+            /** Created */
+            created: number;
+            /** Iterations */
+            iterations: components["schemas"]["LoopIteration"][];
+            /** Last Error */
+            last_error: string | null;
+            /** Last Run */
+            last_run: string | null;
+            /** Last Status */
+            last_status: string | null;
+            /** Model Name */
+            model_name: string | null;
+            /** Name */
+            name: string;
+            /** Settings */
+            settings: string;
+            /** Spent */
+            spent: number;
+            /** Stopped */
+            stopped: string | null;
+            /** Waiting */
+            waiting: string | null;
+            /** Wanted */
+            wanted: number;
+        };
+        /**
+         * LoopIteration
+         * @description Counts are None for steps that have not happened. 0 is the seed; the last one trains and publishes alone.
+         *
+         *     `for_people`, `for_judges`: comparisons chosen. `gold_wrong` of `gold_predicted`: what the model gets wrong, around
+         *     which the iteration looked. `undecided`, `conflicts`: what people could not settle, which is discarded.
+         */
+        LoopIteration: {
+            /** Conflicts */
+            conflicts: number | null;
+            /** For Judges */
+            for_judges: number | null;
+            /** For People */
+            for_people: number | null;
+            /** Gold */
+            gold: number | null;
+            gold_accuracy: components["schemas"]["GoldAccuracy"] | null;
+            /** Gold Against Source */
+            gold_against_source: number | null;
+            /** Gold Predicted */
+            gold_predicted: number | null;
+            /** Gold Wrong */
+            gold_wrong: number | null;
+            /** Iteration */
+            iteration: number;
+            /** Judges Asked */
+            judges_asked: number | null;
+            /** People Asked */
+            people_asked: number | null;
+            /** People Open */
+            people_open: number | null;
+            /** People Votes */
+            people_votes: number | null;
+            /** Silver */
+            silver: number | null;
+            /** Silver Against Source */
+            silver_against_source: number | null;
+            /** Steps */
+            steps: components["schemas"]["StepDone"][];
+            /** Trained On */
+            trained_on: number | null;
+            /** Undecided */
+            undecided: number | null;
+        };
+        /**
+         * LoopsReply
+         * @description The newest first.
+         */
+        LoopsReply: {
+            /** Loops */
+            loops: components["schemas"]["LoopHistory"][];
+        };
+        /**
          * ModelChoice
          * @description A model by its server's address and its name there.
          */
@@ -1982,6 +2989,38 @@ export interface components {
             value: string;
         };
         /**
+         * NearDuplicatesStage
+         * @description Cluster what is nearly the same; discard all but the kept of each cluster, or only report them.
+         */
+        NearDuplicatesStage: {
+            /**
+             * Discard
+             * @default false
+             */
+            discard: boolean;
+            /**
+             * Over
+             * @default pair
+             * @enum {string}
+             */
+            over: "pair" | "prompt";
+            /**
+             * Shingle
+             * @default 3
+             */
+            shingle: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "near_duplicates";
+            /**
+             * Threshold
+             * @default 0.8
+             */
+            threshold: number;
+        };
+        /**
          * NewInvitation
          * @description For one account with this role; good for so many days.
          */
@@ -1996,6 +3035,59 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "annotator" | "curator" | "admin";
+        };
+        /**
+         * NewLoop
+         * @description A loop in a few fields; the file may be edited before it begins, and has every other setting. Without
+         *     `judges` the source's label and the loop's reward model vote for silver.
+         */
+        NewLoop: {
+            /**
+             * Base
+             * @default smollm2
+             */
+            base: string;
+            /**
+             * Encoder
+             * @default minilm
+             */
+            encoder: string;
+            /**
+             * Iterations
+             * @default 4
+             */
+            iterations: number;
+            /** Judges */
+            judges?: string | null;
+            /** Max Cost */
+            max_cost?: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Overlap
+             * @default 1
+             */
+            overlap: number;
+            /**
+             * People Per Iteration
+             * @default 50
+             */
+            people_per_iteration: number;
+            /**
+             * People Seed
+             * @default 100
+             */
+            people_seed: number;
+            /**
+             * Seed
+             * @default 200
+             */
+            seed: number;
+            /**
+             * Sources
+             * @default []
+             */
+            sources: string[];
         };
         /**
          * NewPasswordLink
@@ -2110,6 +3202,44 @@ export interface components {
             source: string;
         };
         /**
+         * OverlapComparison
+         * @description A comparison that has the prompt, and the pool it is in.
+         */
+        OverlapComparison: {
+            /** Comparison Id */
+            comparison_id: string;
+            /** Pool */
+            pool: string;
+        };
+        /**
+         * OverlapEvidence
+         * @description One prompt's overlap. `text`: our turn, `benchmark_text`: the benchmark's prompt, both cut; `overlap`: the first
+         *     words or characters in common, in lower case and without punctuation. `ngrams`: how many there are in all; 0:
+         *     a short prompt that is equal as a whole.
+         */
+        OverlapEvidence: {
+            /** Benchmark Prompt Id */
+            benchmark_prompt_id: string;
+            /** Benchmark Text */
+            benchmark_text: string;
+            /** Comparisons */
+            comparisons: components["schemas"]["OverlapComparison"][];
+            /** Ngrams */
+            ngrams: number;
+            /** Overlap */
+            overlap: string;
+            /** Position */
+            position: number;
+            /** Prompt Id */
+            prompt_id: string;
+            /** Role */
+            role: string;
+            /** Text */
+            text: string;
+            /** Turn */
+            turn: number;
+        };
+        /**
          * OwnFigures
          * @description `votes`: how many of the person's first answers are covered; `block`: how many are added at a time. `streak`:
          *     gold checks passed one after the other, up to the last of them. `compared`: items on which the others have a
@@ -2175,6 +3305,44 @@ export interface components {
              * @enum {string}
              */
             role: "system" | "user" | "assistant" | "tool";
+        };
+        /**
+         * PartyAgreement
+         * @description Comparisons of which both parties say something. `opposed`: they prefer different sides; `softened`: one sees a
+         *     tie, or is split, where the other prefers a side; the others agree.
+         */
+        PartyAgreement: {
+            /** Agreed */
+            agreed: number;
+            /**
+             * Between
+             * @enum {string}
+             */
+            between: "source_people" | "source_judges" | "people_judges";
+            /** Common */
+            common: number;
+            /** Opposed */
+            opposed: number;
+            /** Softened */
+            softened: number;
+        };
+        /**
+         * PartyAnswer
+         * @description One annotator's last answer on a comparison.
+         */
+        PartyAnswer: {
+            /** Annotator */
+            annotator: string;
+            /** Answer */
+            answer: string;
+            /** Confidence */
+            confidence: number | null;
+            /** Kind */
+            kind: string;
+            /** Party */
+            party: string;
+            /** Rationale */
+            rationale: string | null;
         };
         /**
          * PasswordChange
@@ -2341,6 +3509,26 @@ export interface components {
             side: "A" | "B";
         };
         /**
+         * PromptTurn
+         * @description One message of a prompt.
+         */
+        PromptTurn: {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
+        };
+        /**
+         * QualityReply
+         * @description People first, then judges, then sources.
+         */
+        QualityReply: {
+            /** Agreements */
+            agreements: components["schemas"]["JudgesAgreement"][];
+            /** Annotators */
+            annotators: components["schemas"]["AnnotatorFigures"][];
+        };
+        /**
          * QueueCounts
          * @description Exact figures, for those who run the queue: with them somebody could tell which of their votes were on gold
          *     checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name.
@@ -2444,6 +3632,18 @@ export interface components {
             ticket: string;
             /** Votes */
             votes: components["schemas"]["RevealedOpinion"][];
+        };
+        /**
+         * RejectedRows
+         * @description Rows that imports could not take, for one reason.
+         */
+        RejectedRows: {
+            /** Example */
+            example: string;
+            /** Reason */
+            reason: string;
+            /** Rows */
+            rows: number;
         };
         /**
          * ReliabilityBin
@@ -2592,6 +3792,23 @@ export interface components {
             models: components["schemas"]["ServedModel"][];
         };
         /**
+         * RuleCount
+         * @description What a rule decided and holds. `reasons`: of its first decisions. `decided`: False for what nobody has decided,
+         *     where the rule says what there is to go by.
+         */
+        RuleCount: {
+            /** Comparisons */
+            comparisons: number;
+            /** Decided */
+            decided: boolean;
+            /** Pool */
+            pool: string;
+            /** Reasons */
+            reasons: string[];
+            /** Rule */
+            rule: string;
+        };
+        /**
          * RunDetail
          * @description Everything of a run but its curves and samples. `more_links`: what it is too long to show all of. `go_on`: the
          *     command that goes on with it. `stop`: the request to end that it was last sent.
@@ -2696,7 +3913,7 @@ export interface components {
                 [key: string]: number | null;
             };
             /** Prompt */
-            prompt: components["schemas"]["assay_web__runs__replies__PromptTurn"][];
+            prompt: components["schemas"]["PromptTurn"][];
             /** Response */
             response: string;
             /** Reward */
@@ -2811,6 +4028,14 @@ export interface components {
         ScoredModels: {
             /** Models */
             models: components["schemas"]["ScoredModelEntry"][];
+        };
+        /**
+         * SearchesReply
+         * @description Searches for near-duplicates, the newest first.
+         */
+        SearchesReply: {
+            /** Searches */
+            searches: components["schemas"]["DuplicateSearch"][];
         };
         /**
          * SendToQueue
@@ -2958,17 +4183,35 @@ export interface components {
             second: string;
         };
         /**
-         * ShownTurn
-         * @description One turn of the conversation.
+         * ShownPair
+         * @description A comparison in its own order. `pool`, `label`: as now in force; `source_label`: where its sources agree.
+         *     `reason`: of the decision in force. `characters_a`, `characters_b`: of the whole responses.
          */
-        ShownTurn: {
-            /** Content */
-            content: string;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "system" | "user" | "assistant" | "tool";
+        ShownPair: {
+            /** Characters A */
+            characters_a: number;
+            /** Characters B */
+            characters_b: number;
+            /** Comparison Id */
+            comparison_id: string;
+            /** Label */
+            label: string | null;
+            /** Pool */
+            pool: string;
+            /** Prompt */
+            prompt: components["schemas"]["assay_pipelines__curation__shown_pairs__ShownTurn"][];
+            /** Reason */
+            reason: string | null;
+            /** Response A */
+            response_a: string;
+            /** Response B */
+            response_b: string;
+            /** Rule */
+            rule: string | null;
+            /** Source Label */
+            source_label: string | null;
+            /** Sources */
+            sources: string[];
         };
         /**
          * SignIn
@@ -2995,7 +4238,7 @@ export interface components {
             /** Guideline */
             guideline: string;
             /** Prompt */
-            prompt: components["schemas"]["ShownTurn"][];
+            prompt: components["schemas"]["assay_web__annotate__items__ShownTurn"][];
             /** Reason */
             reason: string;
             /**
@@ -3055,6 +4298,124 @@ export interface components {
             weight: number;
         };
         /**
+         * Stage1Stage
+         * @description The loop with people and judges. `file`: one of the workspace's descriptions of loops.
+         */
+        Stage1Stage: {
+            /** File */
+            file: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "stage1";
+        };
+        /**
+         * Stage2Stage
+         * @description The pass with two reward models and judges, without people.
+         */
+        Stage2Stage: {
+            /** Best */
+            best: string;
+            /**
+             * Dry Run
+             * @default false
+             */
+            dry_run: boolean;
+            /** Gold */
+            gold: string;
+            /** Judges */
+            judges?: string | null;
+            /**
+             * Keep Above
+             * @default 0.5
+             */
+            keep_above: number;
+            /** Max Cost */
+            max_cost?: number | null;
+            /**
+             * Recycle Below
+             * @default 0
+             */
+            recycle_below: number;
+            /**
+             * Sources
+             * @default []
+             */
+            sources: string[];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "stage2";
+        };
+        /**
+         * StageAsked
+         * @description `token`: of the estimate that was shown.
+         */
+        StageAsked: {
+            /** Settings */
+            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+            /** Token */
+            token: string;
+        };
+        /**
+         * StageOptions
+         * @description What the forms offer.
+         */
+        StageOptions: {
+            /** Benchmarks */
+            benchmarks: string[];
+            /** Judge Files */
+            judge_files: string[];
+            /** Loops */
+            loops: components["schemas"]["LoopFile"][];
+            /** Models */
+            models: string[];
+            /** Sources */
+            sources: string[];
+        };
+        /**
+         * StageRecord
+         * @description A stage started from the page. `waiting`: it ended and goes on when run again, `why` says what for. `paused`: it
+         *     was interrupted. `output`: its last lines. Seconds since the epoch.
+         */
+        StageRecord: {
+            /** By */
+            by: string;
+            /** Command */
+            command: string;
+            /** Ended */
+            ended: number | null;
+            /** Id */
+            id: string;
+            /** Output */
+            output: string;
+            /** Run Id */
+            run_id: string | null;
+            /** Settings */
+            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+            /** Started */
+            started: number;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "starting" | "running" | "pausing" | "done" | "waiting" | "paused" | "failed";
+            /** Why */
+            why: string | null;
+        };
+        /**
+         * StagesReply
+         * @description The newest first; at most one goes on. `elsewhere`: a run of a stage that was started by other means.
+         */
+        StagesReply: {
+            /** Elsewhere */
+            elsewhere: string | null;
+            /** Stages */
+            stages: components["schemas"]["StageRecord"][];
+        };
+        /**
          * Standing
          * @description How often a response was ranked best and worst, of the columns that rank it among others. A tie for a place
          *     counts for each of those that share it; where all are tied, for none.
@@ -3066,6 +4427,18 @@ export interface components {
             columns: number;
             /** Worst */
             worst: number;
+        };
+        /**
+         * StepDone
+         * @description A step that has happened. `at`: seconds since the epoch.
+         */
+        StepDone: {
+            /** At */
+            at: number;
+            /** Run Id */
+            run_id: string | null;
+            /** Step */
+            step: string;
         };
         /**
          * StopAsked
@@ -3157,6 +4530,27 @@ export interface components {
             type: string;
         };
         /**
+         * VerifyStage
+         * @description Let the constraint verifier decide, as gold, pairs whose prompt carries checkable constraints.
+         */
+        VerifyStage: {
+            /**
+             * Share
+             * @default 1
+             */
+            share: number;
+            /**
+             * Sources
+             * @default []
+             */
+            sources: string[];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "verify";
+        };
+        /**
          * VoteBody
          * @description A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
          *     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
@@ -3192,24 +4586,27 @@ export interface components {
             receipt: components["schemas"]["ReceiptReply"];
         };
         /**
-         * PromptTurn
-         * @description A message as it was imported, whatever its role.
+         * ShownTurn
+         * @description A message of a prompt, cut.
          */
-        assay__browsing__comparison__PromptTurn: {
+        assay_pipelines__curation__shown_pairs__ShownTurn: {
             /** Content */
             content: string;
             /** Role */
             role: string;
         };
         /**
-         * PromptTurn
-         * @description One message of a prompt.
+         * ShownTurn
+         * @description One turn of the conversation.
          */
-        assay_web__runs__replies__PromptTurn: {
+        assay_web__annotate__items__ShownTurn: {
             /** Content */
             content: string;
-            /** Role */
-            role: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
         };
     };
     responses: never;
@@ -3767,6 +5164,487 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ComparisonRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_conflicts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConflictsReply"];
+                };
+            };
+        };
+    };
+    list_conflicts: {
+        parameters: {
+            query?: {
+                /** @description From 0. */
+                page?: number;
+            };
+            header?: never;
+            path: {
+                between: "source_people" | "source_judges" | "people_judges";
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConflictsPage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_contamination_ledger: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LedgerReply"];
+                };
+            };
+        };
+    };
+    list_contamination_evidence: {
+        parameters: {
+            query?: {
+                /** @description From 0. */
+                page?: number;
+            };
+            header?: never;
+            path: {
+                check_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvidencePage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_decided: {
+        parameters: {
+            query: {
+                pool: string;
+                rule: string;
+                /** @description From 0. */
+                page?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DecidedPage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_error_types: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorTypesReply"];
+                };
+            };
+        };
+    };
+    read_funnel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FunnelReply"];
+                };
+            };
+        };
+    };
+    list_loops: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoopsReply"];
+                };
+            };
+        };
+    };
+    create_loop_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewLoop"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoopFile"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_loop_choices: {
+        parameters: {
+            query?: {
+                /** @description From 0. */
+                page?: number;
+            };
+            header?: never;
+            path: {
+                loop: string;
+                iteration: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChoicesPage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_duplicate_searches: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchesReply"];
+                };
+            };
+        };
+    };
+    list_duplicate_clusters: {
+        parameters: {
+            query?: {
+                /** @description From 0. */
+                page?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClustersPage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_annotator_quality: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QualityReply"];
+                };
+            };
+        };
+    };
+    list_stages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StagesReply"];
+                };
+            };
+        };
+    };
+    begin_stage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StageAsked"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StageRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    estimate_stage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EstimateReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_stage_options: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StageOptions"];
+                };
+            };
+        };
+    };
+    interrupt_stage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                stage_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StageRecord"];
                 };
             };
             /** @description Validation Error */
