@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ConversationTurn:
     """A message as it was imported, whatever its role."""
 
     role: str
@@ -27,13 +27,13 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ResponseText:
     response_id: str
     content: str
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OriginRecord:
     """Where the comparison was seen. `meta`: JSON, as the source had it."""
 
     source: str
@@ -139,7 +139,7 @@ class DecisionRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class AttributeRecord:
     """`value`: JSON."""
 
     annotator: str
@@ -148,7 +148,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class SnapshotHolding:
     """A snapshot that holds the comparison, and what as."""
 
     snapshot_id: str
@@ -159,8 +159,8 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """Text that the prompt shares with a benchmark."""
+class BenchmarkOverlap:
+    """ResponseText that the prompt shares with a benchmark."""
 
     benchmark: str
     benchmark_prompt_id: str
@@ -174,23 +174,23 @@ class ComparisonRecord:
 
     comparison_id: str
     prompt_id: str
-    prompt: list[Turn]
-    a: Text
-    b: Text
+    prompt: list[ConversationTurn]
+    a: ResponseText
+    b: ResponseText
     pool: str
     label: str | None
     source_label: str | None
     run_id: str | None
-    origins: list[Origin]
+    origins: list[OriginRecord]
     judgments: list[JudgmentRecord]
     scores: list[ScoreRecord]
     principle_votes: list[PrincipleVote]
     feedback: list[FeedbackText]
     checks: list[ResponseCheck]
     decisions: list[DecisionRecord]
-    attributes: list[Attribute]
-    snapshots: list[Holding]
-    overlaps: list[Overlap]
+    attributes: list[AttributeRecord]
+    snapshots: list[SnapshotHolding]
+    overlaps: list[BenchmarkOverlap]
 
 
 def _time(column: str) -> str:
@@ -206,7 +206,7 @@ def _rows(table: str, condition: str) -> str:
 _SIDE = "if(response_id = $a, 'A', 'B') AS side"
 _OF_COMPARISON, _OF_RESPONSE = "comparison_id = $id", "response_id IN ($a, $b)"
 _QUERIES: dict[type[Any], str] = {
-    Origin: f"""SELECT source, record_id, category, license, language, meta::VARCHAR AS meta, run_id
+    OriginRecord: f"""SELECT source, record_id, category, license, language, meta::VARCHAR AS meta, run_id
         FROM {_rows("origins", _OF_COMPARISON)} ORDER BY source, record_id""",
     JudgmentRecord: f"""SELECT j.judgment_id, j.annotator_id, n.name AS annotator, n.kind, j.answer, j.strength,
             j.confidence, j.rationale, j.shown_order, j.seconds, j.origin, starts_with(j.origin, 'vote/') AS vote,
@@ -218,7 +218,8 @@ _QUERIES: dict[type[Any], str] = {
             tokens, truncated, error, run_id, {_time("created_at")}
         FROM {_rows("scores", _OF_RESPONSE)} ORDER BY model, model_version, template_hash, principle, side""",
     PrincipleVote: f"""
-        WITH votes AS (FROM {_rows("principle_judgments", _OF_RESPONSE)}),
+        WITH votes AS (FROM {_rows("principle_judgments", _OF_RESPONSE)} UNION ALL BY NAME
+            SELECT * FROM standing_principle_judgments WHERE {_OF_RESPONSE} AND item IS NOT NULL),
         concluded AS (
             SELECT o.judgment_id, arg_max(o.stage, r.started_at) AS outcome, arg_max(o.reason, r.started_at) AS why
             FROM principle_outcomes o SEMI JOIN votes USING (judgment_id) JOIN runs r USING (run_id)
@@ -237,11 +238,11 @@ _QUERIES: dict[type[Any], str] = {
     DecisionRecord: f"""SELECT 'd-' || position AS decision_id, iteration, pool, label, margin, rule, reason, run_id,
             {_time("created_at")}
         FROM {_rows("decisions", _OF_COMPARISON)} ORDER BY position""",
-    Attribute: """SELECT n.name AS annotator, t.name, t.value::VARCHAR AS value
+    AttributeRecord: """SELECT n.name AS annotator, t.name, t.value::VARCHAR AS value
         FROM attributes t JOIN annotators n USING (annotator_id) WHERE comparison_id = $id ORDER BY t.name, n.name""",
-    Holding: """SELECT snapshot_id, s.name AS snapshot, i.label, i.pool, i.weight
+    SnapshotHolding: """SELECT snapshot_id, s.name AS snapshot, i.label, i.pool, i.weight
         FROM snapshot_items i JOIN snapshots s USING (snapshot_id) WHERE comparison_id = $id ORDER BY s.created_at""",
-    Overlap: """SELECT DISTINCT c.benchmark, h.benchmark_prompt_id, h.overlap, h.ngrams
+    BenchmarkOverlap: """SELECT DISTINCT c.benchmark, h.benchmark_prompt_id, h.overlap, h.ngrams
         FROM contamination_hits h JOIN contamination_checks c USING (check_id) WHERE h.prompt_id = $prompt
         ORDER BY c.benchmark, h.ngrams DESC""",
 }
@@ -269,23 +270,23 @@ def comparison(db: duckdb.DuckDBPyConnection, comparison_id: str) -> ComparisonR
     return ComparisonRecord(
         comparison_id,
         prompt_id,
-        [Turn(m["role"], m["content"]) for (messages,) in said for m in messages],
-        Text(a, texts.get(a, "")),
-        Text(b, texts.get(b, "")),
+        [ConversationTurn(m["role"], m["content"]) for (messages,) in said for m in messages],
+        ResponseText(a, texts.get(a, "")),
+        ResponseText(b, texts.get(b, "")),
         decisions[-1].pool if decisions else "unverified",
         decisions[-1].label if decisions else source_label,
         source_label,
         run_id,
-        _records(db, Origin, found),
+        _records(db, OriginRecord, found),
         judgments,
         _records(db, ScoreRecord, found),
         _records(db, PrincipleVote, found),
         _records(db, FeedbackText, found),
         _records(db, ResponseCheck, found),
         decisions,
-        _records(db, Attribute, found),
-        _records(db, Holding, found),
-        _records(db, Overlap, found),
+        _records(db, AttributeRecord, found),
+        _records(db, SnapshotHolding, found),
+        _records(db, BenchmarkOverlap, found),
     )
 
 

@@ -12,7 +12,7 @@ MOST = 500  #: values listed of each; the commonest
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FacetValue:
     """`origins`: how many; a comparison may have several."""
 
     value: str
@@ -29,18 +29,18 @@ class ScoredBy:
 
 
 @dataclass(frozen=True, slots=True)
-class Facets:
+class ComparisonFacets:
     comparisons: int
-    sources: list[Value]
-    categories: list[Value]
-    languages: list[Value]
+    sources: list[FacetValue]
+    categories: list[FacetValue]
+    languages: list[FacetValue]
     models: list[ScoredBy]
 
 
-def facets(db: duckdb.DuckDBPyConnection) -> Facets:
+def facets(db: duckdb.DuckDBPyConnection) -> ComparisonFacets:
     """Commonest first; models by name."""
     models = db.execute("SELECT model, min(reward), max(reward) FROM scores GROUP BY model ORDER BY model").fetchall()
-    return Facets(
+    return ComparisonFacets(
         int(db.execute("SELECT count(*) FROM comparisons").fetchall()[0][0]),
         _values(db, "source"),
         _values(db, "category"),
@@ -49,9 +49,9 @@ def facets(db: duckdb.DuckDBPyConnection) -> Facets:
     )
 
 
-def _values(db: duckdb.DuckDBPyConnection, column: str) -> list[Value]:
+def _values(db: duckdb.DuckDBPyConnection, column: str) -> list[FacetValue]:
     rows = db.execute(
         f"""SELECT {column}, count(*) FROM origins WHERE {column} IS NOT NULL
             GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MOST}"""
     ).fetchall()
-    return [Value(*row) for row in rows]
+    return [FacetValue(*row) for row in rows]

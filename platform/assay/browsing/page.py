@@ -32,7 +32,7 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """`turns`: messages of the prompt. `opinions`: standing judgments by others than sources."""
 
     comparison_id: str
@@ -51,11 +51,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ComparisonPage:
     """`after`: what to ask for next, None at the end. `examined` of `total` comparisons have been looked at: where
     matches are rare a page may have few rows, or none, before the end."""
 
-    rows: list[Row]
+    rows: list[ComparisonRow]
     after: Cursor | None
     examined: int
     total: int
@@ -69,10 +69,10 @@ def first_rows(
     order: Order = "oldest",
     limit: int = 50,
     seconds: float = 0.15,
-) -> Page:
+) -> ComparisonPage:
     """The matches behind `after`, at most `limit`; begins no further look after `seconds`."""
     walked = walk(db, wanted, after=after, order=order, limit=limit, seconds=seconds)
-    return Page(_rows(db, wanted, walked), walked.after, walked.examined, walked.total)
+    return ComparisonPage(_rows(db, wanted, walked), walked.after, walked.examined, walked.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def count(
     return Counted(len(walked.places), walked.after, walked.examined, walked.total)
 
 
-def _rows(db: duckdb.DuckDBPyConnection, wanted: Filter, walked: Walked) -> list[Row]:
+def _rows(db: duckdb.DuckDBPyConnection, wanted: Filter, walked: Walked) -> list[ComparisonRow]:
     if not walked.places:
         return []
     db.execute(
@@ -114,13 +114,13 @@ def _rows(db: duckdb.DuckDBPyConnection, wanted: Filter, walked: Walked) -> list
     decided = dict(db.execute(DECIDED.format(table="page")).fetchall())
     said = {row[0]: row[1:] for row in db.execute(_SAID).fetchall()}
     origins = {row[0]: row[1:] for row in db.execute(_ORIGINS).fetchall()}
-    rows: dict[int, Row] = {}
+    rows: dict[int, ComparisonRow] = {}
     for place, comparison_id, prompt_id, a, b in db.execute("FROM page").fetchall():
         decision: dict[str, Any] | None = decided.get(comparison_id)
         label, opinions, conflict = said.get(comparison_id, (None, 0, False))
         sources, categories, languages = origins.get(comparison_id, ([], [], []))
         turns, prompt = prompts[prompt_id]
-        rows[place] = Row(
+        rows[place] = ComparisonRow(
             comparison_id,
             prompt,
             turns,

@@ -12,9 +12,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from assay.browsing.comparison import ComparisonRecord, comparison
-from assay.browsing.facets import Facets, facets
+from assay.browsing.facets import ComparisonFacets, facets
 from assay.browsing.filters import Conflict, Filter, Label
-from assay.browsing.page import Row, count, first_rows
+from assay.browsing.page import ComparisonRow, count, first_rows
 from assay.browsing.walk import Cursor, Order
 from assay.lineage import Direction, Node, lineage
 from assay.workspace import Workspace
@@ -62,18 +62,18 @@ After = Annotated[str | None, Query(max_length=40)]
 
 
 @dataclass(frozen=True)
-class PageReply:
+class ComparisonList:
     """`after`: give it back for the next page; null at the end. Where matches are rare a page may have few rows, or
     none, before the end: `examined` of `total` comparisons have been looked at."""
 
-    rows: list[Row]
+    rows: list[ComparisonRow]
     after: str | None
     examined: int
     total: int
 
 
 @dataclass(frozen=True)
-class CountReply:
+class ComparisonCount:
     """`matches` among the comparisons that this call looked at; sum them until `after` is null."""
 
     matches: int
@@ -115,25 +115,25 @@ def list_comparisons(
     after: After = None,
     order: Order = "oldest",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> PageReply:
+) -> ComparisonList:
     """The comparisons that match, in the order of import."""
     cursor = Cursor.parse(after) if after is not None else None
     with service.store() as db:
         page = first_rows(db, wanted, after=cursor, order=order, limit=limit)
-    return PageReply(page.rows, _told(page.after), page.examined, page.total)
+    return ComparisonList(page.rows, _told(page.after), page.examined, page.total)
 
 
 @router.get("/api/comparisons/count")
-def count_comparisons(person: Viewer, service: ServiceNow, wanted: FilterNow, after: After = None) -> CountReply:
+def count_comparisons(person: Viewer, service: ServiceNow, wanted: FilterNow, after: After = None) -> ComparisonCount:
     """A part of their number."""
     cursor = Cursor.parse(after) if after is not None else None
     with service.store() as db:
         part = count(db, wanted, after=cursor, seconds=COUNTING_S)
-    return CountReply(part.matches, _told(part.after), part.examined, part.total)
+    return ComparisonCount(part.matches, _told(part.after), part.examined, part.total)
 
 
 @router.get("/api/comparisons/facets")
-def get_comparison_facets(person: Viewer, service: ServiceNow) -> Facets:
+def get_comparison_facets(person: Viewer, service: ServiceNow) -> ComparisonFacets:
     """What comparisons can be filtered by."""
     with service.store() as db:
         return facets(db)

@@ -1,6 +1,19 @@
-import { Title } from "@mantine/core";
+import { Route, Routes } from "react-router";
 
-/** The area Data. */
+import { Empty } from "../../components/States";
+import { ComparisonPage } from "./comparison/ComparisonPage";
+import { LineagePage } from "./lineage/LineagePage";
+import { Browser } from "./list/Browser";
+import "./data.css";
+
+/** The area Data: the list of comparisons, one of them, the lineage of anything. */
 export default function DataPage() {
-  return <Title order={1}>Data</Title>;
+  return (
+    <Routes>
+      <Route index element={<Browser />} />
+      <Route path="comparisons/:id" element={<ComparisonPage />} />
+      <Route path="lineage/*" element={<LineagePage />} />
+      <Route path="*" element={<Empty title="There is no such page" />} />
+    </Routes>
+  );
 }

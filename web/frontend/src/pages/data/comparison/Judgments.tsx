@@ -1,0 +1,75 @@
+import { Switch, Table, Text } from "@mantine/core";
+import { useState } from "react";
+
+import type { Schemas } from "../../../api/client";
+import { moment, Section } from "./Section";
+
+type Judgment = Schemas["JudgmentRecord"];
+
+const ANSWERS: Record<string, string> = { tie: "tie", both_good: "both good", both_bad: "both bad", skip: "skipped" };
+
+/** What everybody said, those included who took it back. A judge's single votes are shown when asked for. */
+export function Judgments({ judgments, sourceLabel }: { judgments: Judgment[]; sourceLabel: string | null }) {
+  const [votes, setVotes] = useState(false);
+  const hidden = judgments.filter((one) => one.vote).length;
+  const shown = judgments.filter((one) => votes || !one.vote);
+  const sources = judgments.filter((one) => one.kind === "source").length;
+  const note = sources > 1 && sourceLabel === null ? "the sources contradict each other" : undefined;
+  return (
+    <Section title="Judgments" note={note}>
+      {hidden > 0 && (
+        <Switch size="xs" mb={4} label={`${hidden} single votes of judges`} checked={votes} onChange={(event) => setVotes(event.currentTarget.checked)} />
+      )}
+      {judgments.length === 0 ? (
+        <Text size="sm" className="dim">
+          Nobody has judged it yet.
+        </Text>
+      ) : (
+        <Table miw={760}>
+          <Table.Thead>
+            <Table.Tr>
+              {["Annotator", "Answer", "Strength", "Confidence", "Shown", "Took", "When", "Rationale"].map((title) => (
+                <Table.Th key={title} scope="col">
+                  {title}
+                </Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {shown.map((one) => (
+              <Line key={one.judgment_id} judgment={one} />
+            ))}
+          </Table.Tbody>
+        </Table>
+      )}
+    </Section>
+  );
+}
+
+function Line({ judgment: one }: { judgment: Judgment }) {
+  return (
+    <Table.Tr className={one.withdrawn_at === null ? undefined : "withdrawn"} style={{ verticalAlign: "top" }}>
+      <Table.Td>
+        {one.annotator}
+        <Text size="xs" className="dim">
+          {one.kind.replace("_", " ")}
+          {one.vote && ", single vote"}
+        </Text>
+      </Table.Td>
+      <Table.Td fw={600}>{ANSWERS[one.answer] ?? one.answer}</Table.Td>
+      <Table.Td>{one.strength === null ? "-" : `${one.strength} of 3`}</Table.Td>
+      <Table.Td>{one.confidence === null ? "-" : one.confidence.toFixed(2)}</Table.Td>
+      <Table.Td>{one.shown_order === null ? "-" : one.shown_order === "AB" ? "A first" : "B first"}</Table.Td>
+      <Table.Td>{one.seconds === null ? "-" : `${one.seconds.toFixed(1)} s`}</Table.Td>
+      <Table.Td style={{ whiteSpace: "nowrap" }}>{moment(one.created_at)}</Table.Td>
+      <Table.Td className="note" style={{ overflowWrap: "anywhere", minWidth: 220 }}>
+        {one.withdrawn_at !== null && (
+          <Text size="sm" fw={600}>
+            Taken back {moment(one.withdrawn_at)}: {one.withdrawn_reason}
+          </Text>
+        )}
+        {one.rationale}
+      </Table.Td>
+    </Table.Tr>
+  );
+}

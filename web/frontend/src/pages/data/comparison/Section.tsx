@@ -1,0 +1,34 @@
+import { Group, Text, Title } from "@mantine/core";
+import type { ReactNode } from "react";
+
+/** A titled part of the page; what is too wide scrolls in it. */
+export function Section({ title, note, children }: { title: string; note?: ReactNode; children: ReactNode }) {
+  return (
+    <section className="panel" aria-label={title}>
+      <Group justify="space-between" mb={4} gap="xs">
+        <Title order={2}>{title}</Title>
+        {note !== undefined && (
+          <Text size="xs" className="dim" component="div">
+            {note}
+          </Text>
+        )}
+      </Group>
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
+      <div className="wide" tabIndex={0} role="group" aria-label={`${title}, contents`}>
+        {children}
+      </div>
+    </section>
+  );
+}
+
+/** A number as a table shows it; what is not there is a dash. */
+export function figure(value: number | null, digits = 3): string {
+  return value === null ? "-" : value.toFixed(digits);
+}
+
+/** Date and time to the minute, of the browser's time zone. */
+export function moment(iso: string): string {
+  const at = new Date(iso);
+  const two = (n: number) => String(n).padStart(2, "0");
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+}

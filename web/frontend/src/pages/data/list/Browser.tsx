@@ -1,0 +1,123 @@
+import { Button, Group, Progress, Stack, Text, Title } from "@mantine/core";
+import { IconRefresh } from "@tabler/icons-react";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { useSearchParams } from "react-router";
+
+import { api, body } from "../../../api/client";
+import { Empty, Failure, Waiting } from "../../../components/States";
+import { ComparisonTable } from "./ComparisonTable";
+import { FilterBar } from "./FilterBar";
+import { filtersSet, keyOf, queryOf } from "./filters";
+import { useComparisons, useCount, type Counted } from "./useComparisons";
+
+/** The comparisons of the workspace, as far as somebody scrolls. What is looked for is in the address. */
+export function Browser() {
+  const [address] = useSearchParams();
+  const key = keyOf(address);
+  const query = useMemo(() => queryOf(new URLSearchParams(key)), [key]);
+  const filtered = filtersSet(address) > 0;
+  const facets = useQuery({
+    queryKey: ["comparison-facets"],
+    queryFn: () => body(api.GET("/api/comparisons/facets")),
+    staleTime: 60_000,
+  });
+  const pages = useComparisons(key, query);
+  const rows = useMemo(() => pages.data?.pages.flatMap((page) => page.rows) ?? [], [pages.data]);
+  const [asked, setAsked] = useState<string | null>(null);
+  // Counting reads every text where one is searched for: only when asked to.
+  const counts = pages.data !== undefined && pages.hasNextPage && filtered && (!address.get("text") || asked === key);
+  const count = useCount(key, query, counts);
+  const queries = useQueryClient();
+  const refresh = () => {
+    for (const name of ["comparisons", "comparisons-count", "comparison-facets"]) void queries.resetQueries({ queryKey: [name] });
+  };
+  const last = pages.data?.pages.at(-1);
+  const total = facets.data?.comparisons ?? last?.total;
+  return (
+    <Stack gap="xs">
+      <Group justify="space-between" wrap="nowrap">
+        <Title order={1}>Data</Title>
+        <Group gap="xs" wrap="nowrap">
+          <Told rows={rows.length} ended={pages.data !== undefined && !pages.hasNextPage} filtered={filtered} total={total} count={count}>
+            {filtered && pages.hasNextPage && !counts && (
+              <Button variant="subtle" size="compact-xs" onClick={() => setAsked(key)}>
+                Count
+              </Button>
+            )}
+          </Told>
+          <Button variant="default" size="compact-sm" onClick={refresh} leftSection={<IconRefresh size={14} />}>
+            Reload
+          </Button>
+        </Group>
+      </Group>
+      <FilterBar facets={facets.data} />
+      {last !== undefined && last.after !== null && pages.isFetchingNextPage && rows.length < 30 && (
+        <Searching examined={last.examined} total={last.total} found={rows.length} />
+      )}
+      {pages.isPending ? (
+        pages.failureReason !== null ? (
+          <Failure error={pages.failureReason} />
+        ) : (
+          <Waiting />
+        )
+      ) : pages.isError && rows.length === 0 ? (
+        <Failure error={pages.error} />
+      ) : rows.length === 0 && !pages.hasNextPage ? (
+        <Nothing filtered={filtered} />
+      ) : (
+        <ComparisonTable key={key} rows={rows} pages={pages} />
+      )}
+    </Stack>
+  );
+}
+
+function Searching({ examined, total, found }: { examined: number; total: number; found: number }) {
+  const share = (100 * examined) / Math.max(total, 1);
+  return (
+    <Group gap="xs" role="status" wrap="nowrap">
+      <Progress value={share} w={160} size="sm" aria-label="Searched" />
+      <Text size="sm" className="dim">
+        {found} found in {share < 1 ? share.toFixed(1) : Math.round(share)} % of {total.toLocaleString("en")}, searching on
+      </Text>
+    </Group>
+  );
+}
+
+interface ToldProps {
+  rows: number;
+  ended: boolean;
+  filtered: boolean;
+  total: number | undefined;
+  count: Counted | null;
+  children: React.ReactNode;
+}
+
+/** How many there are, as well as it is known yet. */
+function Told({ rows, ended, filtered, total, count, children }: ToldProps) {
+  const number = (n: number) => n.toLocaleString("en");
+  const noun = (n: number) => (n === 1 ? "comparison" : "comparisons");
+  let said = "";
+  if (ended && (filtered || rows >= (total ?? 0))) said = `${number(rows)} ${noun(rows)}`;
+  else if (!filtered) said = total === undefined ? "" : `${number(total)} ${noun(total)}`;
+  else if (count !== null && count.share >= 1) said = `${number(count.matches)} ${noun(count.matches)}`;
+  else if (count !== null) said = `more than ${number(Math.max(count.matches, rows))}, counted ${Math.round(100 * count.share)} %`;
+  return (
+    <Group gap={4} wrap="nowrap">
+      <Text size="sm" className="dim" role="status">
+        {said}
+      </Text>
+      {children}
+    </Group>
+  );
+}
+
+function Nothing({ filtered }: { filtered: boolean }) {
+  return filtered ? (
+    <Empty title="No such comparison">Take a filter away, or search for a shorter text.</Empty>
+  ) : (
+    <Empty title="There are no comparisons yet">
+      Import a file of preference pairs: <code>assay data import pairs.jsonl</code>
+    </Empty>
+  );
+}

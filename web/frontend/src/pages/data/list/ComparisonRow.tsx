@@ -1,0 +1,79 @@
+import { Badge, Text } from "@mantine/core";
+import { memo } from "react";
+
+import type { Schemas } from "../../../api/client";
+import { PoolBadge } from "../PoolBadge";
+import type { Row } from "./useComparisons";
+
+interface Props {
+  row: Row;
+  index: number;
+  top: number;
+  height: number;
+  current: boolean;
+  narrow: boolean;
+  open: (index: number) => void;
+}
+
+/** One comparison in two lines, or on a narrow screen in four. */
+export const ComparisonRow = memo(function ComparisonRow({ row, index, top, height, current, narrow, open }: Props) {
+  const origin = [row.categories.join(", "), row.languages.join(", ")].filter(Boolean).join(", ");
+  const opinions = row.opinions === 0 ? "" : String(row.opinions);
+  return (
+    // Keys are the grid's.
+    // eslint-disable-next-line jsx-a11y/click-events-have-key-events, jsx-a11y/interactive-supports-focus
+    <div
+      role="row"
+      id={`row-${row.comparison_id}`}
+      aria-rowindex={index + 2}
+      aria-selected={current}
+      className={narrow ? "comparisons-card" : "comparisons-row"}
+      style={{ position: "absolute", top: 0, left: 0, right: 0, height, transform: `translateY(${top}px)` }}
+      onClick={() => open(index)}
+    >
+      <div role="gridcell" className="clamp">
+        {row.turns > 1 && <span className="dim">[{row.turns} turns] </span>}
+        <Told excerpt={row.prompt} />
+      </div>
+      <div role="gridcell" className={narrow ? "clamp one" : "clamp"} data-preferred={row.label === "A" || undefined}>
+        {narrow && <strong>A </strong>}
+        <Told excerpt={row.a} />
+      </div>
+      <div role="gridcell" className={narrow ? "clamp one" : "clamp"} data-preferred={row.label === "B" || undefined}>
+        {narrow && <strong>B </strong>}
+        <Told excerpt={row.b} />
+      </div>
+      <div role="gridcell" className="comparisons-facts">
+        <PoolBadge pool={row.pool} />
+        <Text size="xs" component="span" fw={600}>
+          {row.label ?? "no label"}
+        </Text>
+      </div>
+      <div role="gridcell" className="clamp">
+        {row.sources.join(", ")}
+        {!narrow && <br />}
+        {narrow && " "}
+        <span className="dim">{origin}</span>
+      </div>
+      <div role="gridcell" className="comparisons-facts">
+        {opinions}
+        {row.conflict && (
+          <Badge color="orange" variant="light" size="xs">
+            conflict
+          </Badge>
+        )}
+      </div>
+    </div>
+  );
+});
+
+/** An excerpt in a line; where a text was searched for, it shows what is around it. */
+function Told({ excerpt }: { excerpt: Schemas["Excerpt"] }) {
+  const text = excerpt.text.trim();
+  return (
+    <span className={excerpt.found ? "found" : undefined}>
+      {excerpt.cut && "... "}
+      {text === "" ? <span className="dim">(empty)</span> : text}
+    </span>
+  );
+}

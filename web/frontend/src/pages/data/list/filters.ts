@@ -1,0 +1,54 @@
+import type { operations } from "../../../api/schema";
+
+export type Query = NonNullable<operations["list_comparisons"]["parameters"]["query"]>;
+export type Order = NonNullable<Query["order"]>;
+
+/** Filters with several values, by their name in the address and in the API. */
+export const MANY = ["pool", "source", "category", "language", "label"] as const;
+export const ONE = ["conflict", "scored_by", "reward_low", "reward_high", "text", "id", "order"] as const;
+
+export const POOLS = ["unverified", "gold", "silver", "recycled", "pending", "discarded"];
+export const LABELS = [
+  { value: "A", label: "A" },
+  { value: "B", label: "B" },
+  { value: "tie", label: "tie" },
+  { value: "none", label: "no label" },
+];
+export const CONFLICTS = [
+  { value: "any", label: "anybody with anybody" },
+  { value: "against_source", label: "an annotator with the source" },
+  { value: "annotators", label: "annotators with one another" },
+  { value: "sources", label: "sources with one another" },
+];
+
+/** What the address asks for, as the API takes it. */
+export function queryOf(address: URLSearchParams): Query {
+  const query: Record<string, string | string[]> = {};
+  for (const name of MANY) if (address.has(name)) query[name] = address.getAll(name);
+  for (const name of ONE) {
+    const value = address.get(name);
+    if (value) query[name] = value;
+  }
+  return query as Query;
+}
+
+/** The same address for the same question: what pages in memory are known by. */
+export function keyOf(address: URLSearchParams): string {
+  const kept = new URLSearchParams();
+  for (const name of MANY) for (const value of address.getAll(name).toSorted()) kept.append(name, value);
+  for (const name of ONE) if (address.get(name)) kept.set(name, address.get(name)!);
+  return kept.toString();
+}
+
+/** How many filters are set; the order is none. */
+export function filtersSet(address: URLSearchParams): number {
+  const many = MANY.filter((name) => address.has(name)).length;
+  return many + ["conflict", "scored_by", "text", "id"].filter((name) => address.get(name)).length;
+}
+
+const OURS = /^[cprj]-[0-9a-f]{32}$/;
+
+/** Whether somebody pasted an id of ours rather than a text. */
+export function isId(text: string): boolean {
+  return OURS.test(text.trim());
+}
