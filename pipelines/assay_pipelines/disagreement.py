@@ -82,7 +82,8 @@ class Rater:
                              NULL::DOUBLE AS uncertainty_a, NULL::DOUBLE AS uncertainty_b
                       FROM (SELECT comparison_id, arg_max(answer, created_at) AS answer,
                                    coalesce(arg_max(coalesce(confidence, 1.0), created_at), 1.0) AS sure
-                            FROM opinions WHERE annotator_id = ${prefix}annotator AND answer <> 'skip' GROUP BY ALL)"""
+                            FROM opinions WHERE annotator_id = ${prefix}annotator AND answer <> 'skip'
+                            GROUP BY comparison_id)"""
             return sql, {f"{prefix}annotator": self.annotator_id}
         sql = f"""SELECT c.comparison_id, a.reward - b.reward AS margin, a.reward AS reward_a, b.reward AS reward_b,
                          a.uncertainty AS uncertainty_a, b.uncertainty AS uncertainty_b
@@ -182,7 +183,8 @@ def known_annotators(db: duckdb.DuckDBPyConnection) -> list[KnownAnnotator]:
     rows = db.execute(
         """SELECT annotator_id, kind, name, count(DISTINCT comparison_id)
            FROM opinions JOIN annotators USING (annotator_id) WHERE answer <> 'skip'
-           GROUP BY ALL ORDER BY kind <> 'reward_model', count(DISTINCT comparison_id) DESC, name"""
+           GROUP BY annotator_id, kind, name
+           ORDER BY kind <> 'reward_model', count(DISTINCT comparison_id) DESC, name"""
     ).fetchall()
     return [KnownAnnotator(*row) for row in rows]
 

@@ -102,12 +102,12 @@ def labelled_lengths(db: duckdb.DuckDBPyConnection, of: ScoredModelRef, *, most:
     """Pairs with label A or B whose two responses have scores, a sample of `most` drawn by hash."""
     found = db.execute(
         f"""WITH own AS MATERIALIZED (SELECT s.response_id, s.reward FROM scores s WHERE {_OWN}),
-                 both AS (SELECT c.comparison_id, a.reward AS reward_a, b.reward AS reward_b
+                 rated AS (SELECT c.comparison_id, a.reward AS reward_a, b.reward AS reward_b
                           FROM comparisons c JOIN own a ON a.response_id = c.response_a
                                              JOIN own b ON b.response_id = c.response_b),
-                 drawn AS (SELECT both.*, p.label, p.prompt_id, p.response_a, p.response_b, count(*) OVER () AS total
-                           FROM both JOIN pools p USING (comparison_id) WHERE p.label IN ('A', 'B')
-                           ORDER BY hash(both.comparison_id) LIMIT {int(most)})
+                 drawn AS (SELECT rated.*, p.label, p.prompt_id, p.response_a, p.response_b, count(*) OVER () AS total
+                           FROM rated JOIN pools p USING (comparison_id) WHERE p.label IN ('A', 'B')
+                           ORDER BY hash(rated.comparison_id) LIMIT {int(most)})
             SELECT if(label = 'A', reward_a, reward_b) AS chosen, if(label = 'A', reward_b, reward_a) AS rejected,
                    length(if(label = 'A', a.content, b.content))::DOUBLE AS chosen_length,
                    length(if(label = 'A', b.content, a.content))::DOUBLE AS rejected_length, d.prompt_id, d.total

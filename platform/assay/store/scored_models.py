@@ -7,7 +7,7 @@ themselves, what they are compared by (the parts above).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def scored_models(db: duckdb.DuckDBPyConnection, *, most: int = MOST) -> list[Sc
     """Those with the most scores first."""
     rows = db.execute(
         """SELECT arg_max(model, created_at), model_version, template_hash, principle, count(reward), count(error),
-                  count(probability), count(uncertainty), count_if(truncated), max(created_at)
+                  count(probability), count(uncertainty), count_if(truncated), epoch(max(created_at))
            FROM scores GROUP BY model_version, template_hash, principle
            ORDER BY count(*) DESC, max(created_at) DESC, model_version, template_hash, principle LIMIT ?""",
         [most],
     ).fetchall()
-    return [ScoredModel(*row) for row in rows]
+    return [ScoredModel(*row[:-1], datetime.fromtimestamp(row[-1], UTC)) for row in rows]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -84,7 +84,7 @@ class SubsetShare:
 
 
 _RESULTS = """
-    SELECT b.run_id, b.bench, b.model, b.model_version, b.created_at, b.aggregates, b.intervals, b.counts, b.protocol,
+    SELECT b.run_id, b.bench, b.model, b.model_version, epoch(b.created_at), b.aggregates, b.intervals, b.counts, b.protocol,
            CASE WHEN json_exists(r.metrics, '$.models')
                 THEN list_extract(list_filter(json_extract(r.metrics, '$.models[*]'),
                                               lambda m: json_extract_string(m, '$.model') = b.model), 1)
@@ -158,7 +158,7 @@ def _result(
     bench: str,
     model: str,
     version: str | None,
-    at: datetime,
+    at: float,
     aggregates: str,
     intervals: str,
     counts: str,
@@ -173,7 +173,7 @@ def _result(
         bench,
         model,
         version,
-        at,
+        datetime.fromtimestamp(at, UTC),
         json.loads(aggregates),
         {name: NamedInterval(**interval) for name, interval in json.loads(intervals).items()},
         json.loads(counts),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from assay.intervals import Interval, wilson
@@ -75,7 +75,7 @@ class StoredCalibration:
 def reliability_runs(db: duckdb.DuckDBPyConnection, *, most: int = 100) -> list[ReliabilityRun]:
     """The newest first. Runs that measured no reliability of pairs (benchmarks, judged responses) are left out."""
     rows = db.execute(
-        """SELECT run_id, kind, started_at, config, metrics FROM runs
+        """SELECT run_id, kind, epoch(started_at), config, metrics FROM runs
            WHERE status = 'done' AND ((kind = 'calibrate' AND json_exists(metrics, '$.before.bins'))
                                       OR (kind = 'eval' AND json_exists(metrics, '$.calibration.bins')))
            ORDER BY started_at DESC LIMIT ?""",
@@ -89,7 +89,7 @@ def reliability_runs(db: duckdb.DuckDBPyConnection, *, most: int = 100) -> list[
 def stored_calibrations(db: duckdb.DuckDBPyConnection) -> list[StoredCalibration]:
     """The newest first."""
     rows = db.execute(
-        """SELECT c.parameters, c.model_version, c.created_at, c.run_id,
+        """SELECT c.parameters, c.model_version, epoch(c.created_at), c.run_id,
                   coalesce((SELECT any_value(s.model) FROM scores s WHERE s.model_version = c.model_version),
                            r.config ->> '$.model'),
                   (SELECT count(*) FROM scores s
@@ -98,7 +98,15 @@ def stored_calibrations(db: duckdb.DuckDBPyConnection) -> list[StoredCalibration
            FROM calibrations c LEFT JOIN runs r USING (run_id) ORDER BY c.created_at DESC, c.calibration_id"""
     ).fetchall()
     return [
-        StoredCalibration(Calibration.from_dict(json.loads(parameters)), version, at, run_id, model, scores, newest)
+        StoredCalibration(
+            Calibration.from_dict(json.loads(parameters)),
+            version,
+            datetime.fromtimestamp(at, UTC),
+            run_id,
+            model,
+            scores,
+            newest,
+        )
         for parameters, version, at, run_id, model, scores, newest in rows
     ]
 
@@ -111,7 +119,7 @@ def newest_calibrations(db: duckdb.DuckDBPyConnection) -> dict[str, Calibration]
     return {version: Calibration.from_dict(json.loads(parameters)) for version, parameters in rows}
 
 
-def _run(run_id: str, kind: str, at: datetime, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> ReliabilityRun:
+def _run(run_id: str, kind: str, at: float, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> ReliabilityRun:
     if kind == "calibrate":
         before, after, fitted = metrics["before"], metrics["after"], metrics["calibration"]
         model, version, pairs = metrics["model"], metrics["version"], metrics["pairs"]
@@ -122,7 +130,7 @@ def _run(run_id: str, kind: str, at: datetime, config: Mapping[str, Any], metric
     return ReliabilityRun(
         run_id,
         kind,
-        at,
+        datetime.fromtimestamp(at, UTC),
         model,
         version,
         config["data"],

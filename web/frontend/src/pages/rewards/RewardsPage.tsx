@@ -1,6 +1,68 @@
-import { Title } from "@mantine/core";
+import "@mantine/charts/styles.css";
+import "./rewards.css";
 
-/** The area Rewards. */
+import { Stack, Tabs, Title } from "@mantine/core";
+import { Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
+
+import { Empty } from "../../components/States";
+import { CalibrationPage } from "./calibration/CalibrationPage";
+import { DisagreementsPage } from "./disagreements/DisagreementsPage";
+import { BoardPage } from "./leaderboards/BoardPage";
+import { LeaderboardsPage } from "./leaderboards/LeaderboardsPage";
+import { LengthPage } from "./length/LengthPage";
+import { PlaygroundPage } from "./playground/PlaygroundPage";
+
+const PARTS = [
+  { value: "playground", label: "Playground" },
+  { value: "leaderboards", label: "Leaderboards" },
+  { value: "calibration", label: "Calibration" },
+  { value: "length", label: "Length bias" },
+  { value: "disagreements", label: "Disagreements" },
+];
+
+/** The area Rewards: ask models, compare them, see what their numbers are worth. */
 export default function RewardsPage() {
-  return <Title order={1}>Rewards</Title>;
+  const navigate = useNavigate();
+  const part = useLocation().pathname.split("/")[2] ?? "";
+  return (
+    <Stack gap="sm">
+      <Title order={1}>Rewards</Title>
+      <Tabs
+        value={PARTS.some(({ value }) => value === part) ? part : null}
+        onChange={(value) => value !== null && void navigate(`/rewards/${value}`)}
+        keepMounted={false}
+      >
+        <div className="rewards-tabs">
+          <Tabs.List aria-label="Rewards">
+            {PARTS.map(({ value, label }) => (
+              <Tabs.Tab key={value} value={value}>
+                {label}
+              </Tabs.Tab>
+            ))}
+          </Tabs.List>
+        </div>
+        {PARTS.map(({ value }) => (
+          <Tabs.Panel key={value} value={value} pt="sm">
+            {value === part && <Parts />}
+          </Tabs.Panel>
+        ))}
+      </Tabs>
+      {!PARTS.some(({ value }) => value === part) && <Parts />}
+    </Stack>
+  );
+}
+
+function Parts() {
+  return (
+    <Routes>
+      <Route index element={<Navigate to="/rewards/playground" replace />} />
+      <Route path="playground" element={<PlaygroundPage />} />
+      <Route path="leaderboards" element={<LeaderboardsPage />} />
+      <Route path="leaderboards/:bench" element={<BoardPage />} />
+      <Route path="calibration" element={<CalibrationPage />} />
+      <Route path="length" element={<LengthPage />} />
+      <Route path="disagreements" element={<DisagreementsPage />} />
+      <Route path="*" element={<Empty title="There is no such page">Choose a part above.</Empty>} />
+    </Routes>
+  );
 }

@@ -1,0 +1,63 @@
+import { Code, Select, Stack, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useSearchParams } from "react-router";
+
+import { api, body } from "../../../api/client";
+import { Empty, Failure, Waiting } from "../../../components/States";
+import { short, when } from "../format";
+import { CalibrationTable } from "./CalibrationTable";
+import { ReliabilityRun } from "./ReliabilityRun";
+
+/** What a stated probability is worth: reliability as runs measured it, and which calibration stored scores follow. */
+export function CalibrationPage() {
+  const { data, error } = useQuery({ queryKey: ["rewards", "calibration"], queryFn: () => body(api.GET("/api/rewards/calibration")) });
+  const [search, setSearch] = useSearchParams();
+  if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
+  if (data.runs.length === 0 && data.calibrations.length === 0)
+    return (
+      <Empty title="No calibration and no reliability has been measured">
+        Fit one on pairs that people have verified:
+        <br />
+        <Code>assay calibrate --model NAME --data GOLD</Code>
+      </Empty>
+    );
+  const run = data.runs.find((one) => one.run_id === search.get("run")) ?? data.runs[0];
+  return (
+    <Stack gap="md">
+      {run === undefined ? (
+        <Text size="sm">
+          No run of this workspace has recorded its reliability bins. <Code>assay calibrate --model NAME --data GOLD</Code>{" "}
+          does.
+        </Text>
+      ) : (
+        <>
+          <Select
+            label="Measured by"
+            data={data.runs.map((one) => ({
+              value: one.run_id,
+              label: `${one.model} ${short(one.version)} on ${one.data}, ${one.kind === "calibrate" ? "calibrated" : "evaluated"} ${when(one.at)}`,
+            }))}
+            value={run.run_id}
+            onChange={(id) => id !== null && setSearch({ run: id }, { replace: true })}
+            allowDeselect={false}
+            maw={620}
+          />
+          <ReliabilityRun run={run} />
+        </>
+      )}
+      <section aria-label="Calibrations in the store">
+        <Title order={2} mb={4}>
+          Calibrations in the store
+        </Title>
+        {data.calibrations.length === 0 ? (
+          <Text size="sm">
+            None: stored scores have no probability. <Code>assay calibrate --model NAME --data GOLD</Code> fits one and gives
+            stored scores theirs.
+          </Text>
+        ) : (
+          <CalibrationTable calibrations={data.calibrations} />
+        )}
+      </section>
+    </Stack>
+  );
+}

@@ -1,0 +1,59 @@
+import { Anchor, Table, Text } from "@mantine/core";
+import { Link } from "react-router";
+
+import type { Schemas } from "../../../api/client";
+import { Wide } from "../Wide";
+import { count, short, when } from "../format";
+
+/** Every calibration that was fitted, and how many stored probabilities came from it. */
+export function CalibrationTable({ calibrations }: { calibrations: Schemas["CalibrationEntry"][] }) {
+  return (
+    <Wide label="Calibrations">
+      <Table withTableBorder>
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>Model</Table.Th>
+            <Table.Th>Calibration</Table.Th>
+            <Table.Th>Fitted on</Table.Th>
+            <Table.Th ta="right">Pairs</Table.Th>
+            <Table.Th ta="right">Stored scores with it</Table.Th>
+            <Table.Th>When</Table.Th>
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {calibrations.map((one) => (
+            <Table.Tr key={`${one.id} ${one.version}`}>
+              <Table.Td>
+                {one.model ?? "unnamed"}{" "}
+                <Text span size="xs" className="dim">
+                  {short(one.version)}
+                </Text>
+              </Table.Td>
+              <Table.Td>
+                {one.described}
+                {!one.newest && (
+                  <Text span size="xs" className="dim">
+                    {" "}
+                    replaced
+                  </Text>
+                )}
+              </Table.Td>
+              <Table.Td>{one.fitted_on}</Table.Td>
+              <Table.Td ta="right">{count(one.pairs)}</Table.Td>
+              <Table.Td ta="right">{count(one.scores)}</Table.Td>
+              <Table.Td>
+                {one.run_id === null ? (
+                  when(one.at)
+                ) : (
+                  <Anchor component={Link} to={`/runs/${one.run_id}`} size="sm">
+                    {when(one.at)}
+                  </Anchor>
+                )}
+              </Table.Td>
+            </Table.Tr>
+          ))}
+        </Table.Tbody>
+      </Table>
+    </Wide>
+  );
+}

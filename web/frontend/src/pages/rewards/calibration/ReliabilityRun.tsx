@@ -1,0 +1,103 @@
+import { Alert, SimpleGrid, Stack, Table, Text } from "@mantine/core";
+
+import type { Schemas } from "../../../api/client";
+import { Wide } from "../Wide";
+import { count, figure, interval } from "../format";
+import { ReliabilityDiagram } from "./ReliabilityDiagram";
+
+type Run = Schemas["ReliabilityEntry"];
+
+const FIGURES = {
+  ece: "Calibration error, 10 equal bins",
+  ece_equal_mass: "Calibration error, 10 bins of equal count",
+  brier: "Brier score",
+  nll: "Negative log-likelihood, nats",
+};
+
+/** One run's reliability before and after, with its figures. */
+export function ReliabilityRun({ run }: { run: Run }) {
+  const after = run.kind === "calibrate" || run.fitted !== null ? "Calibrated, on folds left out of the fit" : "By the model's calibration";
+  return (
+    <Stack gap="sm">
+      <Text size="sm">
+        {count(run.pairs)} pairs of {run.data}
+        {run.fitted !== null && `; fitted: ${run.fitted}`}.
+      </Text>
+      {run.trained_on && (
+        <Alert color="yellow" p={6}>
+          The model was trained on these pairs: every figure flatters it.
+        </Alert>
+      )}
+      {run.notes.map((note) => (
+        <Alert key={note} color="yellow" p={6}>
+          {note}
+        </Alert>
+      ))}
+      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
+        <div className="panel">
+          <ReliabilityDiagram title="Rewards read as log-odds" bins={run.before.bins} series={1} />
+        </div>
+        {run.after !== null && (
+          <div className="panel">
+            <ReliabilityDiagram title={after} bins={run.after.bins} series={0} />
+          </div>
+        )}
+      </SimpleGrid>
+      {run.after === null && (
+        <Text size="sm" className="dim">
+          The model had no calibration. <code>assay calibrate --model {run.model} --data GOLD</code> fits one.
+        </Text>
+      )}
+      <Wide label="Figures of calibration">
+        <Table withTableBorder maw={760}>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>Figure</Table.Th>
+              <Table.Th ta="right">Rewards as log-odds</Table.Th>
+              <Table.Th ta="right">{run.after === null ? "" : "Calibrated"}</Table.Th>
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {run.before.figures.map((before) => {
+              const found = run.after?.figures.find(({ name }) => name === before.name);
+              return (
+                <Table.Tr key={before.name}>
+                  <Table.Th scope="row" fw={400}>
+                    {FIGURES[before.name]}
+                  </Table.Th>
+                  <Table.Td ta="right">
+                    {figure(before.value, 4)} <Bounds of={before} />
+                  </Table.Td>
+                  <Table.Td ta="right">
+                    {found !== undefined && (
+                      <>
+                        {figure(found.value, 4)} <Bounds of={found} />
+                      </>
+                    )}
+                  </Table.Td>
+                </Table.Tr>
+              );
+            })}
+          </Table.Tbody>
+        </Table>
+      </Wide>
+      {Object.keys(run.nll_by_method).length > 0 && (
+        <Text size="xs" className="dim">
+          Likelihood on left-out folds by method:{" "}
+          {Object.entries(run.nll_by_method)
+            .map(([method, nll]) => `${method} ${figure(nll, 4)}`)
+            .join(", ")}
+          .
+        </Text>
+      )}
+    </Stack>
+  );
+}
+
+function Bounds({ of }: { of: { low: number | null; high: number | null } }) {
+  return (
+    <Text span size="xs" className="dim">
+      {of.low === null ? "no interval" : interval(of.low, of.high, 4)}
+    </Text>
+  );
+}

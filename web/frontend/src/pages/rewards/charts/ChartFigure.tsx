@@ -1,0 +1,47 @@
+import { Group, Switch, Text } from "@mantine/core";
+import { useId, useState, type ReactNode } from "react";
+
+import { Wide } from "../Wide";
+
+/**
+ * A chart with a name and, in its place when asked for, a table of the same figures: what a chart shows to the eye is
+ * there for everybody.
+ */
+export function ChartFigure({
+  title,
+  height,
+  table,
+  children,
+}: {
+  title: string;
+  height: number;
+  table: ReactNode;
+  children: ReactNode;
+}) {
+  const id = useId();
+  const [asTable, setAsTable] = useState(false);
+  return (
+    <figure aria-labelledby={id} style={{ margin: 0 }}>
+      <Group justify="space-between" wrap="nowrap" align="start" gap="sm" mb={4}>
+        <Text component="figcaption" id={id} size="sm" fw={600}>
+          {title}
+        </Text>
+        <Switch
+          size="xs"
+          label="Table"
+          aria-label={`Table of: ${title}`}
+          checked={asTable}
+          onChange={(event) => setAsTable(event.currentTarget.checked)}
+          style={{ flexShrink: 0 }}
+        />
+      </Group>
+      {asTable ? (
+        <Wide label={`Table of ${title}`}>{table}</Wide>
+      ) : (
+        <div className="rewards-chart" style={{ height, width: "100%" }} role="img" aria-labelledby={id}>
+          {children}
+        </div>
+      )}
+    </figure>
+  );
+}

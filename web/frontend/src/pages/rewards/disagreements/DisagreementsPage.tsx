@@ -1,0 +1,191 @@
+import { Button, Code, Group, Pagination, Select, SimpleGrid, Stack, Text } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useSearchParams } from "react-router";
+
+import { api, body, type Schemas } from "../../../api/client";
+import { useAllows } from "../../../app/session";
+import { Empty, Failure, Waiting } from "../../../components/States";
+import { counted } from "../format";
+import { useKept } from "../playground/draft";
+import { AgreementSummary } from "./AgreementSummary";
+import { PairCard } from "./PairCard";
+import { SendDialog } from "./SendDialog";
+
+type Rater = Schemas["RaterEntry"];
+type Order = "both" | "first" | "second";
+type Supports = Schemas["DisagreedPair"]["supports"];
+
+/** Pairs on which two models prefer different responses. Models, order, filters and page are in the address. */
+export function DisagreementsPage() {
+  const [search, setSearch] = useSearchParams();
+  const { data, error } = useQuery({ queryKey: ["rewards", "raters"], queryFn: () => body(api.GET("/api/rewards/raters")) });
+  if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
+  const { raters } = data;
+  if (raters.length < 2)
+    return (
+      <Empty title="Two models are needed that rated the same pairs">
+        Score the responses of a file with each, and keep the scores:
+        <br />
+        <Code>assay score responses.jsonl --model NAME --save</Code>
+      </Empty>
+    );
+  const first = raters.find(({ reference }) => reference === search.get("first")) ?? raters[0]!;
+  const others = raters.filter(({ reference }) => reference !== first.reference);
+  const second = others.find(({ reference }) => reference === search.get("second")) ?? others[0]!;
+  const change = (changed: Record<string, string | null>) => {
+    const next = new URLSearchParams(search);
+    for (const [name, value] of Object.entries({ page: null, ...changed })) {
+      if (value === null) next.delete(name);
+      else next.set(name, value);
+    }
+    setSearch(next, { replace: true });
+  };
+  return (
+    <Stack gap="sm">
+      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xs">
+        <RaterSelect label="First" raters={raters} value={first} onChange={(reference) => change({ first: reference })} />
+        <RaterSelect label="Second" raters={others} value={second} onChange={(reference) => change({ first: first.reference, second: reference })} />
+      </SimpleGrid>
+      <AgreementSummary first={first} second={second} />
+      <Pairs key={`${first.reference}\n${second.reference}`} first={first} second={second} search={search} change={change} />
+    </Stack>
+  );
+}
+
+function RaterSelect({ label, raters, value, onChange }: { label: string; raters: Rater[]; value: Rater; onChange: (reference: string) => void }) {
+  const named = (rater: Rater) =>
+    `${rater.name}, ${rater.kind === "scores" ? `scores of ${counted(rater.rated, "response")}` : `${rater.kind.replace("_", " ")}, ${counted(rater.rated, "pair")}`}`;
+  return (
+    <Select
+      label={label}
+      searchable
+      allowDeselect={false}
+      data={raters.map((rater) => ({ value: rater.reference, label: named(rater) }))}
+      value={value.reference}
+      onChange={(reference) => reference !== null && onChange(reference)}
+    />
+  );
+}
+
+const POOLS = ["gold", "silver", "recycled", "pending", "discarded", "unverified"];
+
+function Pairs({
+  first,
+  second,
+  search,
+  change,
+}: {
+  first: Rater;
+  second: Rater;
+  search: URLSearchParams;
+  change: (changed: Record<string, string | null>) => void;
+}) {
+  const curator = useAllows("curator");
+  const [picked, setPicked] = useKept<string[]>(`assay.rewards.picked ${first.reference} ${second.reference}`, []);
+  const [sending, setSending] = useState(false);
+  const order = (search.get("order") ?? "both") as Order;
+  const pool = search.get("pool");
+  const supports = search.get("supports") as Supports | null;
+  const page = Math.max(1, Number(search.get("page")) || 1);
+  const query = { first: first.reference, second: second.reference, order, pool, supports, page };
+  const found = useQuery({
+    queryKey: ["rewards", "disagreements", query],
+    queryFn: () => body(api.GET("/api/rewards/disagreements", { params: { query } })),
+    placeholderData: (before) => before,
+  });
+  const { data } = found;
+  const pick = (id: string) => setPicked(picked.includes(id) ? picked.filter((other) => other !== id) : [...picked, id]);
+  const here = data?.pairs.map(({ comparison_id }) => comparison_id) ?? [];
+  const all = here.length > 0 && here.every((id) => picked.includes(id));
+  return (
+    <Stack gap="sm">
+      <Group gap="xs" align="end">
+        <Select
+          label="Sorted by"
+          data={[
+            { value: "both", label: "how sure both are" },
+            { value: "first", label: "margin of the first" },
+            { value: "second", label: "margin of the second" },
+          ]}
+          value={order}
+          onChange={(value) => change({ order: value })}
+          allowDeselect={false}
+          w={170}
+        />
+        <Select label="Pool" placeholder="any" clearable data={POOLS} value={pool} onChange={(value) => change({ pool: value })} w={130} />
+        <Select
+          label="Label supports"
+          placeholder="any or none"
+          clearable
+          data={[
+            { value: "first", label: "the first" },
+            { value: "second", label: "the second" },
+            { value: "unlabelled", label: "neither" },
+          ]}
+          value={supports}
+          onChange={(value) => change({ supports: value })}
+          w={130}
+        />
+        {curator && (
+          <Group gap={6} ml="auto">
+            <Button
+              variant="default"
+              disabled={here.length === 0}
+              onClick={() => setPicked(all ? picked.filter((id) => !here.includes(id)) : [...new Set([...picked, ...here])])}
+            >
+              {all ? "Unselect this page" : "Select this page"}
+            </Button>
+            <Button disabled={picked.length === 0} onClick={() => setSending(true)}>
+              Send {picked.length} to a queue
+            </Button>
+          </Group>
+        )}
+      </Group>
+      {data === undefined ? (
+        found.error === null ? <Waiting /> : <Failure error={found.error} />
+      ) : data.total === 0 ? (
+        <Empty title={page > 1 ? "There is no such page" : "They do not disagree on any such pair"}>
+          {page > 1 ? <Button variant="default" onClick={() => change({ page: null })}>First page</Button> : "Both must have rated a pair, and prefer different responses of it."}
+        </Empty>
+      ) : (
+        <>
+          {data.pairs.map((pair) => (
+            <PairCard
+              key={pair.comparison_id}
+              pair={pair}
+              first={first.name}
+              second={second.name}
+              picked={picked.includes(pair.comparison_id)}
+              onPick={curator ? () => pick(pair.comparison_id) : undefined}
+            />
+          ))}
+          <Group justify="space-between">
+            <Text size="xs" className="dim" role="status">
+              {counted(data.total, "pair")}
+            </Text>
+            <Pagination
+              size="sm"
+              total={Math.ceil(data.total / data.page_size)}
+              value={page}
+              onChange={(to) => {
+                change({ page: String(to) });
+                window.scrollTo({ top: 0 });
+              }}
+              getControlProps={(control) => ({ "aria-label": `${control} page` })}
+              getItemProps={(item) => ({ "aria-label": `Page ${item}` })}
+            />
+          </Group>
+        </>
+      )}
+      <SendDialog
+        opened={sending}
+        onClose={() => setSending(false)}
+        first={first}
+        second={second}
+        picked={picked}
+        onSent={() => setPicked([])}
+      />
+    </Stack>
+  );
+}

@@ -1,0 +1,108 @@
+import { Code, Group, Select, Table, Text, Title } from "@mantine/core";
+import { useState } from "react";
+import { CartesianGrid, ErrorBar, Legend, Line, LineChart, ResponsiveContainer, Tooltip, XAxis, YAxis } from "recharts";
+
+import { ChartFigure } from "../charts/ChartFigure";
+import { colourOf } from "../charts/colours";
+import { TOOLTIP } from "../charts/tooltip";
+import { figure, interval } from "../format";
+import type { Result } from "./results";
+
+const LISTS = ["rewardbench2", "rmb", "ppe"];
+
+/** What choosing the best of n by each model brings in gold; nothing where the benchmark has no lists. */
+export function BestOfCurves({ results, names }: { results: Result[]; names: string[] }) {
+  const curves = [...new Set(results.flatMap((result) => result.curves.map(({ name }) => name)))];
+  const [chosen, setChosen] = useState<string | null>(null);
+  const curve = chosen !== null && curves.includes(chosen) ? chosen : curves[0];
+  if (curve === undefined) {
+    if (!LISTS.includes(results[0]?.bench ?? "")) return null;
+    return (
+      <Text size="sm" className="dim">
+        These results have no best-of-n curve: run the evaluation again with{" "}
+        <Code>assay eval --bench {results[0]?.bench} --model NAME</Code>.
+      </Text>
+    );
+  }
+  const series = results.map((result, place) => ({
+    name: names[place] ?? "",
+    points: result.curves.find(({ name }) => name === curve)?.points ?? [],
+  }));
+  const steps = [...new Set(series.flatMap(({ points }) => points.map(({ n }) => n)))].sort((one, other) => one - other);
+  const data = steps.map((n) => {
+    const row: Record<string, number | [number, number]> = { n };
+    series.forEach(({ points }, place) => {
+      const point = points.find((one) => one.n === n);
+      if (point === undefined) return;
+      row[`gold${place}`] = point.gold;
+      if (point.low !== null && point.high !== null) row[`spread${place}`] = [point.gold - point.low, point.high - point.gold];
+    });
+    return row;
+  });
+  return (
+    <div className="panel">
+      <Group justify="space-between" mb={6}>
+        <Title order={3}>Best of n</Title>
+        {curves.length > 1 && (
+          <Select aria-label="Curve" data={curves} value={curve} onChange={setChosen} allowDeselect={false} w={200} />
+        )}
+      </Group>
+      <ChartFigure
+        title={`Expected gold of the best of n by each model, ${curve}; 95 % intervals`}
+        height={280}
+        table={
+          <Table>
+            <Table.Thead>
+              <Table.Tr>
+                <Table.Th>n</Table.Th>
+                <Table.Th>KL, nats</Table.Th>
+                {series.map(({ name }) => (
+                  <Table.Th key={name}>{name}</Table.Th>
+                ))}
+              </Table.Tr>
+            </Table.Thead>
+            <Table.Tbody>
+              {steps.map((n) => (
+                <Table.Tr key={n}>
+                  <Table.Td>{n}</Table.Td>
+                  <Table.Td>{figure(series.flatMap(({ points }) => points).find((one) => one.n === n)?.kl)}</Table.Td>
+                  {series.map(({ name, points }) => {
+                    const point = points.find((one) => one.n === n);
+                    return (
+                      <Table.Td key={name}>
+                        {figure(point?.gold)} ({interval(point?.low, point?.high)}), {point?.items ?? 0} lists
+                      </Table.Td>
+                    );
+                  })}
+                </Table.Tr>
+              ))}
+            </Table.Tbody>
+          </Table>
+        }
+      >
+        <ResponsiveContainer width="100%" height="100%">
+          <LineChart data={data} margin={{ top: 8, right: 16, bottom: 4, left: 0 }} accessibilityLayer={false}>
+            <CartesianGrid vertical={false} />
+            <XAxis dataKey="n" type="number" domain={["dataMin", "dataMax"]} ticks={steps.length <= 12 ? steps : undefined} />
+            <YAxis domain={["auto", "auto"]} tickFormatter={(value: number) => figure(value, 2)} width={48} />
+            <Tooltip {...TOOLTIP} formatter={(value) => figure(Number(value))} labelFormatter={(n) => `best of ${n}`} />
+            <Legend />
+            {series.map(({ name }, place) => (
+              <Line
+                key={name}
+                name={name}
+                dataKey={`gold${place}`}
+                stroke={colourOf(place)}
+                strokeWidth={2}
+                dot={{ r: 2.5 }}
+                isAnimationActive={false}
+              >
+                <ErrorBar dataKey={`spread${place}`} width={5} stroke={colourOf(place)} isAnimationActive={false} />
+              </Line>
+            ))}
+          </LineChart>
+        </ResponsiveContainer>
+      </ChartFigure>
+    </div>
+  );
+}

@@ -1,0 +1,83 @@
+import { Anchor, Stack, Text, Title } from "@mantine/core";
+import { Link, useParams, useSearchParams } from "react-router";
+
+import { Empty, Failure, Waiting } from "../../../components/States";
+import { ForestPlot } from "../charts/ForestPlot";
+import { AggregateTable } from "./AggregateTable";
+import { BestOfCurves } from "./BestOfCurves";
+import { EntryTable } from "./EntryTable";
+import { useLeaderboards } from "./LeaderboardsPage";
+import { Protocol } from "./Protocol";
+import { keyOf, nameOf, useResults } from "./results";
+import { StyleMatrix } from "./StyleMatrix";
+import { SubsetTable } from "./SubsetTable";
+
+const AT_FIRST = 6;
+
+/** One benchmark: which results are shown and of which part is in the address. */
+export function BoardPage() {
+  const { bench = "" } = useParams();
+  const [search, setSearch] = useSearchParams();
+  const boards = useLeaderboards();
+  const board = boards.data?.boards.find((one) => one.bench === bench);
+  const entries = board?.entries ?? [];
+  const named = search.getAll("result");
+  const shown = entries.filter((entry, place) => (named.length > 0 ? named.includes(keyOf(entry)) : place < AT_FIRST));
+  const { results, pending, error } = useResults(bench, shown);
+
+  if (boards.data === undefined) return boards.error === null ? <Waiting /> : <Failure error={boards.error} />;
+  if (board === undefined) return <Empty title={`Nothing has been evaluated on ${bench}`}>Choose another benchmark under Leaderboards.</Empty>;
+
+  const parts = [...new Set(results.flatMap((result) => result.aggregates.map(({ name }) => name)))];
+  const asked = search.get("part");
+  const part = asked !== null && parts.includes(asked) ? asked : (results[0]?.entry.headline?.name ?? "overall");
+  const set = (name: string, values: string[]) => {
+    const next = new URLSearchParams(search);
+    next.delete(name);
+    for (const value of values) next.append(name, value);
+    setSearch(next, { replace: true });
+  };
+  const rows = results.flatMap((result) => {
+    const found = result.aggregates.find(({ name }) => name === part);
+    return found?.value == null ? [] : [{ name: nameOf(result.entry, entries), value: found.value, low: found.low ?? null, high: found.high ?? null }];
+  });
+  rows.sort((one, other) => other.value - one.value);
+  return (
+    <Stack gap="md">
+      <div>
+        <Anchor component={Link} to="/rewards/leaderboards" size="sm">
+          All benchmarks
+        </Anchor>
+        <Title order={2}>{board.title}</Title>
+      </div>
+      <EntryTable
+        entries={entries}
+        shown={shown.map(keyOf)}
+        onShow={(keys) => set("result", keys)}
+      />
+      {error !== null && <Failure error={error} />}
+      {pending && <Waiting />}
+      {results.length > 0 && (
+        <>
+          <div className="panel">
+            {rows.length > 0 ? (
+              <ForestPlot title={`${part}, with 95 % intervals`} rows={rows} />
+            ) : (
+              <Text size="sm">None of the chosen results has a value of {part}.</Text>
+            )}
+          </div>
+          {bench === "rm-bench" && <StyleMatrix results={results} names={results.map(({ entry }) => nameOf(entry, entries))} />}
+          <BestOfCurves results={results} names={results.map(({ entry }) => nameOf(entry, entries))} />
+          <AggregateTable
+            results={results}
+            names={results.map(({ entry }) => nameOf(entry, entries))}
+            part={part}
+            onPart={(name) => set("part", [name])}
+          />
+          <SubsetTable results={results} names={results.map(({ entry }) => nameOf(entry, entries))} />
+          <Protocol result={results[0]!} />
+        </>
+      )}
+    </Stack>
+  );
+}

@@ -1,0 +1,83 @@
+import { Anchor, Checkbox, Table, Text } from "@mantine/core";
+import { Link } from "react-router";
+
+import { Wide } from "../Wide";
+import { count, figure, interval, short, when } from "../format";
+import { keyOf, type Entry } from "./results";
+
+/** Every result of the benchmark; the ticked ones are compared below. */
+export function EntryTable({ entries, shown, onShow }: { entries: Entry[]; shown: string[]; onShow: (keys: string[]) => void }) {
+  return (
+    <Wide label="Results">
+      <Table withTableBorder>
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>Shown</Table.Th>
+            <Table.Th>Model</Table.Th>
+            <Table.Th ta="right">Overall</Table.Th>
+            <Table.Th ta="right">95 %</Table.Th>
+            <Table.Th ta="right">Scored</Table.Th>
+            <Table.Th ta="right">Failed</Table.Th>
+            <Table.Th ta="right">Truncated</Table.Th>
+            <Table.Th>Ties</Table.Th>
+            <Table.Th>Items</Table.Th>
+            <Table.Th>Run</Table.Th>
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {entries.map((entry) => {
+            const key = keyOf(entry);
+            const on = shown.includes(key);
+            return (
+              <Table.Tr key={key}>
+                <Table.Td>
+                  <Checkbox
+                    size="xs"
+                    checked={on}
+                    disabled={on && shown.length === 1}
+                    onChange={() => onShow(on ? shown.filter((other) => other !== key) : [...shown, key])}
+                    aria-label={`Show ${entry.model} of ${entry.run_id}`}
+                  />
+                </Table.Td>
+                <Table.Td>
+                  {entry.model}{" "}
+                  <Text span size="xs" className="dim">
+                    {entry.version === null ? "recorded scores" : short(entry.version)}
+                  </Text>
+                </Table.Td>
+                <Table.Td ta="right" fw={600}>
+                  {figure(entry.headline?.value)}
+                  {entry.headline != null && entry.headline.name !== "overall" && (
+                    <Text size="xs" className="dim">
+                      {entry.headline.name}
+                    </Text>
+                  )}
+                </Table.Td>
+                <Table.Td ta="right">{interval(entry.headline?.low, entry.headline?.high)}</Table.Td>
+                <Table.Td ta="right">
+                  {count(entry.scored)} of {count(entry.items)}
+                </Table.Td>
+                <Table.Td ta="right">{count(entry.failed)}</Table.Td>
+                <Table.Td ta="right">{count(entry.truncated)}</Table.Td>
+                <Table.Td>{entry.ties}</Table.Td>
+                <Table.Td>
+                  {entry.data ?? "unknown"}
+                  {entry.missing !== null && entry.missing.length > 0 && (
+                    <Text size="xs" className="dim">
+                      without {entry.missing.join(", ")}
+                    </Text>
+                  )}
+                </Table.Td>
+                <Table.Td>
+                  <Anchor component={Link} to={`/runs/${entry.run_id}`} size="xs">
+                    {when(entry.at)}
+                  </Anchor>
+                </Table.Td>
+              </Table.Tr>
+            );
+          })}
+        </Table.Tbody>
+      </Table>
+    </Wide>
+  );
+}

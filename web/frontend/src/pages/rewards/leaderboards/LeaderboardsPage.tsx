@@ -1,0 +1,147 @@
+import { Anchor, Code, Stack, Table, Text, UnstyledButton } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useSearchParams } from "react-router";
+
+import { api, body, type Schemas } from "../../../api/client";
+import { Empty, Failure, Waiting } from "../../../components/States";
+import { Wide } from "../Wide";
+import { count, figure, interval, short } from "../format";
+
+type Board = Schemas["BenchmarkBoard"];
+type Entry = Schemas["BenchmarkEntry"];
+
+export function useLeaderboards() {
+  return useQuery({ queryKey: ["rewards", "leaderboards"], queryFn: () => body(api.GET("/api/rewards/leaderboards")) });
+}
+
+/** Models down, benchmarks across. */
+export function LeaderboardsPage() {
+  const { data, error } = useLeaderboards();
+  if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
+  if (data.boards.length === 0)
+    return (
+      <Empty title="Nothing has been evaluated on a benchmark">
+        <Code>assay eval --bench rm-bench --path RM-Bench/data/total_dataset.json --model NAME</Code>
+      </Empty>
+    );
+  return <Overview boards={data.boards} />;
+}
+
+function Overview({ boards }: { boards: Board[] }) {
+  const [search, setSearch] = useSearchParams();
+  const sort = search.get("sort") ?? boards[0]!.bench;
+  const models = rowsOf(boards);
+  const valueOf = (row: Row) => row.cells.get(sort)?.headline?.value ?? -Infinity;
+  models.sort((one, other) => valueOf(other) - valueOf(one) || one.model.localeCompare(other.model));
+  return (
+    <Stack gap="xs">
+      <Wide label="Models and benchmarks">
+        <Table withTableBorder highlightOnHover>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>Model</Table.Th>
+              {boards.map((board) => (
+                <Table.Th
+                  key={board.bench}
+                  ta="right"
+                  aria-sort={board.bench === sort ? "descending" : "none"}
+                  style={{ verticalAlign: "bottom" }}
+                >
+                  <UnstyledButton
+                    fz="sm"
+                    fw={board.bench === sort ? 700 : 500}
+                    onClick={() => setSearch({ sort: board.bench }, { replace: true })}
+                    aria-label={`Sort by ${board.title}`}
+                  >
+                    {board.title}
+                    {board.bench === sort ? " ↓" : ""}
+                  </UnstyledButton>
+                  <br />
+                  <Anchor component={Link} to={board.bench} fz="xs" fw={400}>
+                    parts
+                  </Anchor>
+                </Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {models.map((row) => (
+              <Table.Tr key={row.key}>
+                <Table.Th scope="row" fw={500}>
+                  {row.model}{" "}
+                  <Text span size="xs" className="dim">
+                    {row.version === null ? "recorded scores" : short(row.version)}
+                  </Text>
+                </Table.Th>
+                {boards.map((board) => (
+                  <Table.Td key={board.bench} ta="right">
+                    <Cell entry={row.cells.get(board.bench)} board={board} />
+                  </Table.Td>
+                ))}
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Wide>
+      <Text size="xs" className="dim">
+        The newest result of each model under the benchmark&apos;s own tie rule, with its 95 % interval. A benchmark&apos;s
+        page has its parts, other tie rules and other sets of items.
+      </Text>
+    </Stack>
+  );
+}
+
+interface Row {
+  key: string;
+  model: string;
+  version: string | null;
+  cells: Map<string, Entry>;
+}
+
+function rowsOf(boards: Board[]): Row[] {
+  const rows = new Map<string, Row>();
+  for (const board of boards)
+    for (const entry of board.entries) {
+      if (entry.ties !== "official") continue;
+      const key = `${entry.model} ${entry.version ?? ""}`;
+      const row = rows.get(key) ?? { key, model: entry.model, version: entry.version, cells: new Map<string, Entry>() };
+      if (!row.cells.has(board.bench)) row.cells.set(board.bench, entry); // entries come newest first
+      rows.set(key, row);
+    }
+  return [...rows.values()];
+}
+
+function Cell({ entry, board }: { entry: Entry | undefined; board: Board }) {
+  if (entry === undefined)
+    return (
+      <Text size="xs" className="dim">
+        not run
+      </Text>
+    );
+  const most = Math.max(...board.entries.map(({ items }) => items));
+  const { headline } = entry;
+  return (
+    <div className="rewards-number">
+      <Text size="sm" fw={600}>
+        {figure(headline?.value)}
+      </Text>
+      <Text size="xs" className="dim">
+        {headline?.low == null ? "no interval" : interval(headline.low, headline.high)}
+        {headline != null && headline.name !== "overall" && (
+          <>
+            <br />
+            {headline.name}
+          </>
+        )}
+        {(entry.items < most || entry.failed > 0) && (
+          <>
+            <br />
+            {entry.items < most ? `${count(entry.items)} of ${count(most)} items` : ""}
+            {entry.items < most && entry.failed > 0 ? ", " : ""}
+            {entry.failed > 0 ? `${count(entry.failed)} failed` : ""}
+          </>
+        )}
+      </Text>
+    </div>
+  );
+}

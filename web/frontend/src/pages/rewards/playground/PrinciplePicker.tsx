@@ -1,0 +1,75 @@
+import { Button, Chip, Group, Stack, Text, TextInput } from "@mantine/core";
+import { useState } from "react";
+
+import type { Schemas } from "../../../api/client";
+
+/** Principles as toggles: those that the chosen models tell of, and any other in one's own words. */
+export function PrinciplePicker({
+  models,
+  own,
+  on,
+  onChange,
+}: {
+  models: Schemas["ServedModel"][];
+  own: string[];
+  on: string[];
+  onChange: (change: { own?: string[]; principles?: string[] }) => void;
+}) {
+  const [text, setText] = useState("");
+  const taking = models.filter((model) => model.principle_use !== "refused");
+  if (taking.length === 0) return null;
+  const offered = [...new Set([...taking.flatMap((model) => model.principles), ...own, ...on])];
+  const refusing = models.filter((model) => model.principle_use === "refused").map((model) => model.name);
+  const add = () => {
+    const written = text.trim();
+    if (written === "") return;
+    onChange({
+      own: own.includes(written) || offered.includes(written) ? own : [...own, written],
+      principles: on.includes(written) ? on : [...on, written],
+    });
+    setText("");
+  };
+  return (
+    <Stack gap={6} component="fieldset" style={{ border: 0, padding: 0, margin: 0, minWidth: 0 }}>
+      <legend style={{ fontWeight: 600, marginBottom: 4 }}>Principles</legend>
+      {offered.length === 0 && (
+        <Text size="xs" className="dim">
+          Which principles {taking.map((model) => model.name).join(", ")} was trained with is not recorded. Write one.
+        </Text>
+      )}
+      <Chip.Group multiple value={on} onChange={(principles) => onChange({ principles })}>
+        <Group gap={6}>
+          {offered.map((principle) => (
+            <Chip key={principle} value={principle} size="xs" styles={{ label: { height: "auto", whiteSpace: "normal", paddingBlock: 3 } }}>
+              {principle}
+            </Chip>
+          ))}
+        </Group>
+      </Chip.Group>
+      <Group gap={6} wrap="nowrap">
+        <TextInput
+          aria-label="Another principle"
+          placeholder="The response is correct."
+          value={text}
+          maxLength={2000}
+          onChange={(event) => setText(event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key === "Enter" && !event.ctrlKey && !event.metaKey) {
+              event.preventDefault();
+              add();
+            }
+          }}
+          style={{ flexGrow: 1 }}
+        />
+        <Button variant="default" onClick={add} disabled={text.trim() === ""}>
+          Add
+        </Button>
+      </Group>
+      {refusing.length > 0 && on.length > 0 && (
+        <Text size="xs" className="dim">
+          Asked once and without a principle, as they take none: {refusing.join(", ")}.
+        </Text>
+      )}
+    </Stack>
+  );
+}
