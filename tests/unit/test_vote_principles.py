@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from assay import ids
+from assay.browsing.comparison import comparison as browsed
 from assay.domain import Judgment, PrincipleAnswer
 from assay.errors import BadInputError
 from assay.journal import JournalWriter, fold
@@ -245,3 +246,14 @@ def test_filtering_and_export_see_what_people_said(
         journal.withdraw(bobs.id, "undone")
     fold(workspace)
     assert principle_report(workspace).stated == 6
+
+
+def test_a_comparison_s_page_has_them(workspace: Workspace, fill_comparisons: Fill) -> None:
+    (comparison,) = fill_comparisons(1)
+    cast(workspace, comparison, "ann", PrincipleAnswer("B", CLEAR, "yes", "answer"))
+    fold(workspace)
+    with workspace.store.unit() as db:
+        found = browsed(db, comparison).principle_votes
+    assert [(v.side, v.principle, v.annotator, v.kind, v.answer, v.evidence) for v in found] == [
+        ("B", CLEAR, "ann", "human", "yes", "answer")
+    ]

@@ -21,8 +21,8 @@ CREATE VIEW principle_votes AS
     FROM vote_principles v JOIN judgments j USING (judgment_id) LEFT JOIN withdrawn_judgments w USING (judgment_id);
 
 -- Every principle judgment that counts, one row for each judgment_id: imported and extracted ones, and those of standing
--- votes. `item`: the comparison that a vote was on; for the others see feedback_items. Partitioned by what makes up the id,
--- so that a filter on a response reaches the table.
+-- votes. `item`: the comparison that a vote was on; for the others see feedback_items. Partitioned and matched by what makes
+-- up the id, so that a filter on a response reaches the tables.
 CREATE VIEW standing_principle_judgments AS
     SELECT judgment_id, response_id, principle_id, annotator_id, answer, evidence, feedback_id, extractor,
            NULL::VARCHAR AS item, run_id, created_at
@@ -33,4 +33,6 @@ CREATE VIEW standing_principle_judgments AS
     FROM (SELECT * FROM principle_votes WHERE withdrawn_at IS NULL
           QUALIFY row_number() OVER (PARTITION BY response_id, principle_id, annotator_id, answer
                                      ORDER BY created_at, vote_id, side) = 1) v
-    WHERE NOT EXISTS (SELECT 1 FROM principle_judgments p WHERE p.judgment_id = v.judgment_id);
+    WHERE NOT EXISTS (SELECT 1 FROM principle_judgments p
+                      WHERE p.response_id = v.response_id AND p.principle_id = v.principle_id
+                        AND p.annotator_id = v.annotator_id AND p.answer = v.answer);
