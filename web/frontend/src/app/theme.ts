@@ -33,16 +33,6 @@ export const theme = createTheme({
 
 const COLOURS = ["teal", "gray", "yellow", "red", "green", "blue", "orange", "violet", "grape", "cyan", "indigo", "pink", "lime"];
 
-/** Fills are of the same shade in light and dark: whether the text on them is black or white is chosen once, for light. */
-const FILLS = COLOURS.concat("primary").flatMap((colour): [string, string][] => {
-  const shade = `var(--mantine-${colour === "primary" ? "primary-color" : `color-${colour}`}-9)`;
-  const name = `--mantine-${colour === "primary" ? "primary-color" : `color-${colour}`}-filled`;
-  return [
-    [name, shade],
-    [`${name}-hover`, `color-mix(in srgb, ${shade}, black 15%)`],
-  ];
-});
-
 /** The text of tinted badges, alerts and links: the library's own shades are too pale to read at this size (WCAG AA). */
 export const readableColours: CSSVariablesResolver = () => ({
   variables: {},
@@ -50,9 +40,16 @@ export const readableColours: CSSVariablesResolver = () => ({
     COLOURS.flatMap((colour) => [
       [`--mantine-color-${colour}-light-color`, `color-mix(in srgb, var(--mantine-color-${colour}-9), black 35%)`],
       [`--mantine-color-${colour}-text`, `color-mix(in srgb, var(--mantine-color-${colour}-9), black 25%)`],
-    ])
-      .concat([["--mantine-color-dimmed", "var(--mantine-color-gray-7)"]])
-      .concat(FILLS),
+      // The library's shade under the pointer is paler than the one it lies on.
+      [`--mantine-color-${colour}-filled-hover`, `color-mix(in srgb, var(--mantine-color-${colour}-9), black 15%)`],
+    ]).concat([
+      ["--mantine-color-dimmed", "var(--mantine-color-gray-7)"],
+      ["--mantine-color-error", "color-mix(in srgb, var(--mantine-color-red-9), black 15%)"],
+      ["--mantine-primary-color-filled-hover", "var(--mantine-color-teal-filled-hover)"],
+    ]),
   ),
-  dark: { ...Object.fromEntries(FILLS), "--mantine-color-dimmed": "var(--mantine-color-dark-1)" },
+  dark: {
+    "--mantine-color-dimmed": "var(--mantine-color-dark-1)",
+    "--mantine-color-error": "var(--mantine-color-red-4)",
+  },
 });
