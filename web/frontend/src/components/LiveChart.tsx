@@ -7,7 +7,7 @@ import { useEffect, useId, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 
 import { ChartTable } from "./ChartTable";
-import { aligned, shown, summary, type Aligned, type ChartSeries } from "./chartData";
+import { aligned, labels, shown, summary, type Aligned, type ChartSeries } from "./chartData";
 
 export type { ChartSeries } from "./chartData";
 
@@ -17,6 +17,8 @@ const COLOURS = {
 };
 const LINES = { light: { grid: "#e6e8ea", text: "#4b5563", mark: "#b03a4c" }, dark: { grid: "#33373d", text: "#b4bac2", mark: "#e4808f" } };
 const HEIGHT = 190;
+/** Distances of labels along an axis of steps. */
+const WHOLE = [1, 2, 5].flatMap((first) => Array.from({ length: 9 }, (_, zeros) => first * 10 ** zeros)).sort((a, b) => a - b);
 
 export interface LiveChartProps {
   title: string;
@@ -29,13 +31,15 @@ export interface LiveChartProps {
   reference?: { name: string; value: number } | null;
   /** Lines down, with what happened there. */
   moments?: { x: number; text: string }[];
+  /** Draw places and no line between them, where neighbours did not follow one another. */
+  dots?: boolean;
   /** Charts of one name move their cursors together. */
   together?: string;
 }
 
 /** Curves that may grow while they are looked at, in the colours of the theme, with a table of the same numbers. */
 export function LiveChart({ title, series, unit = "", share = false, note = "", xLabel = "step", ...more }: LiveChartProps) {
-  const { reference = null, moments = [], together } = more;
+  const { reference = null, moments = [], dots = false, together } = more;
   const scheme = useComputedColorScheme("light");
   const [asTable, setAsTable] = useState(false);
   const [place, setPlace] = useState<number | null>(null);
@@ -75,7 +79,7 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
             label={summary(title, series, share, xLabel)}
             found={found}
             names={series.map((one) => `${one.name}/${one.dashed === true}/${one.colour ?? ""}`).join("\n")}
-            look={{ scheme, share, reference: reference?.value ?? null, colours: series.map((_, number) => colour(number)), dashed: series.map((one) => one.dashed === true) }}
+            look={{ scheme, share, dots, whole: xLabel === "step", reference: reference?.value ?? null, colours: series.map((_, number) => colour(number)), dashed: series.map((one) => one.dashed === true) }}
             moments={moments}
             together={together}
             onPlace={setPlace}
@@ -122,6 +126,9 @@ function last(values: (number | null)[]): number | null {
 interface Look {
   scheme: "light" | "dark";
   share: boolean;
+  dots: boolean;
+  /** Whether there is nothing between 1 and 2 along the axis. */
+  whole: boolean;
   reference: number | null;
   colours: string[];
   dashed: boolean[];
@@ -179,7 +186,14 @@ function options(width: number, latest: Latest, zoomed: { current: boolean }, to
   const bands: uPlot.Band[] = [];
   found.places.forEach((place, number) => {
     const colour = look.colours[number]!;
-    series.push({ stroke: colour, width: 1.6, dash: look.dashed[number] ? [5, 4] : undefined, points: { show: sparse, size: 5, fill: colour } });
+    series.push({
+      stroke: colour,
+      width: 1.6,
+      spanGaps: true,
+      dash: look.dashed[number] ? [5, 4] : undefined,
+      ...(look.dots ? { paths: () => null } : {}),
+      points: { show: look.dots || sparse, size: 5, fill: colour },
+    });
     if (place.low !== null && place.high !== null) {
       series.push({ width: 0, points: { show: false } }, { width: 0, points: { show: false } });
       bands.push({ series: [place.high, place.low], fill: `${colour}26` });
@@ -201,11 +215,11 @@ function options(width: number, latest: Latest, zoomed: { current: boolean }, to
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(together === undefined ? {} : { sync: { key: together } }) },
     scales: {
       x: { time: false },
-      y: { range: (_, low, high) => room(low, high, look.reference) },
+      y: { range: (_, low, high) => room(low, high, look) },
     },
     axes: [
-      { ...axis, size: 26, values: (_, ticks) => ticks.map((tick) => shown(tick)) },
-      { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (look.share ? `${Math.round(1000 * tick) / 10} %` : shown(tick))) },
+      { ...axis, size: 26, values: (_, ticks) => labels(ticks), ...(look.whole ? { incrs: WHOLE } : {}) },
+      { ...axis, size: 56, values: (_, ticks) => labels(ticks, look.share) },
     ],
     hooks: {
       setCursor: [(chart) => latest.current.onPlace(chart.cursor.idx ?? null)],
@@ -224,12 +238,13 @@ function sparse(chart: uPlot, number: number): boolean {
   return true;
 }
 
-function room(low: number | null, high: number | null, reference: number | null): [number, number] {
+/** The axis of values, with some space, which does not go past what there can be. */
+function room(low: number | null, high: number | null, { reference, share }: Look): [number, number] {
   if (low === null || high === null) return [0, 1];
   const from = Math.min(low, reference ?? low);
   const to = Math.max(high, reference ?? high);
   const space = (to - from) * 0.06 || Math.abs(to) * 0.1 || 1;
-  return [from >= 0 && from - space < 0 ? 0 : from - space, to + space];
+  return [from >= 0 && from - space < 0 ? 0 : from - space, share && to <= 1 ? Math.min(1, to + space) : to + space];
 }
 
 function drawLines(chart: uPlot, lines: { text: string; mark: string }, reference: number | null, moments: { x: number }[]): void {

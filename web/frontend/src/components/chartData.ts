@@ -58,3 +58,15 @@ export function spread(count: number, most: number): number[] {
   if (count <= most) return Array.from({ length: count }, (_, number) => number);
   return Array.from({ length: most }, (_, number) => Math.round((number * (count - 1)) / (most - 1)));
 }
+
+/** The labels of an axis: all with the digits that tell one from the next. */
+export function labels(ticks: number[], share = false): string[] {
+  const factor = share ? 100 : 1;
+  const gap = ticks.length > 1 ? Math.abs(ticks[1]! - ticks[0]!) * factor : 1;
+  const most = Math.max(...ticks.map((tick) => Math.abs(tick * factor)), 0);
+  const unit = share ? " %" : "";
+  if (!share && (gap < 1e-4 || most >= 1e7)) return ticks.map((tick) => (tick === 0 ? "0" : tick.toExponential(most / gap >= 10 ? 2 : 1)));
+  let digits = 0;
+  while (digits < 6 && Math.abs(gap * 10 ** digits - Math.round(gap * 10 ** digits)) > 1e-6) digits += 1;
+  return ticks.map((tick) => (tick * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + unit);
+}

@@ -102,28 +102,32 @@ function Differences({ data, names }: { data: Schemas["ComparedRuns"]; names: st
 function Charts({ runs, names, curves }: { runs: RunRow[]; names: string[]; curves: (Curves | undefined)[] }) {
   if (curves.some((one) => one === undefined)) return <Waiting what="Loading the curves" />;
   const found = curves as Curves[];
-  const kept = new Map<string, { chart: Curves["charts"][number]; series: ChartSeries[] }>();
+  const kept = new Map<string, { chart: Curves["charts"][number]; title: string; series: ChartSeries[] }>();
   found.forEach((one, number) => {
     for (const chart of one.charts) {
-      const key = `${chart.section}: ${chart.title}`;
-      const entry = kept.get(key) ?? { chart, series: [] };
-      // Bands of several runs over one another are no longer to be told apart.
-      const series = seriesOf(chart, one).map(({ name, x, y }, place) => ({ name: chart.curves.length > 1 ? `${names[number]}: ${name}` : names[number]!, x, y, colour: number, dashed: place % 2 === 1 }));
-      entry.series.push(...series);
-      kept.set(key, entry);
+      // Bands of several runs over one another are no longer to be told apart; nor are many curves of each.
+      const apart = chart.curves.length > 2 || chart.x !== "step";
+      seriesOf(chart, one).forEach(({ name, x, y }, place) => {
+        const title = apart ? `${chart.title}: ${name}` : chart.title;
+        const entry = kept.get(`${chart.section}: ${title}`) ?? { chart, title, series: [] };
+        const said = apart || chart.curves.length === 1 ? names[number]! : `${names[number]}: ${name}`;
+        entry.series.push({ name: said, x, y, colour: number, dashed: !apart && place === 1 });
+        kept.set(`${chart.section}: ${title}`, entry);
+      });
     }
   });
   if (kept.size === 0) return <Empty title="None of these runs has curves" />;
   return (
     <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm" verticalSpacing="sm">
-      {[...kept].map(([key, { chart, series }]) => (
+      {[...kept].map(([key, { chart, title: heading, series }]) => (
         <LiveChart
           key={key}
-          title={chart.title}
+          title={heading}
           series={series}
           unit={chart.unit}
           share={chart.share}
           xLabel={chart.x_label}
+          dots={chart.x !== "step"}
           {...(chart.x === "step" ? { together: runs.map((run) => run.id).join() } : {})}
         />
       ))}

@@ -55,6 +55,7 @@ const RunChart = memo(function RunChart({ chart, curves, together }: { chart: Ch
       xLabel={chart.x_label}
       reference={referenceOf(chart, curves)}
       moments={moments.map((one) => ({ x: one.step, text: one.text }))}
+      dots={chart.x !== "step"}
       {...(chart.x === "step" ? { together } : {})}
     />
   );

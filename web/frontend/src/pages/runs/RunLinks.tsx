@@ -2,7 +2,6 @@ import { Anchor, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../api/client";
-import { Command } from "./Command";
 import type { Detail } from "./RunPage";
 
 type Linked = Schemas["RunLink"];
@@ -30,7 +29,9 @@ export function RunLinks({ detail }: { detail: Detail }) {
           ))}
         </Text>
       )}
-      <Command line={`assay lineage ${detail.run.id}`} />
+      <Anchor component={Link} to={`/data/lineage/${detail.run.id}`} size="sm">
+        What it came from and what came of it, all the way
+      </Anchor>
     </Stack>
   );
 }
@@ -73,7 +74,7 @@ function Links({ title, links, empty }: { title: string; links: Linked[]; empty:
 /** A run has its page; what else has an id has its lineage. */
 function Ref({ link }: { link: Linked }) {
   const said = link.label === null ? link.ref : [link.label, link.about].filter(Boolean).join(", ");
-  if (link.kind === "file" || link.kind === "model_version") return <Text size="sm">{said}</Text>;
+  if (link.kind === "model_version") return <Text size="sm">{said}</Text>;
   const to = link.kind === "run" ? `/runs/${link.ref}` : `/data/lineage/${encodeURIComponent(link.ref)}`;
   return (
     <Anchor component={Link} to={to} size="sm">

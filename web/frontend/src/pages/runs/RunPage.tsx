@@ -132,8 +132,8 @@ function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }
       <Tabs.List mb="sm">
         {has && <Tabs.Tab value="curves">Curves</Tabs.Tab>}
         {detail.samples && <Tabs.Tab value="samples">Samples</Tabs.Tab>}
-        <Tabs.Tab value="settings">Settings and figures</Tabs.Tab>
-        <Tabs.Tab value="lineage">Inputs and outputs</Tabs.Tab>
+        <Tabs.Tab value="settings">Settings</Tabs.Tab>
+        <Tabs.Tab value="lineage">Lineage</Tabs.Tab>
       </Tabs.List>
       <Tabs.Panel value="curves">{curves}</Tabs.Panel>
       <Tabs.Panel value="samples">

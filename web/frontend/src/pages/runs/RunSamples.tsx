@@ -1,6 +1,6 @@
 import { Badge, Button, Group, NumberInput, Pagination, SegmentedControl, Slider, Stack, Table, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { Fragment, useState } from "react";
+import { useState } from "react";
 import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../api/client";
@@ -69,34 +69,38 @@ function Samples({ samples }: { samples: Sample[] }) {
   const [opened, setOpened] = useState<ReadonlySet<number>>(new Set());
   const toggle = (place: number) => setOpened((now) => new Set(now.has(place) ? [...now].filter((one) => one !== place) : [...now, place]));
   return (
-    <Table.ScrollContainer minWidth={760} className="panel" style={{ padding: 0 }} scrollAreaProps={{ viewportProps: { tabIndex: 0, role: "group", "aria-label": "Rollouts" } }}>
+    <div className="panel" style={{ padding: 0, overflowX: "auto" }}>
       <Table aria-label="Rollouts">
         <Table.Thead>
           <Table.Tr>
-            <Table.Th scope="col" w="26%">
+            <Table.Th scope="col" w="34%">
               Prompt
             </Table.Th>
             <Table.Th scope="col">Response</Table.Th>
-            <Table.Th scope="col">Reward</Table.Th>
+            <Table.Th scope="col" visibleFrom="sm">
+              Reward
+            </Table.Th>
             {parts.length > 1 &&
               parts.map((part) => (
-                <Table.Th key={part} scope="col">
+                <Table.Th key={part} scope="col" visibleFrom="sm">
                   {part}
                 </Table.Th>
               ))}
-            <Table.Th scope="col">Advantage</Table.Th>
-            <Table.Th scope="col">Tokens</Table.Th>
+            <Table.Th scope="col" visibleFrom="sm">
+              Advantage
+            </Table.Th>
+            <Table.Th scope="col" visibleFrom="sm">
+              Tokens
+            </Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
           {samples.map((one, place) => (
-            <Fragment key={place}>
-              <SampleRow sample={one} parts={parts.length > 1 ? parts : []} opened={opened.has(place)} toggle={() => toggle(place)} />
-            </Fragment>
+            <SampleRow key={place} sample={one} parts={parts.length > 1 ? parts : []} opened={opened.has(place)} toggle={() => toggle(place)} />
           ))}
         </Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </div>
   );
 }
 
@@ -126,7 +130,14 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
         ))}
       </Table.Td>
       <Table.Td>
-        <Text {...text}>{sample.response}</Text>
+        <Text {...text} className={sample.response.trim() === "" ? "dim" : ""}>
+          {sample.response.trim() === "" ? "(nothing)" : sample.response}
+        </Text>
+        <Text size="xs" className="dim" hiddenFrom="sm">
+          {[["reward", sample.reward], ...parts.map((part) => [part, sample.parts[part]] as const), ["advantage", sample.advantage]]
+            .map(([name, value]) => `${name} ${value === null ? "none" : shown(value as number)}`)
+            .join(", ")}
+        </Text>
         <Group gap={4} mt={2}>
           {sample.truncated && <Mark colour="gray" text="cut at the limit" />}
           {!sample.trained && <Mark colour="gray" text="not trained on" />}
@@ -140,12 +151,12 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
           )}
         </Group>
       </Table.Td>
-      <Table.Td>{sample.reward === null ? "none" : shown(sample.reward)}</Table.Td>
+      <Table.Td visibleFrom="sm">{sample.reward === null ? "none" : shown(sample.reward)}</Table.Td>
       {parts.map((part) => (
-        <Table.Td key={part}>{shown(sample.parts[part])}</Table.Td>
+        <Table.Td key={part} visibleFrom="sm">{shown(sample.parts[part])}</Table.Td>
       ))}
-      <Table.Td>{shown(sample.advantage)}</Table.Td>
-      <Table.Td>{sample.tokens}</Table.Td>
+      <Table.Td visibleFrom="sm">{shown(sample.advantage)}</Table.Td>
+      <Table.Td visibleFrom="sm">{sample.tokens}</Table.Td>
     </Table.Tr>
   );
 }

@@ -46,7 +46,7 @@ export function StopRun({ detail }: { detail: Detail }) {
             <Button variant="default" onClick={close} data-autofocus>
               Let it run
             </Button>
-            <Button color="red" loading={stop.isPending} onClick={() => stop.mutate()}>
+            <Button color="red.9" c="white" loading={stop.isPending} onClick={() => stop.mutate()}>
               {action}
             </Button>
           </Group>
