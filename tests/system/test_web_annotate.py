@@ -30,6 +30,11 @@ from assay_pipelines.annotation.votes import QueueVote, queue_votes
 from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.importers.formats import ImportConfig
 from assay_pipelines.importing import open_import, run_import
+from assay_web.access.access_file import FILE, AccessFile
+from assay_web.access.guard import COOKIE
+from assay_web.access.roles import ROLES
+from assay_web.access.sessions import begin_session
+from assay_web.server.settings import WebSettings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -262,6 +267,32 @@ def test_queues_are_made_extended_closed_and_reported(place: Workspace, comparis
         with place.store.unit() as db:
             row = db.execute("SELECT config->>'person' FROM runs WHERE kind = 'queue-create'").fetchone()
         assert row == ("cleo",)
+
+
+def test_roles_see_and_do_what_is_theirs(place: Workspace, comparisons: list[str], url: str) -> None:
+    make(place, "roles", comparisons[:4])
+    item, conflict = "/api/annotate/queues/roles/item", "/api/annotate/queues/roles/conflict"
+    with AccessFile(place.root / FILE) as access:
+        tokens = {role: begin_session(access, f"some {role}", role, WebSettings()) for role in ROLES}
+    statuses = {}
+    for role, token in tokens.items():
+        with httpx.Client(base_url=url, cookies={COOKIE: token}) as client:
+            client.headers["X-CSRF-Token"] = client.get("/api/session").json()["csrf"]
+            queue = client.get("/api/queues/roles").json()
+            assert (queue["counts"] is not None) == (role in ("curator", "admin")), "counts would tell of gold checks"
+            assert (client.get("/api/annotate/queues/roles/live").json()["conflicts"] is not None) == (
+                queue["counts"] is not None
+            )
+            statuses[role] = [
+                client.post(item).status_code,
+                client.get("/api/annotate/queues/roles/own").status_code,
+                client.post(conflict).status_code,
+                client.get("/api/queues/roles/report").status_code,
+                client.post("/api/queues/roles/reopen").status_code,
+            ]
+    assert statuses["viewer"] == [403] * 5
+    assert statuses["annotator"] == [200, 200, 403, 403, 403]
+    assert statuses["curator"] == statuses["admin"] == [200] * 5
 
 
 class Voter(threading.Thread):

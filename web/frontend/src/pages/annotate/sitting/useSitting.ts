@@ -4,6 +4,7 @@ import { useCallback, useRef, useState } from "react";
 import { api, body, type Schemas } from "../../../api/client";
 import type { Problem } from "../../../api/problems";
 import { deliver, dismissRefused, keepVote, keptVotes, refusedVotes, type KeptVote, type RefusedVote } from "./outbox";
+import { sendVote } from "./send";
 import type { Choice, Item, SkipReason } from "./words";
 
 export type Reply = Schemas["SittingReply"];
@@ -47,9 +48,6 @@ export interface SittingState {
   refetch: () => void;
 }
 
-const send = (vote: KeptVote) =>
-  body(api.POST("/api/annotate/queues/{queue}/votes", { params: { path: { queue: vote.queue } }, body: vote.body }));
-
 /** One person's sitting at a queue: what is before them, and every way on from it. */
 export function useSitting(queue: string, person: string, adjudicating: boolean): SittingState {
   const queries = useQueryClient();
@@ -76,7 +74,7 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
   const { data, error } = useQuery({
     queryKey: key,
     queryFn: async ({ signal }) => {
-      for (const vote of keptVotes(person)) await deliver(vote, send, { signal, onTrouble });
+      for (const vote of keptVotes(person)) await deliver(vote, sendVote, { signal, onTrouble });
       setTrouble(null);
       setRefused(refusedVotes(person));
       const take = adjudicating ? "/api/annotate/queues/{queue}/conflict" : "/api/annotate/queues/{queue}/item";
@@ -119,7 +117,7 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
         body: { person, ticket: item.ticket, seal: item.seal, choice, skip, strength, rationale, seconds },
       };
       setForgetful(!keepVote(vote));
-      const came = await deliver(vote, send, { onTrouble });
+      const came = await deliver(vote, sendVote, { onTrouble });
       setTrouble(null);
       if ("stopped" in came) return null;
       if ("refused" in came) {

@@ -1,0 +1,145 @@
+"""How long a vote takes to be stored and the next item to come: 20 people over HTTP on loopback, one in Chromium.
+
+A real server (`assay web --open`) on real conversations (Anthropic HH), overlap 3, a tenth gold checks. Each vote is
+durable in the journal before its reply, which brings the next item. Two paces: realistic (each looks at an item for 3 s
+on average, exponentially; people in fact take 10 s and more) and flat out. Every person also asks for the live figures
+every 5 s. In the browser the time runs from the key's event to the frame after the next item was painted, while 19
+others vote at the realistic pace. The peer is the requirement: 150 ms / p95, so that more than 1 holds it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from annotation_people import Voted, drive
+from assay.store.records import Decision, insert_decisions
+from assay.workspace import Workspace
+from assay_pipelines.annotation.items import QueueItem
+from assay_pipelines.annotation.queues import create_queue
+from assay_pipelines.importers.formats import ImportConfig
+from assay_pipelines.importing import open_import, run_import
+from hh_pairs import FILES, data_folder
+from measure import Report, Spread, arguments, machine
+from servers import free_port, server
+
+LIMIT_MS = 150.0
+PEOPLE = 20
+THINK_S = 3.0
+GOLD = 200
+
+
+def make_queues(root: Path, names: list[str]) -> Workspace:
+    """A workspace of the shared HH pairs, and a queue of all of them for each round."""
+    workspace = Workspace.create(root)
+    for name in FILES:
+        run_import(workspace, open_import(workspace, ImportConfig(str(data_folder() / f"{name}.jsonl.gz"))))
+    with workspace.store.unit() as db:
+        found = [row[0] for row in db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()]
+        insert_decisions(db, [Decision(c, "gold", "A", "people_majority", "known") for c in found[:GOLD]], None)
+    for name in names:
+        items = [QueueItem(comparison, reason="judges disagree") for comparison in found[GOLD:]]
+        create_queue(workspace, name, items, overlap=3, gold_checks=0.1, run_id=None, guideline="Prefer what helps.")
+    return workspace
+
+
+#: Runs in the page: one entry a key press, ms from the key's event to the frame after the next texts are there.
+WATCH = """() => {
+  window.painted = [];
+  let pressed = null;
+  document.addEventListener("keydown", (event) => { if (event.key === "b") pressed = event.timeStamp; }, true);
+  const shown = () => document.querySelector('[aria-label="Response A"]')?.textContent;
+  let before = shown();
+  new MutationObserver(() => {
+    const now = shown();
+    if (pressed === null || now === undefined || now === before) return;
+    const from = pressed;
+    pressed = null; before = now;
+    requestAnimationFrame(() => setTimeout(() => window.painted.push(performance.now() - from)));
+  }).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
+
+
+def painted(url: str, queue: str, votes: int) -> list[float]:
+    """Milliseconds from key to painted of one person in Chromium. Ends the script, saying so, without one."""
+    from playwright.sync_api import sync_playwright
+
+    binary = shutil.which("chromium") or shutil.which("google-chrome")
+    if binary is None:
+        sys.exit("no Chromium binary (apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=binary, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(base_url=url, viewport={"width": 1280, "height": 800})
+        page.context.request.post("/api/session", data={"name": "in the browser"})
+        page.goto(f"/annotate/queue/{queue}")
+        page.get_by_label("Response A").wait_for()
+        page.evaluate(WATCH)
+        for number in range(votes):
+            page.wait_for_timeout(500)
+            page.keyboard.press("b")
+            page.wait_for_function("n => window.painted.length > n", arg=number, timeout=30_000)
+        found: list[float] = page.evaluate("window.painted")
+        browser.close()
+    return found
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def spreads(rounds: list[Voted]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        f"p{int(100 * share)}_ms": str(Spread.of([1000 * r.percentile(share) for r in rounds]))
+        for share in (0.5, 0.95, 0.99)
+    }
+    found["votes"] = sum(len(r.latencies) for r in rounds)
+    found["votes_per_s"] = str(Spread.of([r.votes_per_s for r in rounds]))
+    found["live_p95_ms"] = str(Spread.of([1000 * percentile(r.live, 0.95) for r in rounds]))
+    return found
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    rounds, seconds, keys = (1, 12.0, 15) if options.quick else (3, 45.0, 60)
+    report = Report("annotation_latency", machine=machine())
+    names = [f"{pace}-{n}" for pace in ("realistic", "flat-out") for n in range(rounds)] + ["browser"]
+    with tempfile.TemporaryDirectory() as scratch:
+        workspace = make_queues(Path(scratch) / "workspace", names)
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "assay", "web", "--open", "--port", str(port)]
+        with server([*command, "--workspace", workspace.root], url, "/api/session"):
+            found: dict[str, list[Voted]] = {"realistic": [], "flat-out": []}
+            for number in range(rounds):
+                for pace, think in (("realistic", THINK_S), ("flat-out", 0.0)):
+                    name = f"{pace}-{number}"
+                    found[pace].append(drive(url, name, people=PEOPLE, seconds=seconds, think_s=think, seed=number))
+            others = threading.Thread(
+                target=drive,
+                args=(url, "browser"),
+                kwargs={"people": PEOPLE - 1, "seconds": keys * 0.8 + 10, "think_s": THINK_S, "seed": 99},
+            )
+            others.start()
+            seen = painted(url, "browser", keys)
+            others.join()
+    for pace, voted in found.items():
+        p95 = [1000 * r.percentile(0.95) for r in voted]
+        report.ratios[f"{LIMIT_MS:.0f} ms / p95, {PEOPLE} people, {pace}"] = Spread.of([LIMIT_MS / p for p in p95])
+        report.figures[pace] = spreads(voted)
+        report.figures[f"{pace}_failures"] = sum(r.failures for r in voted)
+    report.ratios["150 ms / p95, key to painted in Chromium"] = LIMIT_MS / percentile(seen, 0.95)
+    report.figures["painted_ms"] = {
+        f"p{int(100 * share)}": round(percentile(seen, share), 1) for share in (0.5, 0.95, 0.99)
+    } | {"keys": len(seen)}
+    for name, value in report.figures.items():
+        print(f"{name}: {value}")
+    report.finish(options)
+
+
+if __name__ == "__main__":
+    main()
