@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from assay import ids
-from assay.domain import AnnotatorKind, Answer, Judgment
+from assay.domain import AnnotatorKind, Answer, Judgment, PrincipleAnswer
 from assay.errors import BadInputError, ConflictError, NotFoundError
 from assay.journal import JournalWriter, check_vote, fold_if_free
 from assay.workspace import Workspace
@@ -36,6 +36,7 @@ from assay_pipelines.annotation.assignment import (
 )
 from assay_pipelines.annotation.items import Choice, ShownOpinion, ShownOrder, shown_opinions
 from assay_pipelines.annotation.ledger import Ledger
+from assay_pipelines.annotation.principle_votes import PlacedAnswer, checked, keep_answers, kept_answers
 from assay_pipelines.annotation.queues import Progress, find_queue, progress_of
 from assay_pipelines.annotation.recording import sync_events
 from assay_pipelines.annotation.recovery import note_annotator, open_ledger, recount
@@ -146,8 +147,10 @@ class Desk:
         confidence: float | None = None,
         rationale: str | None = None,
         seconds: float | None = None,
+        principles: Sequence[PlacedAnswer] = (),
     ) -> Receipt:
-        """Returns when the vote is durable. `choice` names the response by its place on the screen.
+        """Returns when the vote is durable. `choice` names the response by its place on the screen. `principles`:
+        answers on some or all of the item's.
 
         The same vote by the same ticket again is acknowledged again and counted once. Raises BadInputError for another
         vote by that ticket, ConflictError when the time for the item ran out and others have taken its place,
@@ -168,15 +171,25 @@ class Desk:
             confidence=confidence,
             rationale=rationale,
             seconds=seconds,
+            principles=[said.canonical(given.shown_order) for said in principles],
         )
 
-    def skip(self, given: Assignment, reason: str, *, text: str = "", seconds: float | None = None) -> Receipt:
-        """Give no preference, for one of SKIP_REASONS. "cannot_decide" and "broken" count as votes; the others pass the
-        item on to somebody else."""
+    def skip(
+        self,
+        given: Assignment,
+        reason: str,
+        *,
+        text: str = "",
+        seconds: float | None = None,
+        principles: Sequence[PlacedAnswer] = (),
+    ) -> Receipt:
+        """Give no preference, for one of SKIP_REASONS. "cannot_decide" and "broken" count as votes, and may answer on
+        principles; the others pass the item on to somebody else."""
         if reason not in SKIP_REASONS:
             raise BadInputError(f"unknown reason {reason!r}; one of {', '.join(SKIP_REASONS)}", field="reason")
         rationale = f"{reason}: {text}" if text else reason
-        return self.cast(given.ticket, given.annotator, "skip", rationale=rationale, seconds=seconds)
+        said = [answer.canonical(given.shown_order) for answer in principles]
+        return self.cast(given.ticket, given.annotator, "skip", rationale=rationale, seconds=seconds, principles=said)
 
     def cast(
         self,
@@ -188,6 +201,7 @@ class Desk:
         confidence: float | None = None,
         rationale: str | None = None,
         seconds: float | None = None,
+        principles: Sequence[PrincipleAnswer] = (),
     ) -> Receipt:
         """`vote` and `skip` in canonical terms, for callers that kept only the ticket."""
         name = _parse(ticket)
@@ -205,6 +219,10 @@ class Desk:
             origin = f"{_ORIGINS[name.role]}/{item['queue']}/{name.attempt}"
             author = ids.annotator_id(self.kind, annotator)
             opinions = shown_opinions(item["payload"])
+            counts = outcome(answer, rationale) is not None
+            if principles and not counts:
+                raise BadInputError("an item that is passed on has no answers on principles", field="principles")
+            said = checked(item["payload"], principles)
             there = db.execute(
                 "SELECT * FROM votes WHERE item_id = ? AND annotator = ? AND role = ? AND attempt = ?",
                 (name.item_id, annotator, name.role, name.attempt),
@@ -212,7 +230,8 @@ class Desk:
             if there is not None:
                 if there["withdrawn_at"] is not None:
                     raise BadInputError("this vote was taken back; the item is to be voted on again", field="ticket")
-                if (there["answer"], there["strength"], there["rationale"]) != (answer, strength, rationale):
+                same = (there["answer"], there["strength"], there["rationale"]) == (answer, strength, rationale)
+                if not same or kept_answers(db, there["judgment_id"]) != frozenset(said):
                     raise BadInputError("there is another vote of yours on this item; undo it first", field="ticket")
                 receipt = Receipt(there["judgment_id"], answer, True, opinions)
             else:
@@ -221,8 +240,7 @@ class Desk:
                 judgment = Judgment(
                     item["comparison_id"], author, answer, strength, confidence, rationale, order, spent, origin
                 )
-                check_vote(judgment, annotator=annotator, kind=self.kind)
-                counts = outcome(answer, rationale) is not None
+                check_vote(judgment, annotator=annotator, kind=self.kind, principles=said)
                 db.execute(
                     "INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
                     (
@@ -241,10 +259,12 @@ class Desk:
                         now,
                     ),
                 )
+                keep_answers(db, judgment.id, said)
                 drop_lease(db, name.item_id, annotator, name.role)
                 recount(db, name.item_id)
                 vote = {"judgment": asdict(judgment), "annotator": annotator, "kind": self.kind}
-                entry = _post(db, vote | {"run_id": item["run_id"], "at": now})
+                told = {"principles": [asdict(one) for one in said], "run_id": item["run_id"], "at": now}
+                entry = _post(db, vote | told)
                 receipt = Receipt(judgment.id, answer, False, opinions)
         if entry is not None:
             self._deliver(entry)
@@ -389,6 +409,7 @@ class Desk:
                 kind=entry["kind"],
                 run_id=entry["run_id"],
                 at=at,
+                principles=[PrincipleAnswer(**said) for said in entry.get("principles", ())],
             )
         with self._ledger.writing(durable=False) as db:
             db.execute("DELETE FROM outbox WHERE id = ?", (number,))

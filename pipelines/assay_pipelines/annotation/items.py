@@ -7,7 +7,7 @@ draw that makes an order random and repeatable. Leaves out: queues, assignment (
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
@@ -19,6 +19,9 @@ from assay_pipelines.attributes.schema import PairAttributes
 ShownOrder: TypeAlias = Literal["AB", "BA"]
 #: What a person may choose, by place: `first` is the response on the left or on top, whatever its canonical letter.
 Choice: TypeAlias = Literal["first", "second", "tie", "both_good", "both_bad"]
+
+MOST_PRINCIPLES = 20  #: of one item: more than anybody answers with care
+LONGEST_PRINCIPLE = 500  #: characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class QueueItem:
     `priority`: higher is asked sooner. `attributes` and `pre_verification`: default what the store holds. `guideline`:
     for this item, beside the queue's and the attributes'. `pre_verification`: what a judge found of each response, by
     canonical letter, e.g. {"A": "correct", "B": "incorrect: ..."}. `reason`: why it is asked, shown to the person.
+    `principles`: asked of both responses beside the preference.
     """
 
     comparison_id: str
@@ -46,6 +50,7 @@ class QueueItem:
     pre_verification: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     opinions: tuple[ShownOpinion, ...] = ()
+    principles: tuple[str, ...] = ()
 
     def payload(self) -> dict[str, Any]:
         if unknown := set(self.pre_verification) - {"A", "B"}:
@@ -56,6 +61,7 @@ class QueueItem:
             "pre_verification": dict(self.pre_verification),
             "reason": self.reason,
             "opinions": [{"judge": o.judge, "answer": o.answer, "rationale": o.rationale} for o in self.opinions],
+            "principles": list(principle_statements(self.principles)),
         }
 
 
@@ -70,6 +76,7 @@ class ShownItem:
     guideline: str
     pre_verification: tuple[str, str] | None  #: of first and second
     reason: str
+    principles: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, payload: str, order: ShownOrder) -> ShownItem:
@@ -87,7 +94,20 @@ class ShownItem:
             if checked
             else None,
             reason=found["reason"],
+            principles=tuple(found.get("principles", ())),  # items from before there were any lack it
         )
+
+
+def principle_statements(given: Iterable[str]) -> tuple[str, ...]:
+    """Each once, white space made single spaces. Raises BadInputError for one without words, and for too much."""
+    found = tuple(dict.fromkeys(" ".join(statement.split()) for statement in given))
+    if "" in found:
+        raise BadInputError("a principle without words", field="principles")
+    if len(found) > MOST_PRINCIPLES:
+        raise BadInputError(f"at most {MOST_PRINCIPLES} principles to an item, not {len(found)}", field="principles")
+    if any(len(statement) > LONGEST_PRINCIPLE for statement in found):
+        raise BadInputError(f"a principle has at most {LONGEST_PRINCIPLE} characters", field="principles")
+    return found
 
 
 def draw(*parts: object) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from assay.operational_file import OperationalFile
 
 FILE = "annotation.sqlite"
-VERSION = 1
+VERSION = 2  #: 2 added vote_principles
 COMPLETE = 0x41535359  # "ASSY", in the file's header
 
 #: Times are seconds since the epoch. An item with a `check_label` is a gold check. `taken`: standing votes that count
@@ -49,6 +49,11 @@ CREATE TABLE IF NOT EXISTS votes (
     withdrawn_at REAL, UNIQUE (item_id, annotator, role, attempt)) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS votes_standing ON votes (item_id, annotator, role) WHERE withdrawn_at IS NULL;
 CREATE INDEX IF NOT EXISTS votes_by ON votes (annotator, at);
+
+-- What was said of principles with a vote; `response` is A or B, as the vote's answer.
+CREATE TABLE IF NOT EXISTS vote_principles (
+    judgment_id TEXT NOT NULL, response TEXT NOT NULL, principle TEXT NOT NULL, answer TEXT NOT NULL, evidence TEXT,
+    PRIMARY KEY (judgment_id, response, principle)) WITHOUT ROWID;
 
 -- Entries on their way to the journal: written with what they tell of, deleted once they are durable there.
 CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, entry TEXT NOT NULL);

@@ -17,7 +17,7 @@ from assay import ids
 from assay.errors import BadInputError, NotFoundError
 from assay.snapshots import CATEGORIES, Selection
 from assay.workspace import Workspace
-from assay_pipelines.annotation.items import QueueItem
+from assay_pipelines.annotation.items import QueueItem, principle_statements
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.recording import QueueRecord, event_id, record_queue, sync_events
 from assay_pipelines.annotation.recovery import carry, open_ledger
@@ -216,7 +216,13 @@ def adjudications(workspace: Workspace, name: str) -> Mapping[str, QueueVote]:
 
 
 def items_of(
-    workspace: Workspace, selection: Selection, *, limit: int | None = None, seed: int = 0, reason: str = ""
+    workspace: Workspace,
+    selection: Selection,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    reason: str = "",
+    principles: Sequence[str] = (),
 ) -> list[QueueItem]:
     """Comparisons of a selection as items: a sample of `limit` drawn by hash; what is easy for people (objective and of
     low controversiality, where attributes say so) comes first."""
@@ -230,8 +236,10 @@ def items_of(
         ).fetchall()
     comparisons = [row[0] for row in rows]
     known = load_attributes(workspace, comparisons)
+    asked = principle_statements(principles)
     return [
-        QueueItem(c, float(c in known and known[c].easy_for_people), known.get(c), reason=reason) for c in comparisons
+        QueueItem(c, float(c in known and known[c].easy_for_people), known.get(c), reason=reason, principles=asked)
+        for c in comparisons
     ]
 
 

@@ -86,11 +86,12 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
                 [queue.queue_id, queue.name, *queue.settings, queue.run_id],
             )
         added = _insert(db, queue, [(i.comparison_id, i.priority, shown(i), None) for i in new])
-        # a gold check borrows an ordinary item's reason: nothing may tell that it is one
-        reasons = [item.reason for item in new] or [""]
+        # a gold check borrows an ordinary item's reason and principles: nothing may tell that it is one
+        ordinary = new or [QueueItem("")]
+        like = [ordinary[number * len(ordinary) // len(checks)] for number in range(len(checks))]
         drawn = [
-            (comparison, 0.0, shown(QueueItem(comparison, reason=reasons[number * len(reasons) // len(checks)])), label)
-            for number, (comparison, label) in enumerate(checks)
+            (comparison, 0.0, shown(QueueItem(comparison, reason=item.reason, principles=item.principles)), label)
+            for (comparison, label), item in zip(checks, like, strict=True)
         ]
         _insert(db, queue, drawn)
         if not known or added:

@@ -11,11 +11,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assay.domain import AnnotatorKind
+from assay.domain import AnnotatorKind, PrincipleAnswer
 from assay.journal import fold
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import draw
 from assay_pipelines.annotation.ledger import FILE, Ledger
+from assay_pipelines.annotation.principle_votes import keep_answers
 from assay_pipelines.annotation.votes import item_votes, majority, outcome
 
 if TYPE_CHECKING:
@@ -156,6 +157,12 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
                FROM queue_votes WHERE queue = ? ORDER BY created_at, judgment_id""",
             [queue],
         ).fetchall()
+        told = db.execute(
+            """SELECT v.judgment_id, p.side, n.statement, p.answer, p.evidence
+               FROM vote_principles p JOIN queue_votes v USING (judgment_id) JOIN principles n USING (principle_id)
+               WHERE v.queue = ?""",
+            [queue],
+        ).fetchall()
     if not rows:
         return 0, 0
     votes = withdrawn = 0
@@ -180,6 +187,8 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
                 "DELETE FROM leases WHERE item_id = ? AND annotator = ? AND attempt <= ?", (item, annotator, attempt)
             )
             touched.add(item)
+        for judgment, *said in told:
+            keep_answers(db, judgment, [PrincipleAnswer(*said)])
         for item in touched:
             recount(db, item)
     return votes, withdrawn

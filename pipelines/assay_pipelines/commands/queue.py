@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from assay.intervals import Interval
     from assay_pipelines.annotation.agreement import Agreement, Estimate
     from assay_pipelines.annotation.items import QueueItem
+    from assay_pipelines.annotation.principle_agreement import PrincipleAgreement
     from assay_pipelines.annotation.queues import Queue
 
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
@@ -45,6 +46,9 @@ def create(
     gold_checks: Annotated[float, typer.Option(help="Share of known answers mixed in, from the gold pool.")] = 0.1,
     guideline: Annotated[str, typer.Option(help="Shown beside every item.")] = "",
     reason: Annotated[str, typer.Option(help="Why these are asked; shown beside every item.")] = "",
+    principle: Annotated[
+        list[str] | None, typer.Option(help="Ask of both responses whether they fulfil this; repeatable.")
+    ] = None,
     lease: Annotated[float, typer.Option(min=0.1, help="Minutes until an untouched item goes to others.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
     workspace: WorkspaceOption = None,
@@ -58,7 +62,7 @@ def create(
     from assay.progress import progress_bar
     from assay.runs import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.annotation.items import QueueItem
+    from assay_pipelines.annotation.items import QueueItem, principle_statements
     from assay_pipelines.annotation.queues import create_queue, items_of
     from assay_pipelines.commands.selection import selection_of
 
@@ -68,16 +72,25 @@ def create(
         raise BadInputError("--ids names the comparisons: leave --pool, --source and --category out")
     here = Workspace.find(workspace)
     selection = selection_of(pool or ["unverified"], source, category)
-    settings = {"queue": name, "selection": asdict(selection), "ids": ids, "limit": limit, "overlap": overlap}
+    settings: dict[str, Any] = {
+        "queue": name,
+        "selection": asdict(selection),
+        "ids": ids,
+        "limit": limit,
+        "overlap": overlap,
+    }
+    principles = principle_statements(principle or ())
+    if principles:
+        settings["principles"] = principles
     with (
         start_run(here, "queue-create", settings | {"gold_checks": gold_checks, "seed": seed}) as run,
         progress_bar("queueing", 1, unit="queue") as advance,
     ):
         items: list[QueueItem]
         if ids is not None:
-            items = [QueueItem(comparison, reason=reason) for comparison in _read_ids(ids)[:limit]]
+            items = [QueueItem(one, reason=reason, principles=principles) for one in _read_ids(ids)[:limit]]
         else:
-            items = items_of(here, selection, limit=limit, seed=seed, reason=reason)
+            items = items_of(here, selection, limit=limit, seed=seed, reason=reason, principles=principles)
         if not items:
             raise BadInputError("nothing matches: the queue would be empty")
         queue = create_queue(
@@ -261,6 +274,7 @@ def agreement(
     from assay.errors import BadInputError, NotFoundError
     from assay.workspace import Workspace
     from assay_pipelines.annotation.agreement import agreement_of_votes
+    from assay_pipelines.annotation.principle_agreement import principle_agreement
     from assay_pipelines.annotation.queues import get_queue
     from assay_pipelines.annotation.recovery import open_ledger
     from assay_pipelines.annotation.votes import queue_votes, source_votes
@@ -268,10 +282,12 @@ def agreement(
     if (queue is None) == (source is None):
         raise BadInputError("name a queue, or a source with --source")
     here = Workspace.find(workspace)
+    principles: list[PrincipleAgreement] = []
     if queue is not None:
         name = get_queue(here, queue).name
         with open_ledger(here) as ledger:
             votes = queue_votes(ledger, name)
+            principles = principle_agreement(ledger, name)
     else:
         assert source is not None
         votes = source_votes(here, source)
@@ -288,7 +304,15 @@ def agreement(
     lines.append(f"{found.with_ties.annotators} people; {100 * found.tie_rate:.1f} % of their labels are ties")
     if found.strength_items:
         lines.append(f"strength, ordinal alpha over {found.strength_items} items: {_estimate(found.strength)}")
+    if principles:
+        lines.append(f"{'answers':>9} {'yes':>7} {'shared':>7} {'percent':>8} {'alpha':>7}  principle")
+        lines += [
+            f"{p.answers:>9} {100 * p.yes:>5.1f} % {p.items:>7} {_number(p.percent):>8} {_number(p.alpha):>7}  "
+            f"{p.principle}"
+            for p in principles
+        ]
     payload: dict[str, Any] = {"queue": queue, "source": source, **found.to_dict()}
+    payload["principles"] = [p.to_dict() for p in principles]
     emit(payload, "\n".join(lines), as_json=as_json)
 
 
@@ -309,6 +333,10 @@ def recover(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> N
         f"brought back {found.queues} queues, {found.items} items, {found.votes} votes, {found.withdrawn} withdrawals",
         as_json=as_json,
     )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _read_ids(path: Path) -> list[str]:

@@ -1,0 +1,62 @@
+"""How far the people of a queue agree on each of its principles.
+
+Covers: percent agreement and Krippendorff's ordinal alpha, by principle, over the responses of the items. Leaves out:
+intervals, the coefficients themselves (`agreement`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from assay_pipelines.annotation.agreement import krippendorff_alpha, percent_agreement
+from assay_pipelines.annotation.ledger import Ledger
+
+#: From not fulfilled to fulfilled: the scale of the ordinal alpha.
+SCALE = ("no", "partially", "yes")
+
+
+@dataclass(frozen=True)
+class PrincipleAgreement:
+    """`items`: responses that two people or more answered on; others tell nothing. `percent`: of pairs of answers that
+    are equal. `alpha`: Krippendorff's, ordinal over SCALE; None where everybody always said the same. `yes`: the share
+    of all answers."""
+
+    principle: str
+    answers: int
+    items: int
+    yes: float
+    percent: float | None
+    alpha: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def principle_agreement(ledger: Ledger, queue: str) -> list[PrincipleAgreement]:
+    """Of the standing votes of a queue's annotators, by principle; no adjudicator's. `queue`: its name."""
+    with ledger.reading() as db:
+        rows = db.execute(
+            """SELECT p.principle, v.item_id, p.response, v.annotator, p.answer
+               FROM items i JOIN votes v USING (item_id) JOIN vote_principles p USING (judgment_id)
+               WHERE i.queue = ? AND v.role = 'vote' AND v.withdrawn_at IS NULL ORDER BY p.principle""",
+            (queue,),
+        ).fetchall()
+    told: dict[str, dict[tuple[int, str], dict[str, str]]] = {}
+    for principle, item, response, annotator, answer in rows:
+        told.setdefault(principle, {}).setdefault((item, response), {})[annotator] = answer
+    found = []
+    for principle, said in told.items():
+        labels = list(said.values())
+        every = [answer for item in labels for answer in item.values()]
+        found.append(
+            PrincipleAgreement(
+                principle=principle,
+                answers=len(every),
+                items=sum(len(item) > 1 for item in labels),
+                yes=every.count("yes") / len(every),
+                percent=percent_agreement(labels),
+                alpha=krippendorff_alpha(labels, "ordinal", order=SCALE),
+            )
+        )
+    return found
