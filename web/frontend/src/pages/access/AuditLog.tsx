@@ -1,6 +1,6 @@
 import { Button, Group, ScrollArea, Select, Stack, Table, TextInput } from "@mantine/core";
 import { useDebouncedCallback } from "@mantine/hooks";
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useSearchParams } from "react-router";
 
@@ -32,6 +32,7 @@ export function AuditLog() {
         }),
       ),
     initialPageParam: null as number | null,
+    placeholderData: keepPreviousData, // what can be chosen stays while another choice is loaded
     getNextPageParam: (last) => (last.older ? last.lines.at(-1)?.id : undefined),
   });
   const choose = (name: string, value: string | null) =>
