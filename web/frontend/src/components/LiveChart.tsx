@@ -208,7 +208,7 @@ function options(width: number, latest: Latest, zoomed: { current: boolean }, to
   return {
     width: Math.max(width, 120),
     height: HEIGHT,
-    padding: [8, 8, 0, 0],
+    padding: [8, 18, 0, 0],
     series,
     bands,
     legend: { show: false },

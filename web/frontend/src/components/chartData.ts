@@ -36,8 +36,8 @@ export function shown(value: number | null | undefined, share = false): string {
   if (value == null || !Number.isFinite(value)) return "-";
   if (share) return `${(100 * value).toFixed(1)} %`;
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
-  if (Number.isInteger(value)) return value.toLocaleString("en");
+  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en");
+  if (size < 1e-3 || size >= 1e6) return value.toExponential(2);
   return value.toLocaleString("en", { maximumSignificantDigits: 4 });
 }
 
@@ -59,6 +59,8 @@ export function spread(count: number, most: number): number[] {
   return Array.from({ length: most }, (_, number) => Math.round((number * (count - 1)) / (most - 1)));
 }
 
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
+
 /** The labels of an axis: all with the digits that tell one from the next. */
 export function labels(ticks: number[], share = false): string[] {
   const factor = share ? 100 : 1;
@@ -66,6 +68,7 @@ export function labels(ticks: number[], share = false): string[] {
   const most = Math.max(...ticks.map((tick) => Math.abs(tick * factor)), 0);
   const unit = share ? " %" : "";
   if (!share && (gap < 1e-4 || most >= 1e7)) return ticks.map((tick) => (tick === 0 ? "0" : tick.toExponential(most / gap >= 10 ? 2 : 1)));
+  if (!share && most >= 1e5 && gap >= 1e3) return ticks.map((tick) => COMPACT.format(tick));
   let digits = 0;
   while (digits < 6 && Math.abs(gap * 10 ** digits - Math.round(gap * 10 ** digits)) > 1e-6) digits += 1;
   return ticks.map((tick) => (tick * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + unit);

@@ -93,7 +93,7 @@ function Differences({ data, names }: { data: Schemas["ComparedRuns"]; names: st
         </Table>
       </Table.ScrollContainer>
       <Text size="xs" className="dim" mt={4}>
-        {data.differences.length === 0 ? "All settings are the same." : `${data.same} other settings are the same.`}
+        {data.differences.length === 0 ? "All settings are the same." : data.same === 0 ? "No setting is the same." : `${data.same} other settings are the same.`}
       </Text>
     </section>
   );

@@ -5,6 +5,7 @@ import { memo, useMemo } from "react";
 import { shown } from "../../components/chartData";
 import { LiveChart } from "../../components/LiveChart";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { Command } from "./Command";
 import { referenceOf, seriesOf, type Chart, type Curves } from "./curves";
 import { goesOn, type RunRow } from "./format";
 
@@ -35,6 +36,12 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
                 <RunChart key={chart.title} chart={chart} curves={data} together={run.id} />
               ))}
           </SimpleGrid>
+          {data.moments.some((one) => one.section === section) && (
+            <Group gap={6} mt={6}>
+              <Text size="sm">Ask people about the responses that the two rewards disagree on:</Text>
+              <Command line={`assay queue from-rollouts ${run.id}`} />
+            </Group>
+          )}
         </section>
       ))}
     </Stack>
@@ -88,7 +95,7 @@ function Latest({ data }: { data: Curves }) {
           : [
               `${data.rows.toLocaleString("en")} lines of metrics.jsonl`,
               data.step.width > 1 ? `${data.step.width} steps a point, the band is their range` : "",
-              data.broken > 0 ? `${data.broken} could not be read and are left out` : "",
+              data.broken > 0 ? `${data.broken} more could not be read` : "",
             ]
               .filter(Boolean)
               .join("; ") + "."}

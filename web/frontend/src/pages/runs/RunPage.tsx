@@ -76,7 +76,7 @@ function Notices({ detail }: { detail: Detail }) {
   return (
     <>
       {run.status === "ending" && (
-        <Alert color="orange" title="Ending" role="status">
+        <Alert color="gray" title="Ending" role="status">
           {stop === null ? "Its end was asked for." : `${stop.by} asked for its end at ${moment(stop.at)}.`} It finishes its step, saves its checkpoint and ends.
         </Alert>
       )}

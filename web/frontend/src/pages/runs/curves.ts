@@ -61,7 +61,7 @@ export function seriesOf(chart: Chart, curves: Curves): ChartSeries[] {
     const x = chart.x === "step" ? points.step : points.mean[chart.x];
     const y = scaled(points.mean[curve.key], curve.scale);
     if (x === undefined || y === undefined) return [];
-    const series = { name: curve.name, ...along(x, windowed(y, Math.ceil(curve.window / points.width)), band(curve, points, y)) };
+    const series = { name: curve.name, ...along(x, windowed(y, Math.ceil(curve.window / points.width)), band(curve, points, y, chart.curves.length <= 2)) };
     return series.y.some((value) => value !== null) ? [series] : [];
   });
 }
@@ -74,7 +74,8 @@ export function referenceOf(chart: Chart, curves: Curves): { name: string; value
   return value == null ? null : { name: chart.reference.name, value: value * chart.reference.scale };
 }
 
-function band(curve: Curve, points: Points, y: (number | null)[]): [(number | null)[], (number | null)[]] | null {
+/** `bounded`: whether there is room for the bounds of rows that share a point. */
+function band(curve: Curve, points: Points, y: (number | null)[], bounded: boolean): [(number | null)[], (number | null)[]] | null {
   if (curve.spread !== null) {
     const spread = points.mean[curve.spread];
     const bound = (sign: number) => y.map((value, place) => (value === null ? null : value + sign * curve.scale * (spread?.[place] ?? 0)));
@@ -83,7 +84,7 @@ function band(curve: Curve, points: Points, y: (number | null)[]): [(number | nu
   const [low, high] =
     curve.low !== null && curve.high !== null
       ? [points.mean[curve.low], points.mean[curve.high]]
-      : curve.window === 1
+      : curve.window === 1 && bounded
         ? [points.low[curve.key], points.high[curve.key]]
         : [undefined, undefined];
   const bounds = [scaled(low, curve.scale), scaled(high, curve.scale)];
