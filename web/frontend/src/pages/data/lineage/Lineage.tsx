@@ -96,14 +96,14 @@ function Item({ node, direction, above }: { node: Node; direction: Direction; ab
         >
           {opened ? <IconChevronDown size={14} /> : <IconChevronRight size={14} />}
         </ActionIcon>
-        <Text size="sm" style={{ overflowWrap: "anywhere" }}>
+        <Group gap="0 8px" style={{ overflowWrap: "anywhere" }}>
           <Anchor component={Link} to={pageOf(node)} size="sm">
             {node.about || node.id}
-          </Anchor>{" "}
-          <Text span size="xs" className="dim" ff="monospace">
-            {node.kind === "file" ? node.id : node.id.slice(0, 28)}
+          </Anchor>
+          <Text size="xs" className="dim" ff="monospace" title={node.id}>
+            {node.id.length > 26 && node.kind !== "file" ? `${node.id.slice(0, 12)}...` : node.id}
           </Text>
-        </Text>
+        </Group>
       </Group>
       {opened && <Branches name={node.id} direction={direction} above={[...above, node.id]} />}
     </li>

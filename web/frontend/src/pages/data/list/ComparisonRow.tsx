@@ -35,11 +35,11 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
         {row.turns > 1 && <span className="dim">[{row.turns} turns] </span>}
         <Told excerpt={row.prompt} />
       </div>
-      <div role="gridcell" className={narrow ? "clamp one" : "clamp"} data-preferred={row.label === "A" || undefined}>
+      <div role="gridcell" className="clamp side" data-preferred={row.label === "A" || undefined}>
         {narrow && <strong>A </strong>}
         <Told excerpt={row.a} />
       </div>
-      <div role="gridcell" className={narrow ? "clamp one" : "clamp"} data-preferred={row.label === "B" || undefined}>
+      <div role="gridcell" className="clamp side" data-preferred={row.label === "B" || undefined}>
         {narrow && <strong>B </strong>}
         <Told excerpt={row.b} />
       </div>

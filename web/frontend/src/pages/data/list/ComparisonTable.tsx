@@ -22,7 +22,7 @@ export function ComparisonTable({ rows, pages }: Props) {
   const { hash, search } = useLocation();
   const navigate = useNavigate();
   const narrow = useMediaQuery("(max-width: 48em)") ?? false;
-  const height = narrow ? 92 : 46;
+  const height = narrow ? 84 : 46;
   const head = narrow ? 0 : 27;
   const grid = useRef<HTMLDivElement>(null);
   // Coming back from a comparison, the address names the row it was.
