@@ -1,0 +1,33 @@
+import { Group, Text } from "@mantine/core";
+
+import type { Schemas } from "../../../api/client";
+import { clipped, percent } from "../shared/figures";
+import { PairCard } from "../shared/PairCard";
+
+type Conflict = Schemas["ConflictPair"];
+
+/** A comparison and what each party says of it, member by member. */
+export function ConflictCard({ conflict }: { conflict: Conflict }) {
+  const parties = (["source", "people", "judges"] as const).filter((party) => conflict[party] !== null);
+  return (
+    <PairCard pair={conflict.pair}>
+      <Group gap="md" mt={4} align="start">
+        {parties.map((party) => (
+          <div key={party}>
+            <Text size="sm">
+              <span className="dim">{party}</span> <b>{conflict[party]}</b>
+            </Text>
+            {conflict.answers
+              .filter((answer) => answer.party === party)
+              .map((answer) => (
+                <Text key={`${answer.kind} ${answer.annotator}`} size="xs" className="dim" title={answer.rationale ?? undefined}>
+                  {clipped(answer.annotator, 40)}: {answer.answer.replaceAll("_", " ")}
+                  {answer.confidence !== null && `, ${percent(answer.confidence, 0)} sure`}
+                </Text>
+              ))}
+          </div>
+        ))}
+      </Group>
+    </PairCard>
+  );
+}

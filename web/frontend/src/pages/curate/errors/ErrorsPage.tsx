@@ -1,0 +1,139 @@
+import { Stack, Table, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+
+import { api, body, type Schemas } from "../../../api/client";
+import { Empty } from "../../../components/States";
+import { KindBadge } from "../quality/KindBadge";
+import { count, percent, words } from "../shared/figures";
+import { Loaded } from "../shared/Loaded";
+import { ShareBar } from "../shared/ShareBar";
+import { Wide } from "../shared/Wide";
+import { ErrorBars, type Part } from "./ErrorBars";
+
+type Entry = Schemas["LabelErrorsEntry"];
+
+/** What was wrong with the sources' labels, and how annotators err. */
+export function ErrorsPage() {
+  const query = useQuery({ queryKey: ["curate", "errors"], queryFn: () => body(api.GET("/api/curate/errors")) });
+  return (
+    <Loaded query={query}>
+      {(data) =>
+        data.by_rule.length === 0 ? (
+          <Empty title="Nothing has been decided against the sources yet">
+            Errors show once gold, silver or recycled pairs have labels: begin a loop under Stages.
+          </Empty>
+        ) : (
+          <Stack gap="sm">
+            <Labels title="The source's label, by what decided" entries={data.by_rule} column="Decided" />
+            <Labels title="The source's label, by category" entries={data.by_category} column="Category" />
+            {data.annotators.length > 0 && <Annotators annotators={data.annotators} />}
+          </Stack>
+        )
+      }
+    </Loaded>
+  );
+}
+
+function Labels({ title, entries, column }: { title: string; entries: Entry[]; column: string }) {
+  return (
+    <div className="panel">
+      <Title order={2} mb={4}>
+        {title}
+      </Title>
+      <Wide label={title}>
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>{column}</Table.Th>
+              <Table.Th>Wrong</Table.Th>
+              <Table.Th ta="right">Confirmed</Table.Th>
+              <Table.Th ta="right">Other side</Table.Th>
+              <Table.Th ta="right">A tie instead</Table.Th>
+              <Table.Th ta="right">Source left it open</Table.Th>
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {entries.map(({ counts, wrong }) => (
+              <Table.Tr key={counts.name}>
+                <Table.Th scope="row" fw={500}>
+                  {words(counts.name) || "without a category"}
+                </Table.Th>
+                <Table.Td>
+                  <ShareBar share={wrong} />
+                </Table.Td>
+                <Table.Td className="curate-number">{count(counts.decided - counts.flipped - counts.tied)}</Table.Td>
+                <Table.Td className="curate-number">{count(counts.flipped)}</Table.Td>
+                <Table.Td className="curate-number">{count(counts.tied)}</Table.Td>
+                <Table.Td className="curate-number">{count(counts.settled)}</Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Wide>
+      <Text size="xs" className="dim">
+        Wrong: of comparisons that the source labels A or B, those with another label in force, with a 95 % interval.
+      </Text>
+    </div>
+  );
+}
+
+const KINDS: { name: string; of: (one: Schemas["AnswerErrors"]) => number; colour: string }[] = [
+  { name: "right", of: (one) => one.right, colour: "light-dark(#0b7285, #3bc9db)" },
+  { name: "other side", of: (one) => one.flipped, colour: "light-dark(#c92a2a, #ff8787)" },
+  { name: "tie for a side", of: (one) => one.tie_for_side, colour: "light-dark(#b08900, #ffd43b)" },
+  { name: "side for a tie", of: (one) => one.side_for_tie, colour: "light-dark(#5f3dc4, #b197fc)" },
+  { name: "skipped", of: (one) => one.skipped, colour: "light-dark(#868e96, #868e96)" },
+];
+
+function Annotators({ annotators }: { annotators: Schemas["AnswerErrors"][] }) {
+  return (
+    <div className="panel">
+      <Title order={2} mb={4}>
+        How annotators err on gold
+      </Title>
+      <Wide label="How annotators err on gold">
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>Who</Table.Th>
+              <Table.Th>Kind</Table.Th>
+              <Table.Th />
+              {KINDS.map(({ name, colour }) => (
+                <Table.Th key={name} ta="right">
+                  <span aria-hidden="true" style={{ display: "inline-block", width: 9, height: 9, background: colour, marginRight: 5 }} />
+                  {name}
+                </Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {annotators.map((one) => (
+              <Table.Tr key={`${one.kind} ${one.annotator}`}>
+                <Table.Th scope="row" fw={500} maw={260} style={{ whiteSpace: "normal", overflowWrap: "anywhere" }}>
+                  {one.annotator}
+                </Table.Th>
+                <Table.Td>
+                  <KindBadge kind={one.kind} />
+                </Table.Td>
+                <Table.Td>
+                  <ErrorBars parts={KINDS.map<Part>(({ of, colour }) => ({ value: of(one), colour }))} />
+                </Table.Td>
+                {KINDS.map(({ name, of }) => (
+                  <Table.Td key={name} className="curate-number">
+                    {count(of(one))}{" "}
+                    <Text span size="xs" className="dim">
+                      {percent(of(one) / one.compared, 0)}
+                    </Text>
+                  </Table.Td>
+                ))}
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Wide>
+      <Text size="xs" className="dim">
+        Of the gold comparisons that the annotator answered; its own votes are not held against the gold they made.
+      </Text>
+    </div>
+  );
+}

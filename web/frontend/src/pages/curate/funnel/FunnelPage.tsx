@@ -1,0 +1,83 @@
+import { Code, Group, Stack, Table, Text, Title } from "@mantine/core";
+
+import { Empty } from "../../../components/States";
+import { ChartFigure } from "../shared/ChartFigure";
+import { count, counted } from "../shared/figures";
+import { Loaded } from "../shared/Loaded";
+import { Wide } from "../shared/Wide";
+import { FunnelSankey } from "./FunnelSankey";
+import { FlowTable } from "./FlowTable";
+import { RuleTable } from "./RuleTable";
+import { useFunnel, type Funnel } from "./useFunnel";
+
+/** Where every comparison is, by which rule. */
+export function FunnelPage() {
+  const query = useFunnel();
+  return <Loaded query={query}>{(data) => <Shown funnel={data} />}</Loaded>;
+}
+
+function Shown({ funnel }: { funnel: Funnel }) {
+  if (funnel.comparisons === 0 && funnel.rejected.length === 0)
+    return (
+      <Empty title="Nothing has been imported">
+        <Code>assay data import FILE</Code>
+      </Empty>
+    );
+  const decided = funnel.rules.filter((rule) => rule.decided).reduce((sum, rule) => sum + rule.comparisons, 0);
+  return (
+    <Stack gap="sm">
+      <Group gap="lg">
+        <Text size="sm">
+          <b>{count(funnel.comparisons)}</b> comparisons imported, <b>{count(decided)}</b> decided
+        </Text>
+        {funnel.rejected.length > 0 && (
+          <Text size="sm" className="dim">
+            {counted(funnel.rejected.reduce((sum, one) => sum + one.rows, 0), "row")} could not be taken
+          </Text>
+        )}
+      </Group>
+      {funnel.comparisons > 0 && (
+        <div className="panel">
+          <ChartFigure
+            title="From the sources into the pools, and the rules that put comparisons there"
+            table={<FlowTable funnel={funnel} />}
+          >
+            <FunnelSankey funnel={funnel} />
+          </ChartFigure>
+        </div>
+      )}
+      {funnel.rules.length > 0 && <RuleTable rules={funnel.rules} comparisons={funnel.comparisons} />}
+      {funnel.rejected.length > 0 && <Rejected funnel={funnel} />}
+    </Stack>
+  );
+}
+
+function Rejected({ funnel }: { funnel: Funnel }) {
+  return (
+    <div className="panel">
+      <Title order={2} mb={4}>
+        Rows that imports could not take
+      </Title>
+      <Wide label="Rows that imports could not take">
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>Reason</Table.Th>
+              <Table.Th ta="right">Rows</Table.Th>
+              <Table.Th>For example</Table.Th>
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {funnel.rejected.map((one) => (
+              <Table.Tr key={one.reason}>
+                <Table.Td>{one.reason}</Table.Td>
+                <Table.Td className="curate-number">{count(one.rows)}</Table.Td>
+                <Table.Td className="dim">{one.example}</Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Wide>
+    </div>
+  );
+}

@@ -1,0 +1,93 @@
+import { Anchor, Table, Text } from "@mantine/core";
+import { Link } from "react-router";
+
+import type { Schemas } from "../../../api/client";
+import { count, percent } from "../shared/figures";
+import { Wide } from "../shared/Wide";
+import type { Loop } from "./LoopPanel";
+
+type Iteration = Schemas["LoopIteration"];
+
+/** What each iteration did: what it trained on, what it looked around, what people and judges made of it. */
+export function IterationTable({ loop }: { loop: Loop }) {
+  return (
+    <Wide label={`Iterations of ${loop.name}`}>
+      <Table>
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>Iteration</Table.Th>
+            <Table.Th ta="right">Trained on</Table.Th>
+            <Table.Th ta="right">Wrong on gold</Table.Th>
+            <Table.Th ta="right">To people</Table.Th>
+            <Table.Th ta="right">Gold</Table.Th>
+            <Table.Th ta="right">Against source</Table.Th>
+            <Table.Th ta="right">Left open</Table.Th>
+            <Table.Th ta="right">To judges</Table.Th>
+            <Table.Th ta="right">Silver</Table.Th>
+            <Table.Th ta="right">Against source</Table.Th>
+            <Table.Th>Steps done</Table.Th>
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {loop.iterations.map((one) => (
+            <Row key={one.iteration} loop={loop} one={one} />
+          ))}
+        </Table.Tbody>
+      </Table>
+    </Wide>
+  );
+}
+
+function Row({ loop, one }: { loop: Loop; one: Iteration }) {
+  const chosen = (one.for_people ?? 0) + (one.for_judges ?? 0);
+  const open = (one.undecided ?? 0) + (one.conflicts ?? 0) + (one.people_open ?? 0);
+  return (
+    <Table.Tr>
+      <Table.Th scope="row" fw={500}>
+        {one.iteration === 0 ? "0, the seed" : one.iteration}
+        {chosen > 0 && (
+          <>
+            {" "}
+            <Anchor component={Link} to={`/curate/loops/${encodeURIComponent(loop.name)}/${one.iteration}`} size="xs" fw={400}>
+              what was asked
+            </Anchor>
+          </>
+        )}
+      </Table.Th>
+      <Number value={one.trained_on} />
+      <Table.Td className="curate-number">
+        {one.gold_wrong == null ? "–" : `${count(one.gold_wrong)} of ${count(one.gold_predicted)}`}
+      </Table.Td>
+      <Number value={one.people_asked ?? one.for_people} />
+      <Number value={one.gold} />
+      <Against part={one.gold_against_source} whole={one.gold} />
+      <Table.Td className="curate-number">{one.people_asked == null ? "–" : count(open)}</Table.Td>
+      <Number value={one.judges_asked ?? one.for_judges} />
+      <Number value={one.silver} />
+      <Against part={one.silver_against_source} whole={one.silver} />
+      <Table.Td>
+        <Text size="xs" className="dim">
+          {one.steps.map(({ step }) => step).join(", ")}
+        </Text>
+      </Table.Td>
+    </Table.Tr>
+  );
+}
+
+function Number({ value }: { value: number | null | undefined }) {
+  return <Table.Td className="curate-number">{count(value)}</Table.Td>;
+}
+
+function Against({ part, whole }: { part: number | null; whole: number | null }) {
+  return (
+    <Table.Td className="curate-number">
+      {count(part)}
+      {part != null && whole != null && whole > 0 && (
+        <Text span size="xs" className="dim">
+          {" "}
+          ({percent(part / whole, 0)})
+        </Text>
+      )}
+    </Table.Td>
+  );
+}

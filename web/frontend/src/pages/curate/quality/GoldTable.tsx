@@ -1,0 +1,72 @@
+import { Table, Text, Title } from "@mantine/core";
+
+import type { Schemas } from "../../../api/client";
+import { cost, count } from "../shared/figures";
+import { ShareBar } from "../shared/ShareBar";
+import { Wide } from "../shared/Wide";
+import { KindBadge } from "./KindBadge";
+
+type Annotator = Schemas["AnnotatorFigures"];
+
+/** How often each is right, on gold and on gold checks, and what a judge takes. */
+export function GoldTable({ annotators }: { annotators: Annotator[] }) {
+  return (
+    <div className="panel">
+      <Title order={2} mb={4}>
+        Against gold
+      </Title>
+      <Wide label="Against gold">
+        <Table highlightOnHover>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>Who</Table.Th>
+              <Table.Th>Kind</Table.Th>
+              <Table.Th>Right on gold</Table.Th>
+              <Table.Th>Right on gold checks</Table.Th>
+              <Table.Th>As the other people</Table.Th>
+              <Table.Th ta="right">Opinions</Table.Th>
+              <Table.Th ta="right">Ties</Table.Th>
+              <Table.Th ta="right">Skips</Table.Th>
+              <Table.Th ta="right">Seconds</Table.Th>
+              <Table.Th ta="right">Cost</Table.Th>
+              <Table.Th>Look at</Table.Th>
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {annotators.map((one) => (
+              <Table.Tr key={`${one.kind} ${one.name}`}>
+                <Table.Th scope="row" fw={500} maw={240} style={{ whiteSpace: "normal", overflowWrap: "anywhere" }}>
+                  {one.name}
+                </Table.Th>
+                <Table.Td>
+                  <KindBadge kind={one.kind} />
+                </Table.Td>
+                <Table.Td>
+                  <ShareBar share={one.gold} />
+                </Table.Td>
+                <Table.Td>
+                  <ShareBar share={one.checks} />
+                </Table.Td>
+                <Table.Td>
+                  <ShareBar share={one.agreement} />
+                </Table.Td>
+                <Table.Td className="curate-number">{count(one.opinions)}</Table.Td>
+                <Table.Td className="curate-number">{count(one.ties)}</Table.Td>
+                <Table.Td className="curate-number">{count(one.skips)}</Table.Td>
+                <Table.Td className="curate-number">{one.seconds === null ? "–" : one.seconds.toFixed(1)}</Table.Td>
+                <Table.Td className="curate-number">{one.calls === 0 ? "–" : cost(one.cost)}</Table.Td>
+                <Table.Td maw={300} style={{ whiteSpace: "normal" }}>
+                  <Text size="xs">{[...one.flags, ...one.failures.map((f) => `${count(f.attempts)} ${f.outcome.replaceAll("_", " ")}`)].join("; ")}</Text>
+                </Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Wide>
+      <Text size="xs" className="dim">
+        Right on gold: of comparisons where both prefer a side, with a 95 % interval. What an annotator&apos;s own votes made gold is not
+        counted for it. Seconds: median of an answer.
+      </Text>
+    </div>
+  );
+}

@@ -1,0 +1,71 @@
+import { Code, Stack, Table, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+
+import { api, body, type Schemas } from "../../../api/client";
+import { Empty } from "../../../components/States";
+import { figure } from "../shared/figures";
+import { Loaded } from "../shared/Loaded";
+import { ShareBar } from "../shared/ShareBar";
+import { Wide } from "../shared/Wide";
+import { BiasTable } from "./BiasTable";
+import { GoldTable } from "./GoldTable";
+
+/** Judges, people and sources against gold, and whether they prefer what is shown first. */
+export function QualityPage() {
+  const query = useQuery({ queryKey: ["curate", "quality"], queryFn: () => body(api.GET("/api/curate/quality")) });
+  return (
+    <Loaded query={query}>
+      {(data) =>
+        data.annotators.length === 0 ? (
+          <Empty title="Nobody has said anything yet">
+            Judges answer with <Code>assay judge run</Code>, people in a queue under Annotate; gold comes from people, or from{" "}
+            <Code>assay curate verify</Code>.
+          </Empty>
+        ) : (
+          <Stack gap="sm">
+            <GoldTable annotators={data.annotators} />
+            <BiasTable annotators={data.annotators} />
+            {data.agreements.length > 0 && <Agreements agreements={data.agreements} />}
+          </Stack>
+        )
+      }
+    </Loaded>
+  );
+}
+
+function Agreements({ agreements }: { agreements: Schemas["JudgesAgreement"][] }) {
+  return (
+    <div className="panel">
+      <Title order={2} mb={4}>
+        Judges against each other
+      </Title>
+      <Wide label="Judges against each other">
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>One</Table.Th>
+              <Table.Th>Other</Table.Th>
+              <Table.Th>Same side</Table.Th>
+              <Table.Th ta="right">Cohen&apos;s kappa</Table.Th>
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {agreements.map((one) => (
+              <Table.Tr key={`${one.first} ${one.second}`}>
+                <Table.Td>{one.first}</Table.Td>
+                <Table.Td>{one.second}</Table.Td>
+                <Table.Td>
+                  <ShareBar share={one.same} />
+                </Table.Td>
+                <Table.Td className="curate-number">{figure(one.kappa, 2)}</Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Wide>
+      <Text size="xs" className="dim">
+        Over comparisons on which both prefer a side.
+      </Text>
+    </div>
+  );
+}

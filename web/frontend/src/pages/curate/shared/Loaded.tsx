@@ -1,0 +1,31 @@
+import { Alert, Stack } from "@mantine/core";
+import { IconClockPause } from "@tabler/icons-react";
+import type { UseQueryResult } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+
+import { Problem } from "../../../api/problems";
+import { Failure, Waiting } from "../../../components/States";
+
+/**
+ * What a query brought. A stage holds the store for moments: then that is said, the query tries again by itself, and
+ * what was loaded before stays.
+ */
+export function Loaded<T>({ query, children }: { query: UseQueryResult<T>; children: (data: T) => ReactNode }) {
+  const problem = query.failureReason ?? query.error;
+  if (query.data === undefined) return problem == null ? <Waiting /> : <Failure error={problem} />;
+  return (
+    <Stack gap="sm">
+      {problem != null && <Held problem={problem} />}
+      {children(query.data)}
+    </Stack>
+  );
+}
+
+function Held({ problem }: { problem: Error }) {
+  if (!(problem instanceof Problem) || !problem.passing) return <Failure error={problem} />;
+  return (
+    <Alert color="yellow" icon={<IconClockPause size={18} />} role="status" py={6}>
+      {problem.message}. Shown is what was loaded before; trying again by itself.
+    </Alert>
+  );
+}

@@ -1,0 +1,38 @@
+import { Text } from "@mantine/core";
+
+import type { Schemas } from "../../../api/client";
+import { count, percent } from "./figures";
+
+type Share = Schemas["CountedShare"];
+
+const WIDTH = 120;
+const HEIGHT = 14;
+
+/** A share on a scale from 0 to 1 with its 95 % interval, and the same in words. `reference`: a line to compare with. */
+export function ShareBar({ share, reference }: { share: Share; reference?: number }) {
+  if (share.share === null) return <Text span size="sm" className="dim">–</Text>;
+  const [low, high] = [share.low ?? share.share, share.high ?? share.share];
+  const off = reference !== undefined && (low > reference || high < reference);
+  const colour = off ? "light-dark(#c92a2a, #ffa8a8)" : "light-dark(#0b7285, #3bc9db)";
+  return (
+    <span style={{ display: "inline-flex", alignItems: "center", gap: 8 }}>
+      <svg width={WIDTH} height={HEIGHT} aria-hidden="true" style={{ flexShrink: 0 }}>
+        <line x1={0} x2={WIDTH} y1={HEIGHT / 2} y2={HEIGHT / 2} stroke="var(--assay-border)" />
+        {reference !== undefined && (
+          <line x1={WIDTH * reference} x2={WIDTH * reference} y1={0} y2={HEIGHT} stroke="var(--assay-dim)" strokeDasharray="2 2" />
+        )}
+        <line x1={WIDTH * low} x2={WIDTH * high} y1={HEIGHT / 2} y2={HEIGHT / 2} stroke={colour} strokeWidth={2} />
+        {[low, high].map((end, place) => (
+          <line key={place} x1={WIDTH * end} x2={WIDTH * end} y1={3} y2={HEIGHT - 3} stroke={colour} strokeWidth={1.5} />
+        ))}
+        <circle cx={Math.min(WIDTH - 3.5, Math.max(3.5, WIDTH * share.share))} cy={HEIGHT / 2} r={3.5} fill={colour} />
+      </svg>
+      <span style={{ whiteSpace: "nowrap" }}>
+        <b>{percent(share.share)}</b>{" "}
+        <Text span size="xs" className="dim">
+          {percent(low, 0)} to {percent(high, 0)}, of {count(share.of)}
+        </Text>
+      </span>
+    </span>
+  );
+}

@@ -1,0 +1,85 @@
+import { Alert, Stack, Table, Text } from "@mantine/core";
+
+import type { Schemas } from "../../../api/client";
+import { cost, count, counted } from "../shared/figures";
+import { Wide } from "../shared/Wide";
+
+type Found = Schemas["EstimateReply"];
+
+/** Calls, tokens and price at most, judge by judge; what it asks of people. */
+export function Estimate({ estimate }: { estimate: Found }) {
+  const asks = estimate.judges.length > 0 || estimate.people > 0;
+  const over = estimate.budget !== null && estimate.cost !== null && estimate.spent + estimate.cost > estimate.budget;
+  return (
+    <Stack gap="xs">
+      <Text size="sm">
+        It looks at <b>{counted(estimate.comparisons, "comparison")}</b>
+        {asks ? "." : " and asks nobody: it costs time alone."}
+      </Text>
+      {estimate.people > 0 && (
+        <Text size="sm">
+          People will be asked about {estimate.known ? "" : "at most "}
+          <b>{counted(estimate.people, "comparison")}</b>.
+        </Text>
+      )}
+      {estimate.judges.length > 0 && (
+        <>
+          <Wide label="What judges would be asked">
+            <Table>
+              <Table.Thead>
+                <Table.Tr>
+                  <Table.Th>Judge</Table.Th>
+                  <Table.Th ta="right">Questions</Table.Th>
+                  <Table.Th ta="right">Calls</Table.Th>
+                  <Table.Th ta="right">Tokens</Table.Th>
+                  <Table.Th ta="right">Cost</Table.Th>
+                </Table.Tr>
+              </Table.Thead>
+              <Table.Tbody>
+                {estimate.judges.map((judge, place) => (
+                  <Table.Tr key={place}>
+                    <Table.Th scope="row" fw={500}>
+                      {judge.judge}{" "}
+                      <Text span size="xs" className="dim">
+                        {judge.kind.replaceAll("_", " ")}
+                      </Text>
+                    </Table.Th>
+                    <Table.Td className="curate-number">{count(judge.questions)}</Table.Td>
+                    <Table.Td className="curate-number">{count(judge.calls)}</Table.Td>
+                    <Table.Td className="curate-number">{count(judge.tokens)}</Table.Td>
+                    <Table.Td className="curate-number">{cost(judge.cost)}</Table.Td>
+                  </Table.Tr>
+                ))}
+                <Table.Tr fw={600}>
+                  <Table.Th scope="row">In all</Table.Th>
+                  <Table.Td />
+                  <Table.Td className="curate-number">{count(estimate.calls)}</Table.Td>
+                  <Table.Td className="curate-number">{count(estimate.tokens)}</Table.Td>
+                  <Table.Td className="curate-number">{cost(estimate.cost)}</Table.Td>
+                </Table.Tr>
+              </Table.Tbody>
+            </Table>
+          </Wide>
+          <Text size="xs" className="dim">
+            {estimate.known
+              ? "Of the questions that are known, at most: tokens are counted as budgets reserve them, real use is often well below."
+              : "At most: what later iterations ask is bounded by the settings, and its length taken from a sample of the pool."}{" "}
+            Retries are not counted
+            {estimate.not_counted.length > 0 && `, nor ${estimate.not_counted.join("; ")}`}.
+          </Text>
+        </>
+      )}
+      {(estimate.budget !== null || estimate.spent > 0) && (
+        <Text size="sm">
+          {cost(estimate.spent)} spent so far
+          {estimate.budget !== null && ` of a budget of ${cost(estimate.budget)}`}.
+        </Text>
+      )}
+      {over && (
+        <Alert color="yellow" py={6}>
+          The budget may stop it before its end; it goes on from there once the budget is raised.
+        </Alert>
+      )}
+    </Stack>
+  );
+}

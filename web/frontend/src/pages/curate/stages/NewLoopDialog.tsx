@@ -1,0 +1,103 @@
+import { Button, Group, Modal, MultiSelect, NumberInput, Select, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState, type FormEvent } from "react";
+
+import { api, body, type Schemas } from "../../../api/client";
+import { Failure } from "../../../components/States";
+import type { Options } from "./useStages";
+
+type NewLoop = Schemas["NewLoop"];
+
+const FIRST: NewLoop = {
+  name: "",
+  iterations: 4,
+  seed: 200,
+  people_seed: 100,
+  people_per_iteration: 50,
+  overlap: 1,
+  judges: null,
+  max_cost: null,
+  sources: [],
+  base: "smollm2",
+  encoder: "minilm",
+};
+
+/** A loop in a few fields; its file can be edited before it begins. */
+export function NewLoopDialog({ options, onClose, onMade }: { options: Options; onClose: () => void; onMade: (file: string) => void }) {
+  const [loop, setLoop] = useState(FIRST);
+  const queries = useQueryClient();
+  const make = useMutation({
+    mutationFn: () => body(api.POST("/api/curate/loops", { body: loop })),
+    onSuccess: async ({ file }) => {
+      await queries.invalidateQueries({ queryKey: ["curate", "options"] });
+      onMade(file);
+    },
+  });
+  const change = (changes: Partial<NewLoop>) => setLoop((before) => ({ ...before, ...changes }));
+  const number = (name: "iterations" | "seed" | "people_seed" | "people_per_iteration" | "overlap", label: string, least: number) => (
+    <NumberInput label={label} min={least} allowDecimal={false} value={loop[name]} onChange={(value) => change({ [name]: Math.max(least, Number(value) || 0) })} />
+  );
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    event.stopPropagation(); // the form of the stage is around it
+    make.mutate();
+  };
+  return (
+    <Modal opened onClose={onClose} title="A new loop" size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+      <form onSubmit={submit}>
+        <Stack gap="sm">
+          <TextInput
+            label="Name"
+            description="Models, queues and snapshots of the loop carry it"
+            required
+            value={loop.name}
+            onChange={(event) => change({ name: event.currentTarget.value.trim() })}
+            data-autofocus
+          />
+          <SimpleGrid cols={{ base: 1, xs: 2 }} spacing="sm">
+            {number("iterations", "Iterations", 1)}
+            {number("seed", "For judges to begin with", 0)}
+            {number("people_seed", "For people to begin with", 0)}
+            {number("people_per_iteration", "For people in each iteration", 0)}
+            {number("overlap", "People for each comparison", 1)}
+            <NumberInput
+              label="Budget (empty: none)"
+              min={0}
+              value={loop.max_cost ?? ""}
+              onChange={(value) => change({ max_cost: value === "" ? null : Number(value) })}
+            />
+            <Select
+              label="Judges"
+              placeholder="source and reward model vote"
+              data={options.judge_files}
+              value={loop.judges}
+              onChange={(judges) => change({ judges })}
+              clearable
+              clearButtonProps={{ "aria-label": "No judges" }}
+            />
+            <TextInput label="Base of the reward model" value={loop.base} onChange={(event) => change({ base: event.currentTarget.value.trim() })} />
+            <TextInput label="Encoder" value={loop.encoder} onChange={(event) => change({ encoder: event.currentTarget.value.trim() })} />
+            <MultiSelect
+              label="Sources (none: all of them)"
+              data={options.sources}
+              value={loop.sources ?? []}
+              onChange={(sources) => change({ sources })}
+            />
+          </SimpleGrid>
+          <Text size="xs" className="dim">
+            Written into the workspace&apos;s folder loops. Files of judges lie there too; the file takes every other setting.
+          </Text>
+          {make.error !== null && <Failure error={make.error} />}
+          <Group justify="end" gap="xs">
+            <Button variant="default" onClick={onClose}>
+              Not now
+            </Button>
+            <Button type="submit" loading={make.isPending} disabled={loop.name === ""}>
+              Write it down
+            </Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}

@@ -1,0 +1,78 @@
+import { Button, Group, Select, Stack, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useState, type FormEvent } from "react";
+
+import { api, body } from "../../../api/client";
+import { Loaded } from "../shared/Loaded";
+import { CleanFields, DecontaminateFields, NearDuplicateFields, VerifyFields } from "./HygieneFields";
+import { LoopFields } from "./LoopFields";
+import { Stage2Fields } from "./Stage2Fields";
+import { TITLES, type Options, type Settings } from "./useStages";
+
+const KINDS = Object.keys(TITLES) as Settings["stage"][];
+
+const DONE: Record<Settings["stage"], string> = {
+  clean: "Discards what breaks structural rules: empty or overlong texts, control characters.",
+  dedup: "Keeps one of each pair that differs only in case or white space; sets contradicting labels aside.",
+  near_duplicates: "Clusters what shares most of its word shingles.",
+  decontaminate: "Checks every prompt against the registered benchmarks by shared n-grams, with the text in common as evidence.",
+  verify: "Decides, as gold, pairs whose prompt carries constraints that can be checked.",
+  stage1: "Labels a seed, then trains, looks at the errors on gold and labels around them, iteration by iteration.",
+  stage2: "Keeps what a gold model and either the best model or judges agree with; discards or recycles the rest.",
+};
+
+/** Choosing a stage and its few settings. What it would take is shown before anything starts. */
+export function StageForm({ free, onReady }: { free: boolean; onReady: (settings: Settings) => void }) {
+  const query = useQuery({ queryKey: ["curate", "options"], queryFn: () => body(api.GET("/api/curate/stages/options")) });
+  return (
+    <div className="panel">
+      <Title order={2} mb={6}>
+        Begin a stage
+      </Title>
+      <Loaded query={query}>{(options) => <Chooser options={options} free={free} onReady={onReady} />}</Loaded>
+    </div>
+  );
+}
+
+function Chooser({ options, free, onReady }: { options: Options; free: boolean; onReady: (settings: Settings) => void }) {
+  const [kind, setKind] = useState<Settings["stage"]>("stage1");
+  const [settings, setSettings] = useState<Settings | null>(null);
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (ready !== null) onReady(ready);
+  };
+  const ready = settings?.stage === kind ? settings : kind === "dedup" ? { stage: "dedup" as const } : null;
+  return (
+    <form onSubmit={submit}>
+      <Stack gap="xs">
+        <Select
+          label="Stage"
+          maw={320}
+          data={KINDS.map((value) => ({ value, label: TITLES[value] }))}
+          value={kind}
+          onChange={(value) => value !== null && setKind(value as Settings["stage"])}
+          allowDeselect={false}
+        />
+        <Text size="sm" className="dim">
+          {DONE[kind]}
+        </Text>
+        {kind === "clean" && <CleanFields onChange={setSettings} />}
+        {kind === "near_duplicates" && <NearDuplicateFields onChange={setSettings} />}
+        {kind === "decontaminate" && <DecontaminateFields options={options} onChange={setSettings} />}
+        {kind === "verify" && <VerifyFields options={options} onChange={setSettings} />}
+        {kind === "stage1" && <LoopFields options={options} onChange={setSettings} />}
+        {kind === "stage2" && <Stage2Fields options={options} onChange={setSettings} />}
+        <Group gap="xs">
+          <Button type="submit" variant="light" disabled={!free || ready === null}>
+            What would it take?
+          </Button>
+          {!free && (
+            <Text size="xs" className="dim">
+              One stage at a time.
+            </Text>
+          )}
+        </Group>
+      </Stack>
+    </form>
+  );
+}

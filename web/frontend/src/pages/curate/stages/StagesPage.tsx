@@ -1,0 +1,63 @@
+import { Alert, Anchor, Stack, Text, Title } from "@mantine/core";
+import { useState } from "react";
+import { Link } from "react-router";
+
+import { useAllows } from "../../../app/session";
+import { Loaded } from "../shared/Loaded";
+import { StageCard } from "./StageCard";
+import { StageForm } from "./StageForm";
+import { StartDialog } from "./StartDialog";
+import { goesOn, useStages, type Settings } from "./useStages";
+
+/** What goes on, what was run, and beginning a stage. */
+export function StagesPage() {
+  const query = useStages();
+  const allowed = useAllows("curator");
+  const [asked, setAsked] = useState<Settings | null>(null);
+  return (
+    <Stack gap="sm">
+      <Loaded query={query}>
+        {({ stages, elsewhere }) => {
+          const now = stages.find(goesOn);
+          const free = now === undefined && elsewhere === null;
+          return (
+            <Stack gap="sm">
+              {elsewhere !== null && (
+                <Alert color="blue" py={6}>
+                  <Anchor component={Link} to={`/runs/${elsewhere}`} size="sm">
+                    {elsewhere}
+                  </Anchor>{" "}
+                  is going on, started outside this page. One stage at a time.
+                </Alert>
+              )}
+              {now !== undefined && <StageCard stage={now} allowed={allowed} free={false} onAgain={setAsked} />}
+              {allowed ? (
+                <StageForm free={free} onReady={setAsked} />
+              ) : (
+                <Text size="sm" className="dim">
+                  Starting and pausing stages takes the role curator.
+                </Text>
+              )}
+              <Title order={2}>Before</Title>
+              {stages.every(goesOn) && (
+                <Text size="sm" className="dim">
+                  No stage has been started from this page. Those of the command line are among the{" "}
+                  <Anchor component={Link} to="/runs" size="sm">
+                    runs
+                  </Anchor>
+                  .
+                </Text>
+              )}
+              {stages
+                .filter((stage) => !goesOn(stage))
+                .map((stage) => (
+                  <StageCard key={stage.id} stage={stage} allowed={allowed} free={free} onAgain={setAsked} />
+                ))}
+            </Stack>
+          );
+        }}
+      </Loaded>
+      {asked !== null && <StartDialog settings={asked} onClose={() => setAsked(null)} />}
+    </Stack>
+  );
+}

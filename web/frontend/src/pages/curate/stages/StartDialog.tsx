@@ -1,0 +1,68 @@
+import { Alert, Button, Code, Group, Modal, Stack, Text } from "@mantine/core";
+import { IconPlayerPlay } from "@tabler/icons-react";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+
+import { api, body } from "../../../api/client";
+import { Failure, Waiting } from "../../../components/States";
+import { Estimate } from "./Estimate";
+import { TITLES, type Settings } from "./useStages";
+
+/** What the stage would take, and only then the button that begins it. */
+export function StartDialog({ settings, onClose }: { settings: Settings; onClose: () => void }) {
+  const queries = useQueryClient();
+  const estimate = useQuery({
+    queryKey: ["curate", "estimate", settings],
+    queryFn: () => body(api.POST("/api/curate/stages/estimate", { body: settings })),
+    gcTime: 0,
+    staleTime: Infinity,
+  });
+  const start = useMutation({
+    mutationFn: (token: string) => body(api.POST("/api/curate/stages", { body: { settings, token } })),
+    onSuccess: async () => {
+      await queries.invalidateQueries({ queryKey: ["curate", "stages"] });
+      onClose();
+    },
+    // What it would take may have changed since: the new figures are shown beside what was said.
+    onError: () => estimate.refetch(),
+  });
+  const problem = estimate.failureReason ?? estimate.error;
+  return (
+    <Modal opened onClose={onClose} title={TITLES[settings.stage]} size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+      <Stack gap="sm">
+        {problem != null && <Failure error={problem} />}
+        {estimate.data === undefined && problem == null && <Waiting what="Working out the estimate" />}
+        {estimate.data !== undefined && (
+          <>
+            <Estimate estimate={estimate.data} />
+            <div>
+              <Text size="xs" className="dim">
+                It runs this in the workspace&apos;s folder, in a process of its own that goes on without this server:
+              </Text>
+              <Code fz="xs" style={{ overflowWrap: "anywhere", whiteSpace: "normal" }}>
+                {estimate.data.command}
+              </Code>
+            </div>
+          </>
+        )}
+        {start.error !== null && (
+          <Alert color="red" role="alert">
+            {start.error.message}
+          </Alert>
+        )}
+        <Group justify="end" gap="xs">
+          <Button variant="default" onClick={onClose}>
+            Not now
+          </Button>
+          <Button
+            leftSection={<IconPlayerPlay size={14} />}
+            disabled={estimate.data === undefined || estimate.isFetching}
+            loading={start.isPending}
+            onClick={() => estimate.data !== undefined && start.mutate(estimate.data.token)}
+          >
+            Start
+          </Button>
+        </Group>
+      </Stack>
+    </Modal>
+  );
+}
