@@ -18,5 +18,6 @@ export default defineConfig({
     globals: true,
     setupFiles: ["src/testing/setup.ts"],
     include: ["src/**/*.test.{ts,tsx}"],
+    testTimeout: 60_000, // a busy machine types slowly
   },
 });

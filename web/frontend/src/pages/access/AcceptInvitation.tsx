@@ -59,7 +59,7 @@ export function AcceptInvitation() {
               <Title order={1}>{data.name === null ? "Make your account" : "Set a new password"}</Title>
               <Text size="sm" className="dim">
                 {data.name === null
-                  ? `You were invited as ${data.role}: somebody who ${mayDo(data.role)}. Your votes are kept under your name.`
+                  ? `You were invited as ${data.role}: you may ${mayDo(data.role)}. Your votes are kept under your name.`
                   : `For the account ${data.name}. Its sessions end, wherever they are.`}
               </Text>
               {data.name === null ? (

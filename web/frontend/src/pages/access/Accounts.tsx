@@ -48,7 +48,7 @@ export function Accounts({ managed }: { managed: boolean }) {
   return (
     <Stack gap="sm">
       {failed !== null && <Failure error={failed} />}
-      <ScrollArea type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Accounts" }}>
+      <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": "Accounts" }}>
         <Table className="panel" miw={640}>
           <Table.Thead>
             <Table.Tr>

@@ -78,11 +78,11 @@ export function AuditLog() {
         <Empty title="No such change">Nothing in the log is as the filter asks.</Empty>
       )}
       {lines.length > 0 && (
-        <ScrollArea type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Audit log" }}>
+        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": "Audit log" }}>
           <Table className="panel" miw={760}>
             <Table.Thead>
               <Table.Tr>
-                <Table.Th w={150}>When</Table.Th>
+                <Table.Th>When</Table.Th>
                 <Table.Th>Who</Table.Th>
                 <Table.Th>What</Table.Th>
                 <Table.Th>To what</Table.Th>
@@ -93,7 +93,7 @@ export function AuditLog() {
             <Table.Tbody>
               {lines.map((line) => (
                 <Table.Tr key={line.id}>
-                  <Table.Td>{instant(line.at)}</Table.Td>
+                  <Table.Td style={{ whiteSpace: "nowrap" }}>{instant(line.at)}</Table.Td>
                   <Table.Td>{line.person || <span className="dim">nobody signed in</span>}</Table.Td>
                   <Table.Td>{inWords(line.action)}</Table.Td>
                   <Table.Td style={{ wordBreak: "break-word" }}>{line.subject}</Table.Td>

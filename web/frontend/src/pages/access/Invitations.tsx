@@ -27,7 +27,7 @@ export function Invitations({ managed }: { managed: boolean }) {
       {data === undefined && (error ? <Failure error={error} /> : <Waiting what="Invitations are loading" />)}
       {data?.invitations.length === 0 && <Empty title="Nobody has been invited">Links that you make are listed here.</Empty>}
       {data !== undefined && data.invitations.length > 0 && (
-        <ScrollArea type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Invitations" }}>
+        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": "Invitations" }}>
           <Table className="panel" miw={600}>
             <Table.Thead>
               <Table.Tr>
@@ -110,7 +110,7 @@ function NewInvitation() {
         </Button>
       </Group>
       <Text size="xs" className="dim">
-        {ROLES.find((each) => each.value === role)?.label}: {mayDo(role)}.
+        They may {mayDo(role)}.
       </Text>
       {invite.error !== null && <Failure error={invite.error} />}
       <LinkDialog made={made} onClose={() => setMade(null)} />

@@ -22,7 +22,6 @@ export function LinkDialog({ made, onClose }: { made: Schemas["LinkReply"] | nul
             value={link}
             readOnly
             flex={1}
-            ff="monospace"
             onFocus={(event) => event.currentTarget.select()}
             data-autofocus
           />

@@ -1,11 +1,11 @@
 import type { Role } from "../../app/session";
 
-/** What each role may do beside all that the ones before it may. */
+/** Each role, and all that it may do. */
 export const ROLES: { value: Role; label: string; may: string }[] = [
-  { value: "viewer", label: "Viewer", may: "looks at everything but the accounts" },
-  { value: "annotator", label: "Annotator", may: "also votes" },
-  { value: "curator", label: "Curator", may: "also runs stages, makes queues and settles disputes" },
-  { value: "admin", label: "Admin", may: "also manages accounts and reads the audit log" },
+  { value: "viewer", label: "Viewer", may: "look at everything but the accounts" },
+  { value: "annotator", label: "Annotator", may: "look, and vote" },
+  { value: "curator", label: "Curator", may: "look, vote, run stages, make queues and settle disputes" },
+  { value: "admin", label: "Admin", may: "do everything, and manage accounts" },
 ];
 
 export function mayDo(role: Role): string {
