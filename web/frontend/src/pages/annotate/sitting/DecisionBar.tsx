@@ -9,21 +9,20 @@ interface DecisionBarProps {
   change: (part: Partial<Draft>) => void;
   /** Presses a key for somebody who clicks. */
   press: (key: string) => void;
+  /** While a vote waits for the server; not for the moment that it usually takes. */
   disabled: boolean;
-  sending: boolean;
   writing: boolean;
   box: RefObject<HTMLTextAreaElement | null>;
 }
 
 /** What can be decided, each with its key. It stays in view below long responses. */
-export function DecisionBar({ draft, change, press, disabled, sending, writing, box }: DecisionBarProps) {
+export function DecisionBar({ draft, change, press, disabled, writing, box }: DecisionBarProps) {
   const decision = (key: string, label: string, look: ButtonProps = {}) => (
     <Button
       variant="light"
       color="gray"
       {...look}
       disabled={disabled}
-      loading={sending && look.variant === "filled"}
       aria-keyshortcuts={key}
       onClick={() => press(key)}
       rightSection={<Key>{key}</Key>}

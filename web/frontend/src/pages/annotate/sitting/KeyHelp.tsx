@@ -28,7 +28,7 @@ interface KeyHelpProps {
 /** Every key, and the switches of a sitting. */
 export function KeyHelp({ opened, onClose, keys, onKeys, pause, onPause }: KeyHelpProps) {
   return (
-    <Modal opened={opened} onClose={onClose} title="Keys" size="md" transitionProps={{ duration: 0 }} closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal opened={opened} onClose={onClose} title="Keys" size="md" transitionProps={{ duration: 0 }}>
       <Table withRowBorders={false}>
         <Table.Tbody>
           {KEYS.map(([key, what]) => (

@@ -132,8 +132,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
                   draft={draft}
                   change={change}
                   press={press}
-                  disabled={sending}
-                  sending={sending}
+                  disabled={sitting.trouble !== null}
                   writing={writing === item.ticket}
                   box={box}
                 />

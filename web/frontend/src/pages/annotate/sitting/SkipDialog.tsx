@@ -11,7 +11,7 @@ export function SkipDialog({ opened, onClose, onSkip }: { opened: boolean; onClo
     return skip !== undefined;
   });
   return (
-    <Modal opened={opened} onClose={onClose} title="Skip: why?" size="sm" transitionProps={{ duration: 0 }} closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal opened={opened} onClose={onClose} title="Skip: why?" size="sm" transitionProps={{ duration: 0 }}>
       <Stack gap="xs">
         {Object.entries(SKIPS).map(([key, { reason, label }]) => (
           <Button key={key} variant="light" color="gray" justify="space-between" rightSection={<kbd aria-hidden>{key}</kbd>} aria-keyshortcuts={key} onClick={() => onSkip(reason)}>
