@@ -1,6 +1,7 @@
-import { Group, Progress, SimpleGrid, Stack, Text, Title } from "@mantine/core";
+import { Group, Progress, SegmentedControl, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import type { UseQueryResult } from "@tanstack/react-query";
 import { memo, useMemo } from "react";
+import { useSearchParams } from "react-router";
 
 import { shown } from "../../components/chartData";
 import { LiveChart } from "../../components/LiveChart";
@@ -9,9 +10,14 @@ import { Command } from "./Command";
 import { referenceOf, seriesOf, type Chart, type Curves } from "./curves";
 import { goesOn, type RunRow } from "./format";
 
+/** Points whose mean is drawn. */
+const SMOOTHINGS = [1, 5, 20, 100];
+
 /** The curves of a run in sections, and its newest figures above them. */
 export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run: RunRow }) {
   const { data } = curves;
+  const [address, setAddress] = useSearchParams();
+  const smoothing = SMOOTHINGS.find((one) => String(one) === address.get("smoothing")) ?? 1;
   if (data === undefined) return curves.error === null ? <Waiting what="Loading the curves" /> : <Failure error={curves.error} />;
   if (data.rows === 0)
     return goesOn(run.status) ? (
@@ -24,6 +30,17 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
     <Stack gap="md">
       {curves.error !== null && <Failure error={curves.error} />}
       <Latest data={data} />
+      <Group gap="xs">
+        <Text size="sm" id="smoothing">
+          Smoothing
+        </Text>
+        <SegmentedControl
+          aria-labelledby="smoothing"
+          value={String(smoothing)}
+          onChange={(value) => setAddress(value === "1" ? {} : { smoothing: value }, { replace: true })}
+          data={SMOOTHINGS.map((one) => ({ value: String(one), label: one === 1 ? "none" : `${one} points` }))}
+        />
+      </Group>
       {sections.map((section) => (
         <section key={section} aria-label={section}>
           <Title order={2} mb={6}>
@@ -33,7 +50,7 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
             {data.charts
               .filter((chart) => chart.section === section)
               .map((chart) => (
-                <RunChart key={chart.title} chart={chart} curves={data} together={run.id} />
+                <RunChart key={chart.title} chart={chart} curves={data} smoothing={smoothing} together={run.id} />
               ))}
           </SimpleGrid>
           {data.moments.some((one) => one.section === section) && (
@@ -48,8 +65,8 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
   );
 }
 
-const RunChart = memo(function RunChart({ chart, curves, together }: { chart: Chart; curves: Curves; together: string }) {
-  const series = useMemo(() => seriesOf(chart, curves), [chart, curves]);
+const RunChart = memo(function RunChart({ chart, curves, smoothing, together }: { chart: Chart; curves: Curves; smoothing: number; together: string }) {
+  const series = useMemo(() => seriesOf(chart, curves, smoothing), [chart, curves, smoothing]);
   const moments = chart.x === "step" ? curves.moments.filter((one) => one.section === chart.section) : [];
   if (series.length === 0) return null;
   return (

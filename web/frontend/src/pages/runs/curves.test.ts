@@ -46,6 +46,13 @@ describe("curves", () => {
     expect(seriesOf({ ...CHART, curves: [{ ...CURVE, key: "other" }] }, reply(points))).toEqual([]);
   });
 
+  it("smooths steps and leaves evaluations and gaps as they are", () => {
+    const held = { ...CURVE, name: "held-out", of: "evaluation" as const };
+    const data = { ...reply({ ...NONE, step: [1, 2, 3, 4], mean: { loss: [4, 2, null, 0] } }), evaluation: { ...NONE, step: [2, 4], mean: { loss: [3, 1] } } };
+    const found = seriesOf({ ...CHART, curves: [CURVE, held] }, data, 2);
+    expect(found.map((one) => one.y)).toEqual([[4, 3, null, 0], [3, 1]]);
+  });
+
   it("orders a chart over another number by it", () => {
     const points = { ...NONE, step: [1, 2, 3], mean: { loss: [1, 2, 3], kl: [0.3, null, 0.1] } };
     expect(seriesOf({ ...CHART, x: "kl" }, reply(points))).toEqual([{ name: "training", x: [0.1, 0.3], y: [3, 1] }]);

@@ -54,14 +54,14 @@ function start(values: (number | null)[] | undefined, count: number): (number | 
   return Array.from({ length: count }, (_, place) => values?.[place] ?? null);
 }
 
-/** The series of a chart. Where a point stands for several rows, the band of a curve without one is their bounds. */
-export function seriesOf(chart: Chart, curves: Curves): ChartSeries[] {
+/** The series of a chart; of steps, the mean of so many points. Where a point stands for several rows, the band of a curve without one is their bounds. */
+export function seriesOf(chart: Chart, curves: Curves, smoothing = 1): ChartSeries[] {
   return chart.curves.flatMap((curve) => {
     const points = curve.of === "step" ? curves.step : curves.evaluation;
     const x = chart.x === "step" ? points.step : points.mean[chart.x];
     const y = scaled(points.mean[curve.key], curve.scale);
     if (x === undefined || y === undefined) return [];
-    const series = { name: curve.name, ...along(x, windowed(y, Math.ceil(curve.window / points.width)), band(curve, points, y, chart.curves.length <= 2)) };
+    const series = { name: curve.name, ...along(x, windowed(y, Math.max(Math.ceil(curve.window / points.width), curve.of === "step" && chart.x === "step" ? smoothing : 1)), band(curve, points, y, chart.curves.length <= 2)) };
     return series.y.some((value) => value !== null) ? [series] : [];
   });
 }
@@ -95,12 +95,20 @@ function scaled(values: (number | null)[] | undefined, factor: number): (number 
   return factor === 1 ? values : values?.map((value) => (value === null ? null : value * factor));
 }
 
-/** Mean of each value and those before it. */
+/** Mean of each value and those before it, `window` in all; a gap stays one. */
 function windowed(values: (number | null)[], window: number): (number | null)[] {
   if (window <= 1) return values;
-  return values.map((_, place) => {
-    const recent = values.slice(Math.max(0, place + 1 - window), place + 1).filter((value) => value !== null);
-    return recent.length === 0 ? null : recent.reduce((sum, value) => sum + value, 0) / recent.length;
+  let sum = 0;
+  let count = 0;
+  const take = (value: number | null | undefined, sign: 1 | -1) => {
+    if (value == null) return;
+    sum += sign * value;
+    count += sign;
+  };
+  return values.map((value, place) => {
+    take(value, 1);
+    if (place >= window) take(values[place - window], -1);
+    return value === null || count === 0 ? null : sum / count;
   });
 }
 
