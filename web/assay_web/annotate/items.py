@@ -10,11 +10,13 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
+from assay.domain import Fulfilment
 from assay.domain import Role as Speaker
 from assay.errors import ConflictError
 from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.desk import Receipt
-from assay_pipelines.annotation.items import Choice, ShownOrder, draw
+from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, Choice, ShownOrder, draw
+from assay_pipelines.annotation.principle_votes import Place, PlacedAnswer
 from assay_pipelines.annotation.votes import QueueVote, Role
 
 #: What somebody said, by the place of the responses on the reader's own screen.
@@ -54,7 +56,8 @@ class ShownChecks(BaseModel):
 
 class SittingItem(BaseModel):
     """What a person has before them. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-    `expires_at`: seconds since the epoch, when others may have it unless it is renewed."""
+    `principles`: asked of both responses beside the preference. `expires_at`: seconds since the epoch, when others may
+    have it unless it is renewed."""
 
     ticket: str
     seal: str
@@ -66,13 +69,27 @@ class SittingItem(BaseModel):
     guideline: str
     checked: ShownChecks | None
     reason: str
+    principles: list[str]
     expires_at: float
+
+
+class PrincipleBody(BaseModel):
+    """Whether the response at a place fulfils one of the item's principles. `evidence`: words of that response that
+    show it, exactly as its source has them."""
+
+    place: Place
+    principle: Annotated[str, Field(max_length=LONGEST_PRINCIPLE)]
+    answer: Fulfilment
+    evidence: Annotated[str, Field(max_length=20_000)] | None = None
+
+    def placed(self) -> PlacedAnswer:
+        return PlacedAnswer(self.place, self.principle, self.answer, self.evidence or None)
 
 
 class VoteBody(BaseModel):
     """A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
-    item."""
+    item. `principles`: answers on some or all of the item's; none with a skip that passes it on."""
 
     person: Annotated[str, Field(max_length=100)]
     ticket: Annotated[str, Field(max_length=60)]
@@ -82,6 +99,7 @@ class VoteBody(BaseModel):
     strength: Annotated[int, Field(ge=0, le=3)] | None = None
     rationale: Annotated[str, Field(max_length=20_000)] = ""
     seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    principles: Annotated[list[PrincipleBody], Field(max_length=2 * MOST_PRINCIPLES)] = []
 
 
 class RevealedOpinion(BaseModel):
@@ -117,6 +135,7 @@ def item_reply(given: Assignment) -> SittingItem:
         guideline=shown.guideline,
         checked=ShownChecks(first=checked[0], second=checked[1]) if checked is not None else None,
         reason=shown.reason,
+        principles=list(shown.principles),
         expires_at=given.expires_at,
     )
 

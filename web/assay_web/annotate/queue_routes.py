@@ -16,7 +16,8 @@ from assay.runs import start_run
 from assay.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.annotation.agreement import AgreementReport
-from assay_pipelines.annotation.items import QueueItem
+from assay_pipelines.annotation.items import MOST_PRINCIPLES, QueueItem, principle_statements
+from assay_pipelines.annotation.principle_agreement import PrincipleAgreement, principle_agreement
 from assay_pipelines.annotation.quality import AnnotatorQuality, annotator_quality
 from assay_pipelines.annotation.queues import (
     Overlap,
@@ -78,7 +79,8 @@ class QueueReply(BaseModel):
 class NewQueue(BaseModel):
     """Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
-    shown that has a known answer. `lease_minutes`: until an untouched item goes to others."""
+    shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
+    responses of each."""
 
     name: Annotated[str, Field(max_length=100)]
     pools: list[str] = ["unverified"]
@@ -91,14 +93,16 @@ class NewQueue(BaseModel):
     guideline: Annotated[str, Field(max_length=20_000)] = ""
     reason: Annotated[str, Field(max_length=1_000)] = ""
     lease_minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
+    principles: Annotated[list[str], Field(max_length=MOST_PRINCIPLES)] = []
     seed: int = 0
 
 
 class MoreItems(BaseModel):
-    """Comparisons to add, and why they are asked."""
+    """Comparisons to add, why they are asked, and the principles that are asked of both responses."""
 
     comparison_ids: Annotated[list[str], Field(min_length=1, max_length=100_000)]
     reason: Annotated[str, Field(max_length=1_000)] = ""
+    principles: Annotated[list[str], Field(max_length=MOST_PRINCIPLES)] = []
 
 
 class ItemsAdded(BaseModel):
@@ -108,10 +112,11 @@ class ItemsAdded(BaseModel):
 
 
 class QueueReport(BaseModel):
-    """How well everybody annotates, and how far they agree."""
+    """How well everybody annotates, and how far they agree, on each principle too."""
 
     annotators: list[AnnotatorQuality]
     agreement: AgreementReport
+    principles: list[PrincipleAgreement]
 
 
 @router.get("/api/queues")
@@ -133,10 +138,12 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
     overlap: Overlap = body.overlap
     with start_run(here, "queue-create", body.model_dump() | {"person": person.name}) as run:
         if body.comparison_ids is not None:
-            items = [QueueItem(comparison, reason=body.reason) for comparison in body.comparison_ids[: body.limit]]
+            items = _items(body.comparison_ids[: body.limit], body)
         else:
             selection = Selection(tuple(body.pools), tuple(body.sources), tuple(body.categories))
-            items = items_of(here, selection, limit=body.limit, seed=body.seed, reason=body.reason)
+            items = items_of(
+                here, selection, limit=body.limit, seed=body.seed, reason=body.reason, principles=body.principles
+            )
         if not items:
             raise BadInputError("nothing matches: the queue would be empty")
         made = create_queue(
@@ -160,7 +167,7 @@ def add_queue_items(
     queue: QueueName, body: MoreItems, person: Curator, service: ServiceNow, live: LiveNow
 ) -> ItemsAdded:
     """Add comparisons to an open queue."""
-    items = [QueueItem(comparison, reason=body.reason) for comparison in body.comparison_ids]
+    items = _items(body.comparison_ids, body)
     here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
     added = add_items(here, queue, items, None)
     live.forget(queue)
@@ -185,8 +192,14 @@ def reopen_queue_by_name(queue: QueueName, person: Curator, service: ServiceNow,
 def get_queue_report(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> QueueReport:
     """Everybody's gold checks, agreement with the others, speed, sides, ties and skips, and what to look at."""
     with open_ledger(service.workspace) as ledger:
-        votes = queue_votes(ledger, find_queue(ledger, queue).name)
-    return QueueReport(annotators=annotator_quality(votes), agreement=live.agreement(queue))
+        name = find_queue(ledger, queue).name
+        votes, principles = queue_votes(ledger, name), principle_agreement(ledger, name)
+    return QueueReport(annotators=annotator_quality(votes), agreement=live.agreement(queue), principles=principles)
+
+
+def _items(comparisons: list[str], asked: NewQueue | MoreItems) -> list[QueueItem]:
+    principles = principle_statements(asked.principles)
+    return [QueueItem(comparison, reason=asked.reason, principles=principles) for comparison in comparisons]
 
 
 def _now(live: LiveFigures, queue: str, person: Person) -> QueueReply:

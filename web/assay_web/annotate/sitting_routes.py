@@ -132,12 +132,15 @@ def cast_vote(
     adjudicating = _may_adjudicate(given, person)
     if (body.choice is None) == (body.skip is None):
         raise BadInputError("a vote has a choice or a reason to skip", field="choice")
-    text = body.rationale.strip()
+    text, seconds = body.rationale.strip(), body.seconds
+    said = [answer.placed() for answer in body.principles]
     if body.skip is not None:
-        receipt = desk.skip(given, body.skip, text=text, seconds=body.seconds)
+        receipt = desk.skip(given, body.skip, text=text, seconds=seconds, principles=said)
     else:
         assert body.choice is not None
-        receipt = desk.vote(given, body.choice, strength=body.strength, rationale=text or None, seconds=body.seconds)
+        receipt = desk.vote(
+            given, body.choice, strength=body.strength, rationale=text or None, seconds=seconds, principles=said
+        )
     note_change(request, queue, judgment=receipt.judgment_id, repeated=receipt.repeated)
     try:  # whatever happens now, the vote is cast: the reply must say so
         votes = desk.votes_on(given) if adjudicating else []

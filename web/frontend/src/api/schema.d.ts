@@ -2967,11 +2967,16 @@ export interface components {
         };
         /**
          * MoreItems
-         * @description Comparisons to add, and why they are asked.
+         * @description Comparisons to add, why they are asked, and the principles that are asked of both responses.
          */
         MoreItems: {
             /** Comparison Ids */
             comparison_ids: string[];
+            /**
+             * Principles
+             * @default []
+             */
+            principles: string[];
             /**
              * Reason
              * @default
@@ -3104,7 +3109,8 @@ export interface components {
          * NewQueue
          * @description Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
          *     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
-         *     shown that has a known answer. `lease_minutes`: until an untouched item goes to others.
+         *     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
+         *     responses of each.
          */
         NewQueue: {
             /**
@@ -3145,6 +3151,11 @@ export interface components {
              *     ]
              */
             pools: string[];
+            /**
+             * Principles
+             * @default []
+             */
+            principles: string[];
             /**
              * Reason
              * @default
@@ -3478,6 +3489,47 @@ export interface components {
             width: number;
         };
         /**
+         * PrincipleAgreement
+         * @description `items`: responses that two people or more answered on; others tell nothing. `percent`: of pairs of answers that
+         *     are equal. `alpha`: Krippendorff's, ordinal over SCALE; None where everybody always said the same. `yes`: the share
+         *     of all answers.
+         */
+        PrincipleAgreement: {
+            /** Alpha */
+            alpha: number | null;
+            /** Answers */
+            answers: number;
+            /** Items */
+            items: number;
+            /** Percent */
+            percent: number | null;
+            /** Principle */
+            principle: string;
+            /** Yes */
+            yes: number;
+        };
+        /**
+         * PrincipleBody
+         * @description Whether the response at a place fulfils one of the item's principles. `evidence`: words of that response that
+         *     show it, exactly as its source has them.
+         */
+        PrincipleBody: {
+            /**
+             * Answer
+             * @enum {string}
+             */
+            answer: "yes" | "no" | "partially";
+            /** Evidence */
+            evidence?: string | null;
+            /**
+             * Place
+             * @enum {string}
+             */
+            place: "first" | "second";
+            /** Principle */
+            principle: string;
+        };
+        /**
          * PrincipleVote
          * @description `outcome`: what the last filter run concluded of it, "kept" or the stage that dropped it, and why.
          */
@@ -3583,12 +3635,14 @@ export interface components {
         };
         /**
          * QueueReport
-         * @description How well everybody annotates, and how far they agree.
+         * @description How well everybody annotates, and how far they agree, on each principle too.
          */
         QueueReport: {
             agreement: components["schemas"]["AgreementReport"];
             /** Annotators */
             annotators: components["schemas"]["AnnotatorQuality"][];
+            /** Principles */
+            principles: components["schemas"]["PrincipleAgreement"][];
         };
         /**
          * RaterEntry
@@ -4226,7 +4280,8 @@ export interface components {
         /**
          * SittingItem
          * @description What a person has before them. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-         *     `expires_at`: seconds since the epoch, when others may have it unless it is renewed.
+         *     `principles`: asked of both responses beside the preference. `expires_at`: seconds since the epoch, when others may
+         *     have it unless it is renewed.
          */
         SittingItem: {
             attributes: components["schemas"]["ShownAttributes"] | null;
@@ -4237,6 +4292,8 @@ export interface components {
             first: string;
             /** Guideline */
             guideline: string;
+            /** Principles */
+            principles: string[];
             /** Prompt */
             prompt: components["schemas"]["assay_web__annotate__items__ShownTurn"][];
             /** Reason */
@@ -4554,13 +4611,18 @@ export interface components {
          * VoteBody
          * @description A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
          *     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
-         *     item.
+         *     item. `principles`: answers on some or all of the item's; none with a skip that passes it on.
          */
         VoteBody: {
             /** Choice */
             choice?: ("first" | "second" | "tie" | "both_good" | "both_bad") | null;
             /** Person */
             person: string;
+            /**
+             * Principles
+             * @default []
+             */
+            principles: components["schemas"]["PrincipleBody"][];
             /**
              * Rationale
              * @default

@@ -23,6 +23,7 @@ export function NewQueue() {
     checks: 10,
     guideline: "",
     reason: "",
+    principles: [] as string[],
     lease: 30,
   });
   const set = (part: Partial<typeof asked>) => setAsked({ ...asked, ...part });
@@ -35,9 +36,9 @@ export function NewQueue() {
   });
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    const { name, pools, sources, categories, limit, guideline, reason } = asked;
+    const { name, pools, sources, categories, limit, guideline, reason, principles } = asked;
     make.mutate({
-      ...{ name, pools, sources, categories, limit, guideline, reason, seed: 0 },
+      ...{ name, pools, sources, categories, limit, guideline, reason, principles, seed: 0 },
       overlap: asked.everyone ? "all" : asked.overlap,
       gold_checks: asked.checks / 100,
       lease_minutes: asked.lease,
@@ -98,6 +99,14 @@ export function NewQueue() {
           </Group>
           <Textarea label="Guideline" description="Shown beside every item" autosize minRows={2} value={asked.guideline} onChange={(event) => set({ guideline: event.currentTarget.value })} />
           <TextInput label="Why these are asked" description="Shown beside every item" value={asked.reason} onChange={(event) => set({ reason: event.currentTarget.value })} />
+          <TagsInput
+            label="Principles"
+            description="Asked of both responses: yes, no or partially, with the words that show it. Enter ends each."
+            splitChars={[]}
+            maxTags={20}
+            value={asked.principles}
+            onChange={(principles) => set({ principles })}
+          />
           {make.error !== null && <Failure error={make.error} />}
           <Group gap="xs">
             <Button type="submit" loading={make.isPending}>

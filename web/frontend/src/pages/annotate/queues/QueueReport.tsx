@@ -34,6 +34,7 @@ export function QueueReport() {
         <>
           <Annotators people={data.annotators} />
           <AgreementTable report={data.agreement} />
+          {data.principles.length > 0 && <Principles principles={data.principles} />}
         </>
       )}
     </Stack>
@@ -120,6 +121,42 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
       <Text size="sm" mt={4}>
         {percent(report.tie_rate)} of the labels are ties.
         {report.strength_items > 0 && ` Strength, ordinal alpha over ${report.strength_items} items: ${estimate(report.strength)}.`}
+      </Text>
+    </section>
+  );
+}
+
+function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][] }) {
+  return (
+    <section className="panel" aria-label="Principles">
+      <Title order={2} mb={4}>
+        Principles
+      </Title>
+      <Table.ScrollContainer minWidth={560} type="native" tabIndex={0}>
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              {["Principle", "Answers", "Yes", "Responses with two answers or more", "Percent", "Krippendorff's alpha"].map((name) => (
+                <Table.Th key={name}>{name}</Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {principles.map((found) => (
+              <Table.Tr key={found.principle}>
+                <Table.Th scope="row">{found.principle}</Table.Th>
+                <Table.Td>{found.answers}</Table.Td>
+                <Table.Td>{percent(found.yes)}</Table.Td>
+                <Table.Td>{found.items}</Table.Td>
+                <Table.Td>{found.percent?.toFixed(3)}</Table.Td>
+                <Table.Td>{found.alpha?.toFixed(3)}</Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Table.ScrollContainer>
+      <Text size="xs" className="dim" mt={4}>
+        Alpha is ordinal: no, partly, yes.
       </Text>
     </section>
   );

@@ -22,6 +22,7 @@ function reply(number: number): Reply {
       guideline: "",
       checked: null,
       reason: "judges disagree",
+      principles: [],
       expires_at: 0,
     },
     progress: { share: 0.2, mine: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null },

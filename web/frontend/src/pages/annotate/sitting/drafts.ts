@@ -1,12 +1,24 @@
+import type { Fulfilment, Place } from "./words";
+
 /** What somebody has begun on an item: kept in the browser, one entry an item, until the vote is acknowledged. */
 export interface Draft {
   strength: number | null;
   rationale: string;
+  /** Answers on principles, and evidence that waits for its answer. */
+  principles: PrincipleDraft[];
   /** Spent on the item before the page was last loaded. */
   seconds: number;
 }
 
-export const EMPTY: Draft = { strength: null, rationale: "", seconds: 0 };
+/** One response and principle. `evidence`: words of the response's source. */
+export interface PrincipleDraft {
+  place: Place;
+  principle: string;
+  answer: Fulfilment | null;
+  evidence: string | null;
+}
+
+export const EMPTY: Draft = { strength: null, rationale: "", principles: [], seconds: 0 };
 
 const PREFIX = "assay.draft:";
 const OLDEST_MS = 30 * 86_400_000;

@@ -8,7 +8,7 @@ const receipt = { ticket: "1-1-vote", said: "first", repeated: false, opinions: 
 const stored = { receipt, next: null } as unknown as Schemas["VoteReply"];
 
 function vote(ticket: string, person = "ada", at = 0): KeptVote {
-  return { queue: "first-round", at, body: { person, ticket, seal: "s", choice: "first", strength: 2, rationale: "clearer", seconds: 3 } };
+  return { queue: "first-round", at, body: { person, ticket, seal: "s", choice: "first", strength: 2, rationale: "clearer", seconds: 3, principles: [] } };
 }
 
 describe("the outbox", () => {

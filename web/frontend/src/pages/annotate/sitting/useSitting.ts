@@ -5,6 +5,8 @@ import { api, body, type Schemas } from "../../../api/client";
 import type { Problem } from "../../../api/problems";
 import { deliver, dismissRefused, keepVote, keptVotes, refusedVotes, type KeptVote, type RefusedVote } from "./outbox";
 import { sendVote } from "./send";
+import { answered } from "../principles/answers";
+import type { PrincipleDraft } from "./drafts";
 import type { Choice, Item, SkipReason } from "./words";
 
 export type Reply = Schemas["SittingReply"];
@@ -15,6 +17,7 @@ export interface Decision {
   skip?: SkipReason;
   strength: number | null;
   rationale: string;
+  principles: PrincipleDraft[];
   seconds: number;
 }
 
@@ -59,6 +62,7 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
   const [revealed, setRevealed] = useState<Schemas["RevealedOpinion"][] | null>(null);
   const [refused, setRefused] = useState(() => refusedVotes(person));
   const underWay = useRef(false); // a key may come before React has drawn `sending`
+  const decided = useRef<string | null>(null); // or before it has drawn the next item
   const key = ["sitting", person, queue, adjudicating];
   const path = { params: { path: { queue } } };
 
@@ -109,16 +113,21 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
 
   const decide = (item: Item, decision: Decision) =>
     alone(async () => {
+      if (decided.current === item.ticket) return null;
+      decided.current = item.ticket;
       const { choice, skip, rationale, seconds } = decision;
+      // Who passes an item on says nothing of it.
+      const principles = skip === "later" || skip === "not_for_me" ? [] : answered(decision.principles);
       const strength = choice === "first" || choice === "second" ? decision.strength : null;
       const vote: KeptVote = {
         queue,
         at: Date.now(),
-        body: { person, ticket: item.ticket, seal: item.seal, choice, skip, strength, rationale, seconds },
+        body: { person, ticket: item.ticket, seal: item.seal, choice, skip, strength, rationale, seconds, principles },
       };
       setForgetful(!keepVote(vote));
       const came = await deliver(vote, sendVote, { onTrouble });
       setTrouble(null);
+      if (!("reply" in came)) decided.current = null;
       if ("stopped" in came) return null;
       if ("refused" in came) {
         setRefused(refusedVotes(person));

@@ -3,6 +3,8 @@ import type { Schemas } from "../../../api/client";
 export type Item = Schemas["SittingItem"];
 export type Choice = NonNullable<Schemas["VoteBody"]["choice"]>;
 export type SkipReason = NonNullable<Schemas["VoteBody"]["skip"]>;
+export type Place = Schemas["PrincipleBody"]["place"];
+export type Fulfilment = Schemas["PrincipleBody"]["answer"];
 export type Said = Schemas["ReceiptReply"]["said"];
 
 /** By its number. The terminal's sitting has the same words and keys. */

@@ -1,0 +1,40 @@
+import type { Schemas } from "../../../api/client";
+import type { PrincipleDraft } from "../sitting/drafts";
+import type { Fulfilment, Place } from "../sitting/words";
+
+/** Which answer is meant: one response and principle. */
+export interface Spot {
+  principle: string;
+  place: Place;
+}
+
+/** The keys of the panel, and the words on its buttons. */
+export const ANSWERS: { answer: Fulfilment; label: string; key: string }[] = [
+  { answer: "yes", label: "yes", key: "1" },
+  { answer: "partially", label: "partly", key: "2" },
+  { answer: "no", label: "no", key: "3" },
+];
+
+export const LETTERS: Record<Place, "A" | "B"> = { first: "A", second: "B" };
+
+/** "3" -> "no" */
+export function answerOf(key: string): Fulfilment | null {
+  return ANSWERS.find((answer) => answer.key === key)?.answer ?? null;
+}
+
+export function draftAt(principles: PrincipleDraft[], { principle, place }: Spot): PrincipleDraft {
+  const found = principles.find((one) => one.principle === principle && one.place === place);
+  return found ?? { principle, place, answer: null, evidence: null };
+}
+
+/** The drafts with this one changed; one that says nothing any more is left out. */
+export function withChange(principles: PrincipleDraft[], spot: Spot, change: Partial<PrincipleDraft>): PrincipleDraft[] {
+  const next = { ...draftAt(principles, spot), ...change };
+  const others = principles.filter((one) => one.principle !== spot.principle || one.place !== spot.place);
+  return next.answer === null && next.evidence === null ? others : [...others, next];
+}
+
+/** What is sent: evidence without an answer stays behind. */
+export function answered(principles: PrincipleDraft[]): Schemas["PrincipleBody"][] {
+  return principles.flatMap(({ answer, ...rest }) => (answer === null ? [] : [{ ...rest, answer }]));
+}
