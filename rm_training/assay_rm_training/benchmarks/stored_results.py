@@ -84,7 +84,8 @@ class SubsetShare:
 
 
 _RESULTS = """
-    SELECT b.run_id, b.bench, b.model, b.model_version, epoch(b.created_at), b.aggregates, b.intervals, b.counts, b.protocol,
+    SELECT b.run_id, b.bench, b.model, b.model_version, epoch(b.created_at), b.aggregates, b.intervals, b.counts,
+           b.protocol,
            CASE WHEN json_exists(r.metrics, '$.models')
                 THEN list_extract(list_filter(json_extract(r.metrics, '$.models[*]'),
                                               lambda m: json_extract_string(m, '$.model') = b.model), 1)

@@ -67,7 +67,7 @@ export function ForestPlot({ title, rows, reference }: { title: string; rows: Fo
             domain={[-0.5, rows.length - 0.5]}
             ticks={points.map(({ place }) => place)}
             tickFormatter={(place: number) => clipped(rows[rows.length - 1 - place]?.name ?? "")}
-            width={150}
+            width={16 + 7 * Math.max(...rows.map(({ name }) => clipped(name).length))}
             interval={0}
           />
           {reference !== undefined && <ReferenceLine x={reference} stroke="var(--assay-dim)" strokeDasharray="4 3" />}

@@ -90,11 +90,11 @@ function Matrix({ name, result, domain }: { name: string; result: Result; domain
           </tbody>
         </table>
       </Wide>
-      <Text size="sm" className="rewards-number">
+      <Text size="sm" component="div">
         {["easy", "normal", "hard"].map((level) => {
           const found = find(result, prefix + level);
           return (
-            <span key={level} style={{ display: "inline-block", marginRight: 14 }}>
+            <span key={level} className="rewards-number" style={{ display: "inline-block", marginRight: 14 }}>
               {level} <b>{figure(found?.value)}</b>{" "}
               <Text span size="xs" className="dim">
                 {found?.low == null ? "" : interval(found.low, found.high)}

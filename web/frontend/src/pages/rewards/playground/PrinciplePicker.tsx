@@ -40,7 +40,7 @@ export function PrinciplePicker({
       <Chip.Group multiple value={on} onChange={(principles) => onChange({ principles })}>
         <Group gap={6}>
           {offered.map((principle) => (
-            <Chip key={principle} value={principle} size="xs" styles={{ label: { height: "auto", whiteSpace: "normal", paddingBlock: 3 } }}>
+            <Chip key={principle} value={principle} size="xs" variant="light" styles={{ label: { height: "auto", whiteSpace: "normal", paddingBlock: 3 } }}>
               {principle}
             </Chip>
           ))}
