@@ -5,7 +5,7 @@ const COLOURS: Record<string, string> = { gold: "yellow", silver: "gray", recycl
 /** A pool, by name and colour. */
 export function PoolBadge({ pool }: { pool: string }) {
   return (
-    <Badge color={COLOURS[pool] ?? "gray"} variant={pool === "unverified" ? "outline" : "light"} size="xs" radius="sm">
+    <Badge color={COLOURS[pool] ?? "gray"} variant={pool === "unverified" ? "outline" : "light"} size="xs" radius="sm" style={{ minWidth: "max-content" }}>
       {pool}
     </Badge>
   );

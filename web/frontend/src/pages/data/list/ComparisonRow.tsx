@@ -49,10 +49,8 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
           {row.label ?? "no label"}
         </Text>
       </div>
-      <div role="gridcell" className="clamp">
-        {row.sources.join(", ")}
-        {!narrow && <br />}
-        {narrow && " "}
+      <div role="gridcell" className="comparisons-origin" title={row.sources.join(", ")}>
+        <span>{row.sources.join(", ")}</span>
         <span className="dim">{origin}</span>
       </div>
       <div role="gridcell" className="comparisons-facts">
