@@ -248,16 +248,27 @@ def polars_head(file: Path, condition: pl.Expr) -> int:
 
 def flatten(workspace: Workspace, file: Path) -> None:
     """The store's rows as one Parquet file in the order of import: what the peer reads."""
+    import pyarrow.parquet as pq
+
+    part = file.with_name(file.name + ".part")
+    writer: Any = None
     with workspace.store.unit() as db:
-        db.execute("SET preserve_insertion_order = true")
-        db.execute(
-            f"""COPY (SELECT p.comparison_id, q.messages[-1].content AS prompt, a.content AS a, b.content AS b, p.pool,
-                  p.label, o.source, o.category, o.language
-                FROM comparisons c JOIN pools p USING (comparison_id) JOIN origins o USING (comparison_id)
-                JOIN prompts q ON q.prompt_id = p.prompt_id JOIN responses a ON a.response_id = p.response_a
-                JOIN responses b ON b.response_id = p.response_b ORDER BY c.rowid)
-                TO '{file}' (FORMAT parquet)"""
-        )
+        db.execute("CREATE TEMP TABLE labelled AS SELECT comparison_id, pool, label FROM pools")
+        total = db.execute("SELECT count(*) FROM comparisons").fetchall()[0][0]
+        for low in range(0, total, 2 * BATCH):
+            rows = db.sql(
+                """SELECT c.comparison_id, q.messages[-1].content AS prompt, a.content AS a, b.content AS b, p.pool,
+                          p.label, o.source, o.category, o.language
+                   FROM comparisons c JOIN labelled p USING (comparison_id) JOIN origins o USING (comparison_id)
+                   JOIN prompts q ON q.prompt_id = c.prompt_id JOIN responses a ON a.response_id = c.response_a
+                   JOIN responses b ON b.response_id = c.response_b
+                   WHERE c.rowid BETWEEN ? AND ? ORDER BY c.rowid""",
+                params=[low, low + 2 * BATCH - 1],
+            ).to_arrow_table()
+            writer = writer or pq.ParquetWriter(part, rows.schema)
+            writer.write_table(rows)
+    writer.close()
+    part.rename(file)
 
 
 def measured(work: Callable[[], int]) -> tuple[float, float]:

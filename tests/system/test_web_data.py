@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ROWS = 400
-SHOWN = [
+SHOWN: list[dict[str, Any]] = [
     {
         "id": "shown-1",
         "prompt": [
@@ -293,7 +293,7 @@ def test_a_comparison_shows_all_and_runs_nothing_of_its_texts(browser: Browser, 
 
 def test_it_is_readable_on_a_phone_and_in_the_dark(browser: Browser, shown: tuple[str, str]) -> None:
     url, name = shown
-    phone = {"viewport": {"width": 390, "height": 780}, "color_scheme": "dark"}
+    phone: dict[str, Any] = {"viewport": {"width": 390, "height": 780}, "color_scheme": "dark"}
     with opened(browser, url, **phone) as page:
         page.goto("/data")
         grid(page).get_by_text("Question 1:").wait_for()
