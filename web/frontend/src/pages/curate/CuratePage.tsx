@@ -32,7 +32,7 @@ export default function CuratePage() {
   const part = useLocation().pathname.split("/")[2] ?? "";
   const known = PARTS.some(({ value }) => value === part);
   return (
-    <Stack gap="sm">
+    <Stack gap="sm" className="curate">
       <Title order={1}>Curate</Title>
       <Tabs value={known ? part : null} onChange={(value) => value !== null && void navigate(`/curate/${value}`)} keepMounted={false}>
         <div className="curate-tabs">

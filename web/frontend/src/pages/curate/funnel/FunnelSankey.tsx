@@ -38,7 +38,7 @@ export function FunnelSankey({ funnel }: { funnel: Funnel }) {
           iterations={64}
           sort={false}
           margin={{ top: 8, right: 190, bottom: 8, left: 8 }}
-          node={(props: SankeyNodeProps) => <Node {...props} />}
+          node={(props: SankeyNodeProps) => <Node {...props} most={wide > 800 ? 30 : 16} />}
           link={(props: SankeyLinkProps) => <Band {...props} />}
         />
       )}
@@ -46,9 +46,9 @@ export function FunnelSankey({ funnel }: { funnel: Funnel }) {
   );
 }
 
-function Node({ x, y, width, height, payload }: SankeyNodeProps) {
+function Node({ x, y, width, height, payload, most }: SankeyNodeProps & { most: number }) {
   const node = payload as unknown as FunnelNode;
-  const label = `${node.kind === "rule" ? words(node.name) : clipped(node.name, 30)} ${count(node.comparisons)}`;
+  const label = `${node.kind === "rule" ? words(node.name) : clipped(node.name, most)} ${count(node.comparisons)}`;
   const bar = (
     <>
       <Rectangle x={x} y={y} width={width} height={Math.max(height, 1.5)} fill={colourOf(node)} />

@@ -65,7 +65,7 @@ function Row({ loop, one }: { loop: Loop; one: Iteration }) {
       <Number value={one.judges_asked ?? one.for_judges} />
       <Number value={one.silver} />
       <Against part={one.silver_against_source} whole={one.silver} />
-      <Table.Td>
+      <Table.Td maw={130} style={{ whiteSpace: "normal" }}>
         <Text size="xs" className="dim">
           {one.steps.map(({ step }) => step).join(", ")}
         </Text>

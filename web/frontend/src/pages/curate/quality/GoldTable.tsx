@@ -22,14 +22,12 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
               <Table.Th>Who</Table.Th>
               <Table.Th>Kind</Table.Th>
               <Table.Th>Right on gold</Table.Th>
-              <Table.Th>Right on gold checks</Table.Th>
-              <Table.Th>As the other people</Table.Th>
               <Table.Th ta="right">Opinions</Table.Th>
               <Table.Th ta="right">Ties</Table.Th>
               <Table.Th ta="right">Skips</Table.Th>
               <Table.Th ta="right">Seconds</Table.Th>
               <Table.Th ta="right">Cost</Table.Th>
-              <Table.Th>Look at</Table.Th>
+              <Table.Th>No answer</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -44,19 +42,13 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
                 <Table.Td>
                   <ShareBar share={one.gold} />
                 </Table.Td>
-                <Table.Td>
-                  <ShareBar share={one.checks} />
-                </Table.Td>
-                <Table.Td>
-                  <ShareBar share={one.agreement} />
-                </Table.Td>
                 <Table.Td className="curate-number">{count(one.opinions)}</Table.Td>
                 <Table.Td className="curate-number">{count(one.ties)}</Table.Td>
                 <Table.Td className="curate-number">{count(one.skips)}</Table.Td>
                 <Table.Td className="curate-number">{one.seconds === null ? "–" : one.seconds.toFixed(1)}</Table.Td>
                 <Table.Td className="curate-number">{one.calls === 0 ? "–" : cost(one.cost)}</Table.Td>
                 <Table.Td maw={300} style={{ whiteSpace: "normal" }}>
-                  <Text size="xs">{[...one.flags, ...one.failures.map((f) => `${count(f.attempts)} ${f.outcome.replaceAll("_", " ")}`)].join("; ")}</Text>
+                  <Text size="xs">{one.failures.map((f) => `${count(f.attempts)} ${f.outcome.replaceAll("_", " ")}`).join(", ")}</Text>
                 </Table.Td>
               </Table.Tr>
             ))}
@@ -65,7 +57,8 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
       </Wide>
       <Text size="xs" className="dim">
         Right on gold: of comparisons where both prefer a side, with a 95 % interval. What an annotator&apos;s own votes made gold is not
-        counted for it. Seconds: median of an answer.
+        counted for it. Seconds: median of
+        an answer. No answer: attempts at a language model that failed.
       </Text>
     </div>
   );

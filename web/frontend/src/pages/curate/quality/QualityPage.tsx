@@ -9,6 +9,7 @@ import { ShareBar } from "../shared/ShareBar";
 import { Wide } from "../shared/Wide";
 import { BiasTable } from "./BiasTable";
 import { GoldTable } from "./GoldTable";
+import { PeopleTable } from "./PeopleTable";
 
 /** Judges, people and sources against gold, and whether they prefer what is shown first. */
 export function QualityPage() {
@@ -24,6 +25,7 @@ export function QualityPage() {
         ) : (
           <Stack gap="sm">
             <GoldTable annotators={data.annotators} />
+            <PeopleTable annotators={data.annotators} />
             <BiasTable annotators={data.annotators} />
             {data.agreements.length > 0 && <Agreements agreements={data.agreements} />}
           </Stack>

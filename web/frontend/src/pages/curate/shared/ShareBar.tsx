@@ -5,7 +5,7 @@ import { count, percent } from "./figures";
 
 type Share = Schemas["CountedShare"];
 
-const WIDTH = 120;
+const WIDTH = 96;
 const HEIGHT = 14;
 
 /** A share on a scale from 0 to 1 with its 95 % interval, and the same in words. `reference`: a line to compare with. */
