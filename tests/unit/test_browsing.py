@@ -63,7 +63,8 @@ def filled(empty_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     workspace = Workspace.open(shutil.copytree(empty_workspace, tmp_path_factory.mktemp("browsing") / "workspace"))
     fill(workspace)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walking, "FIRST", 4)
+        for name, size in (("FIRST", 4), ("FIRST_TEXT", 2), ("SEEDED", 2)):
+            patch.setattr(walking, name, size)
         patch.setattr(walking, "FEW", 3)
         yield workspace
 

@@ -27,7 +27,8 @@ Order = Literal["oldest", "newest"]
 FEW = 20_000  #: candidates that a condition may name before the walk begins
 MANY = 0.3  #: and, once a window has brought too few matches, the share of all comparisons
 FIRST, LARGEST = 4_096, 1 << 18  #: comparisons of a window
-LARGEST_TEXT = 1 << 15  #: where their texts are read: about 50 MB
+FIRST_TEXT, LARGEST_TEXT = 1_024, 1 << 15  #: where their texts are read: up to about 50 MB
+SEEDED = 16  #: of candidates that a condition named, so much fewer: most of them match
 GROWTH = 4
 
 
@@ -46,7 +47,7 @@ class Cursor:
         """Inverse of `str`. Raises BadInputError."""
         if (match := _CURSOR.fullmatch(text)) is None:
             raise BadInputError("not what an earlier page gave", field="after")
-        return cls(int(match[1]), min(max(int(match[2]), FIRST), LARGEST))
+        return cls(int(match[1]), min(max(int(match[2]), FIRST_TEXT), LARGEST))
 
 
 _CURSOR = re.compile(r"(\d{1,15})\.(\d{1,9})")
@@ -79,13 +80,17 @@ def walk(
     up = order == "oldest"
     at = (0 if up else total - 1) if after is None else (after.place + 1 if up else after.place - 1)
     largest = LARGEST_TEXT if wanted.text else LARGEST
-    size = min(after.window if after is not None else FIRST, largest)
-    sparse = size > FIRST
+    first = FIRST_TEXT if wanted.text else FIRST
+    size = min(after.window if after is not None else first, largest)
+    sparse = size > first
     seeded = _seed(db, wanted, max(FEW, round(MANY * total)) if sparse else FEW)
     found: list[int] = []
     end: int | None = None
     while 0 <= at < total:
-        end = _seeded_end(db, at, size, up) if seeded else min(at + size, total) - 1 if up else max(at - size, -1) + 1
+        if seeded:
+            end = _seeded_end(db, at, max(size // SEEDED, 1), up)
+        else:
+            end = min(at + size, total) - 1 if up else max(at - size, -1) + 1
         if end is None:  # no further candidate
             break
         low, high = min(at, end), max(at, end)
