@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -18,7 +19,7 @@ import build_frontend
 from build_frontend import WITHOUT
 
 
-class FrontendBuildHook(BuildHookInterface):  # type: ignore[misc]
+class FrontendBuildHook(BuildHookInterface[BuilderConfig]):
     """Runs before the wheel is put together."""
 
     PLUGIN_NAME = "custom"

@@ -33,6 +33,8 @@ CHEAP = PasswordCost(passes=1, memory_kib=256, lanes=1)
 PASSWORD = "correct horse battery"
 #: Routes that change something for somebody who is not signed in: nobody else's are.
 OPEN_CHANGES = {"sign_in", "accept_invitation"}
+#: Routes that change nothing and are no GET for the size of what they are asked.
+QUESTIONS = {"score_in_playground"}
 
 
 @contextmanager
@@ -57,7 +59,7 @@ def test_every_route_asks_who_it_is_and_every_change_is_recorded(workspace: Work
         asked = [dependant.call for dependant in all_dependants(route.dependant)]
         guarded = any(hasattr(call, "role") for call in asked)
         changes = bool((route.methods or set()) - SAFE)
-        if changes and not isinstance(route, AuditedRoute):
+        if changes and not isinstance(route, AuditedRoute) and route.name not in QUESTIONS:
             problems.append(f"{route.name}: a change that is not in the audit log")
         if changes and not guarded and (anybody not in asked or route.name not in OPEN_CHANGES):
             problems.append(f"{route.name}: a change without a guard")
