@@ -49,7 +49,7 @@ def worker(workspace: Workspace) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.communicate()
 
 
-def statuses(workspace: Workspace) -> list[tuple[str, str]]:
+def statuses(workspace: Workspace) -> list[tuple[str, str | None]]:
     with workspace.store.unit() as db:
         return db.execute("SELECT status, error FROM runs").fetchall()
 
