@@ -7,6 +7,8 @@ const KEYS: [string, string][] = [
   ["g  x", "both good, both bad"],
   ["s", "skip, then a key for the reason"],
   ["r", "write why; Escape back to the keys"],
+  ["p", "to the principles: 1 yes, 2 partly, 3 no, arrows to move, Escape back to the keys"],
+  ["e", "attach the words selected in a response to the principle that is marked"],
   ["d", "show or hide which words differ"],
   ["m", "texts as they are written, without Markdown"],
   ["u", "undo the last vote; its item comes again"],

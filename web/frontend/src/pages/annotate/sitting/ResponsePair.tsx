@@ -34,6 +34,7 @@ interface ResponseProps {
 }
 
 function Response({ letter, text, checked, look, pieces }: ResponseProps) {
+  const side = letter === "A" ? "first" : "second";
   return (
     <section className="panel" aria-label={`Response ${letter}`}>
       <Group gap="xs" mb={6}>
@@ -47,14 +48,16 @@ function Response({ letter, text, checked, look, pieces }: ResponseProps) {
         )}
       </Group>
       {look === "rendered" ? (
-        <Markdown text={text} />
+        <div data-response={side}>
+          <Markdown text={text} />
+        </div>
       ) : (
-        <div className="sitting-plain">
+        <div className="sitting-plain" data-response={side}>
           {pieces === undefined
             ? text
             : pieces.map((piece, n) =>
                 piece.own ? (
-                  <mark key={n} data-side={letter === "A" ? "first" : "second"}>
+                  <mark key={n} data-side={side}>
                     {piece.text}
                   </mark>
                 ) : (

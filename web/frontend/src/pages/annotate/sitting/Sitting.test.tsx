@@ -22,7 +22,7 @@ function reply(number: number): Reply {
       guideline: "",
       checked: null,
       reason: "judges disagree",
-      principles: [],
+      principles: number === 1 ? ["is clear"] : [],
       expires_at: 0,
     },
     progress: { share: 0.2, mine: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null },
@@ -98,6 +98,38 @@ describe("a sitting", () => {
     await screen.findByText("Question 2?");
     expect(sent[0]).toMatchObject({ skip: "broken" });
     expect(sent[0]).not.toHaveProperty("choice");
+  });
+
+  it("sends what was said of principles with the vote, and keeps it over a reload", async () => {
+    const first = renderAt(sitting);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    await user.keyboard("p1{ArrowDown}3");
+    first.unmount();
+    renderAt(sitting);
+    await screen.findByText("Principles, 2 of 2 answered");
+    await user.keyboard("a");
+    await screen.findByText("Question 2?");
+    expect(screen.queryByLabelText("Principles")).not.toBeInTheDocument();
+    expect(sent[0]).toMatchObject({
+      choice: "first",
+      strength: null,
+      principles: [
+        { principle: "is clear", place: "first", answer: "yes", evidence: null },
+        { principle: "is clear", place: "second", answer: "no", evidence: null },
+      ],
+    });
+  });
+
+  it("sends none with an item that is passed on", async () => {
+    renderAt(sitting);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    await user.keyboard("p1s");
+    await screen.findByRole("dialog");
+    await user.keyboard("l");
+    await screen.findByText("Question 2?");
+    expect(sent[0]).toMatchObject({ skip: "later", principles: [] });
   });
 
   it("shows a vote that the server will not take, with its rationale", async () => {

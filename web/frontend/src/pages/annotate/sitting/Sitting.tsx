@@ -4,6 +4,7 @@ import { useRef, useState } from "react";
 import { Link, useNavigate } from "react-router";
 
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { PrincipleVotes } from "../principles/PrincipleVotes";
 import { DecisionBar } from "./DecisionBar";
 import { KeyHelp } from "./KeyHelp";
 import { LiveFigures } from "./LiveFigures";
@@ -141,7 +142,22 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
           )}
           {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={() => press("u")} />}
         </Stack>
-        <SideColumn>
+        <SideColumn
+          principles={
+            item !== undefined &&
+            shown === null &&
+            item.principles.length > 0 && (
+              <PrincipleVotes
+                key={item.ticket}
+                item={item}
+                principles={draft.principles}
+                onChange={(principles) => change({ principles })}
+                disabled={sending}
+                keys={keys && !help && !skipping}
+              />
+            )
+          }
+        >
           {item !== undefined && <About item={item} guideline={reply?.guideline ?? ""} />}
           {adjudicating && shown === null && item !== undefined && (
             <Section title="Others' votes">

@@ -1,0 +1,66 @@
+import { ActionIcon, Button } from "@mantine/core";
+import { IconX } from "@tabler/icons-react";
+
+import type { PrincipleDraft } from "../sitting/drafts";
+import { ANSWERS, LETTERS } from "./answers";
+
+interface PrincipleRowProps {
+  draft: PrincipleDraft;
+  disabled: boolean;
+  onFocus: () => void;
+  change: (change: Partial<PrincipleDraft>) => void;
+}
+
+/** Yes, partly or no for one response and principle, and the words that show it. */
+export function PrincipleRow({ draft, disabled, onFocus, change }: PrincipleRowProps) {
+  const { principle, place, answer, evidence } = draft;
+  const letter = LETTERS[place];
+  return (
+    <>
+      <div className="principle-row">
+        <span className="sitting-letter" aria-hidden>
+          {letter}
+        </span>
+        <div className="principle-answers" role="radiogroup" aria-label={`${letter}: ${principle}`}>
+          {ANSWERS.map((one, n) => {
+            const chosen = answer === one.answer;
+            return (
+              <Button
+                key={one.answer}
+                size="compact-xs"
+                px={4}
+                role="radio"
+                aria-checked={chosen}
+                variant={chosen ? "filled" : "default"}
+                tabIndex={chosen || (answer === null && n === 0) ? 0 : -1}
+                disabled={disabled}
+                onFocus={onFocus}
+                onClick={() => change({ answer: chosen ? null : one.answer })}
+              >
+                {one.label}
+              </Button>
+            );
+          })}
+        </div>
+      </div>
+      {evidence !== null && (
+        <div className="evidence">
+          <div style={{ flex: 1, minWidth: 0, display: "flex", flexDirection: "column" }}>
+            <q>{evidence}</q>
+            {answer === null && <small>Counts once {letter} has an answer.</small>}
+          </div>
+          <ActionIcon
+            size="xs"
+            variant="subtle"
+            color="gray"
+            aria-label={`Remove the evidence of ${letter}: ${principle}`}
+            disabled={disabled}
+            onClick={() => change({ evidence: null })}
+          >
+            <IconX size={12} />
+          </ActionIcon>
+        </div>
+      )}
+    </>
+  );
+}
