@@ -75,18 +75,21 @@ class Rater:
         return f"{found[0]}@{self.version[:8]}" + (f" by {self.principle!r}" if self.principle else "")
 
     def query(self, prefix: str) -> tuple[str, dict[str, str]]:
-        """SQL of (comparison_id, margin, reward_a, reward_b, uncertainty_a, uncertainty_b), and its parameters."""
+        """SQL of (comparison_id, margin, reward_a, reward_b, uncertainty_a, uncertainty_b, confidence), and its
+        parameters."""
         if self.annotator_id:
+            # A confidence of 0 still goes with an answer.
             sql = f"""SELECT comparison_id, CASE answer WHEN 'A' THEN sure WHEN 'B' THEN -sure ELSE 0 END AS margin,
                              NULL::DOUBLE AS reward_a, NULL::DOUBLE AS reward_b,
-                             NULL::DOUBLE AS uncertainty_a, NULL::DOUBLE AS uncertainty_b
-                      FROM (SELECT comparison_id, arg_max(answer, created_at) AS answer,
-                                   coalesce(arg_max(coalesce(confidence, 1.0), created_at), 1.0) AS sure
-                            FROM opinions WHERE annotator_id = ${prefix}annotator AND answer <> 'skip'
-                            GROUP BY comparison_id)"""
+                             NULL::DOUBLE AS uncertainty_a, NULL::DOUBLE AS uncertainty_b, confidence
+                      FROM (SELECT comparison_id, answer, confidence, greatest(coalesce(confidence, 1), 1e-3) AS sure
+                            FROM (SELECT comparison_id, arg_max(answer, created_at) AS answer,
+                                         arg_max_null(confidence, created_at) AS confidence
+                                  FROM opinions WHERE annotator_id = ${prefix}annotator AND answer <> 'skip'
+                                  GROUP BY comparison_id))"""
             return sql, {f"{prefix}annotator": self.annotator_id}
         sql = f"""SELECT c.comparison_id, a.reward - b.reward AS margin, a.reward AS reward_a, b.reward AS reward_b,
-                         a.uncertainty AS uncertainty_a, b.uncertainty AS uncertainty_b
+                         a.uncertainty AS uncertainty_a, b.uncertainty AS uncertainty_b, NULL::DOUBLE AS confidence
                   FROM comparisons c JOIN {prefix}_own a ON a.response_id = c.response_a
                                      JOIN {prefix}_own b ON b.response_id = c.response_b"""
         return sql, {
@@ -244,7 +247,8 @@ def contradictions(
                           ORDER BY {key} DESC, comparison_id LIMIT {int(limit)} OFFSET {int(offset)})
             SELECT d.comparison_id, p.messages, left(a.content, {SHOWN_CHARACTERS}),
                    left(b.content, {SHOWN_CHARACTERS}), length(a.content), length(b.content),
-                   d.pool, d.label, d.supports, m1, s1, a1, b1, u1, v1, m2, s2, a2, b2, u2, v2, total
+                   d.pool, d.label, d.supports, m1, s1, a1, b1, u1, v1, p1, m2, s2, a2, b2, u2, v2, p2,
+                   total
             FROM page d JOIN prompts p ON p.prompt_id = d.prompt_id
             JOIN responses a ON a.response_id = d.response_a JOIN responses b ON b.response_id = d.response_b
             ORDER BY {key} DESC, d.comparison_id""",
@@ -261,8 +265,8 @@ def contradictions(
             row[6],
             row[7],
             row[8],
-            _side(first, curves, *row[9:15]),
-            _side(second, curves, *row[15:21]),
+            _side(first, curves, *row[9:16]),
+            _side(second, curves, *row[16:23]),
         )
         for row in rows
     ]
@@ -303,8 +307,8 @@ def _common(first: Rater, second: Rater) -> tuple[str, dict[str, str]]:
     (one, values), (two, more) = first.query("x"), second.query("y")
     expressions = f"""{first.scores("x")}{second.scores("y")}
         joined AS (SELECT x.comparison_id, x.margin AS m1, x.reward_a AS a1, x.reward_b AS b1, x.uncertainty_a AS u1,
-                          x.uncertainty_b AS v1, y.margin AS m2, y.reward_a AS a2, y.reward_b AS b2,
-                          y.uncertainty_a AS u2, y.uncertainty_b AS v2
+                          x.uncertainty_b AS v1, x.confidence AS p1, y.margin AS m2, y.reward_a AS a2, y.reward_b AS b2,
+                          y.uncertainty_a AS u2, y.uncertainty_b AS v2, y.confidence AS p2
                    FROM ({one}) x JOIN ({two}) y USING (comparison_id)),
         common AS (SELECT *, coalesce(m1 / nullif(sqrt(avg(m1 * m1) OVER ()), 0), 0) AS s1,
                           coalesce(m2 / nullif(sqrt(avg(m2 * m2) OVER ()), 0), 0) AS s2 FROM joined)"""
@@ -320,11 +324,10 @@ def _side(
     reward_b: float | None,
     uncertainty_a: float | None,
     uncertainty_b: float | None,
+    confidence: float | None,
 ) -> Side:
-    probability = None
-    if rater.annotator_id:
-        probability = abs(margin) if abs(margin) < 1 else None  # 1 is what a judgment without a confidence has
-    elif (calibration := curves.get(rater.version)) is not None:
+    probability = confidence
+    if not rater.annotator_id and (calibration := curves.get(rater.version)) is not None:
         probability = calibration.of_difference(abs(margin))
     prefers: Literal["A", "B"] = "A" if margin > 0 else "B"
     return Side(margin, relative, prefers, probability, reward_a, reward_b, uncertainty_a, uncertainty_b)
