@@ -47,6 +47,13 @@ class RunProcess:
             return False
         return is_alive(self.pid) and (self.birth is None or self.birth == birth_of(self.pid))
 
+    def is_gone(self) -> bool:
+        """Whether the process ended without a word: the run is said to go on, and here it does not.
+
+        Of another machine's process nothing is known, and nothing is said.
+        """
+        return self.status == "running" and self.host == socket.gethostname() and not self.is_alive()
+
     def interrupt(self) -> None:
         """Do what Ctrl-C does. Raises ConflictError when that is not possible, or when this may be another process."""
         if self.status != "running":

@@ -60,10 +60,10 @@ def url(place: Workspace) -> Iterator[str]:
 
 
 @contextmanager
-def started(place: Workspace, *arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def started(place: Workspace, words: str, *more: object) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """An `assay` command that makes a run; the process, and the run's id once it is written down."""
     before = {path.name for path in place.runs.iterdir()}
-    command = [sys.executable, "-m", "assay.cli", *map(str, arguments), "-w", str(place.root)]
+    command = [sys.executable, "-m", "assay.cli", *words.split(), *map(str, more), "-w", str(place.root)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
@@ -125,22 +125,8 @@ def test_a_training_is_watched_ended_and_gone_on_with(
     place: Workspace, url: str, browser: Browser, tmp_path: Path
 ) -> None:
     data, held = pairs_file(tmp_path / "train.jsonl", 32), pairs_file(tmp_path / "held.jsonl", 20)
-    asked: tuple[object, ...] = (
-        "train",
-        "bt",
-        "--data",
-        data,
-        "--eval-data",
-        held,
-        "--base",
-        "tiny",
-        "--batch-size",
-        8,
-        "--lr",
-        0.003,
-    )
-    asked += ("--eval-every", 5, "--epochs", 4000, "--device", "cpu", "--name", "watched")
-    with started(place, *asked) as (process, run), opened(browser, url) as page:
+    asked = "train bt --base tiny --batch-size 8 --lr 0.003 --eval-every 5 --epochs 4000 --device cpu --name watched"
+    with started(place, asked, "--data", data, "--eval-data", held) as (process, run), opened(browser, url) as page:
         page.goto("/runs?kind=train&status=running")
         row = page.get_by_role("row", name=re.compile("watched"))
         row.get_by_text("running").wait_for()
@@ -163,7 +149,7 @@ def test_a_training_is_watched_ended_and_gone_on_with(
         screenshot(page, "run-interrupted")
         assert process.wait(30) == 130
         steps = [row["step"] for row in rows_of(place, run) if row["kind"] == "train"]
-        with started(place, "train", "bt", "--resume", run) as (again, later):
+        with started(place, f"train bt --resume {run}") as (again, later):
             page.goto(f"/runs/{later}")
             assert watch(page, later) > steps[-1]
             page.get_by_role("tab", name="Lineage").click()
@@ -179,22 +165,9 @@ def test_a_training_is_watched_ended_and_gone_on_with(
 
 @pytest.mark.browser
 def test_a_policy_training_is_watched_ended_and_gone_on_with(place: Workspace, url: str, browser: Browser) -> None:
-    asked = (
-        "rl",
-        "--recipe",
-        "grpo",
-        "--reward",
-        "verifier",
-        "--watch",
-        "verifier",
-        "--policy",
-        "tiny",
-        "--steps",
-        4000,
-    )
-    asked += ("--prompts", "constrained:8", "--prompts-per-step", 2, "--group-size", 4, "--max-new-tokens", 8)
-    asked += ("--name", "policy", "--set", "checkpoint_every=0")
-    with started(place, *asked) as (process, run), opened(browser, url) as page:
+    asked = "rl --recipe grpo --reward verifier --watch verifier --policy tiny --steps 4000 --prompts constrained:8 "
+    asked += "--prompts-per-step 2 --group-size 4 --max-new-tokens 8 --name policy --set checkpoint_every=0"
+    with started(place, asked) as (process, run), opened(browser, url) as page:
         page.goto(f"/runs/{run}")
         watch(page, run)
         for title in (
@@ -221,7 +194,7 @@ def test_a_policy_training_is_watched_ended_and_gone_on_with(place: Workspace, u
         page.get_by_text(f"assay rl --resume {run}", exact=True).wait_for(timeout=PATIENCE)
         assert process.wait(30) == 130
         steps = len(rows_of(place, run))
-        with started(place, "rl", "--resume", run) as (again, later):
+        with started(place, f"rl --resume {run}") as (again, later):
             page.goto(f"/runs/{later}")
             assert watch(page, later) > steps
             again.kill()  # without a word: the page finds out
@@ -286,9 +259,15 @@ def test_a_process_that_may_not_be_the_runs_is_not_asked_to_end(place: Workspace
             (replace(ours, status="done"), "the run has ended: done"),
         ):
             path.write_text(json.dumps(asdict(other)))
+            with place.store.unit() as db:
+                db.execute("UPDATE runs SET status = 'running', error = NULL WHERE run_id = ?", [run.id])
             refused = client.post(f"/api/runs/{run.id}/stop", json={})
             assert refused.status_code == 409
             assert said in refused.json()["detail"]
+            shown = client.get(f"/api/runs/{run.id}").json()
+            # Of another machine's process nothing is known here.
+            expected = "running" if other.host == "elsewhere" else "done" if other.status == "done" else "interrupted"
+            assert (shown["run"]["status"], shown["can_stop"]) == (expected, False)
         path.write_text(json.dumps(asdict(ours)))
         assert client.get(f"/api/runs/{run.id}").json()["can_stop"]
     assert not client.get(f"/api/runs/{run.id}").json()["can_stop"]

@@ -44,7 +44,7 @@ class CurveReaders:
 def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> CurvesReply:
     """`since`: the `state` of the reply before; what it had is left out."""
     process = process_of(folder)
-    running = process is not None and process.is_alive()
+    running = process is not None and process.status == "running" and not process.is_gone()
     with reader.lock:
         reader.read(READ_S)
         measured = reader.measured

@@ -46,7 +46,7 @@ class Details:
         process = process_of(folder)
         with self._lock:
             facts = self._running.get(run_id)
-        if facts is None or process is None or not process.is_alive():
+        if facts is None or process is None or process.status != "running" or process.is_gone():
             facts = _read(service, run_id)
             with self._lock:
                 self._running.pop(run_id, None)

@@ -88,7 +88,7 @@ def has_dead(db: duckdb.DuckDBPyConnection, workspace: Workspace) -> bool:
     """Whether the store says of a run that it goes on whose process is gone."""
     running = db.execute("SELECT run_id FROM runs WHERE status = 'running'").fetchall()
     processes = (process_of(workspace.runs / run_id) for (run_id,) in running)
-    return any(process is not None and not process.is_alive() for process in processes)
+    return any(process is not None and process.is_gone() for process in processes)
 
 
 def links_of(db: duckdb.DuckDBPyConnection, run_id: str, direction: str) -> tuple[list[RunLink], int]:
@@ -154,9 +154,9 @@ def _state(process: RunProcess, folder: Path) -> tuple[Status, str | None, float
     if process.status != "running":
         ended = datetime.fromisoformat(process.ended).timestamp() if process.ended else None
         return process.status, process.error, ended  # type: ignore[return-value]  # as in the store
-    if process.is_alive():
-        return ("running" if stop_note(folder) is None else "ending"), None, None
-    return "interrupted", "process gone", None
+    if process.is_gone():
+        return "interrupted", "process gone", None
+    return ("running" if stop_note(folder) is None else "ending"), None, None
 
 
 def rows_without_store(

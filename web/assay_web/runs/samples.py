@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from assay_web.runs.replies import SampleReply, PromptTurn
+from assay_web.runs.replies import PromptTurn, SampleReply
 
-#: By reward, those without one last; by how far two of a group are apart is what `group` shows.
+#: By reward, those without one last; `group`: the responses to one prompt together.
 Order: TypeAlias = Literal["best", "worst", "group"]
 
 
