@@ -31,6 +31,7 @@ LONG_FILES = (
     "test_distributed_policy_commands.py",
     "test_serve_processes.py",
     "test_serve_command.py",
+    "test_web_runs.py",
     "test_readme.py",
     "test_distributed_policy.py",
     "test_demo.py",

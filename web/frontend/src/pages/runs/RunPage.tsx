@@ -4,7 +4,8 @@ import { useEffect } from "react";
 import { Link, useLocation, useNavigate, useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../api/client";
-import { Failure, Waiting } from "../../components/States";
+import { Problem } from "../../api/problems";
+import { Empty, Failure, Waiting } from "../../components/States";
 import { Command } from "./Command";
 import { useRunCurves } from "./curves";
 import { duration, goesOn, moment, title } from "./format";
@@ -33,13 +34,27 @@ export function RunPage() {
     if (running !== undefined) void queries.invalidateQueries({ queryKey: ["run", id], exact: true });
   }, [queries, id, running]);
   if (detail.isPending) return detail.failureReason === null ? <Waiting /> : <Failure error={detail.failureReason} />;
-  if (detail.data === undefined) return <Failure error={detail.error} />;
+  if (detail.data === undefined) return <Missing id={id} error={detail.error} />;
   return (
     <Stack gap="sm">
       <Header detail={detail.data} />
       <Notices detail={detail.data} />
       <RunTabs detail={detail.data} curves={<RunCurves curves={curves} run={detail.data.run} />} />
     </Stack>
+  );
+}
+
+function Missing({ id, error }: { id: string; error: unknown }) {
+  const unknown = error instanceof Problem && (error.status === 404 || error.status === 422);
+  if (!unknown) return <Failure error={error} />;
+  return (
+    <Empty title="There is no such run">
+      This workspace has no {id}. All its runs are in{" "}
+      <Anchor component={Link} to="/runs" size="sm">
+        the list
+      </Anchor>
+      .
+    </Empty>
   );
 }
 

@@ -73,7 +73,7 @@ function Samples({ samples }: { samples: Sample[] }) {
       <Table aria-label="Rollouts">
         <Table.Thead>
           <Table.Tr>
-            <Table.Th scope="col" w="34%">
+            <Table.Th scope="col" w={{ base: "44%", sm: "34%" }}>
               Prompt
             </Table.Th>
             <Table.Th scope="col">Response</Table.Th>
