@@ -225,7 +225,7 @@ def test_the_list_is_filtered_scrolled_and_walked_by_keys(browser: Browser, show
         page.get_by_label("Text in a prompt or response").fill("quadratic")
         page.wait_for_url(re.compile(r"text=quadratic"))
         page.get_by_text("1 comparison", exact=True).wait_for()
-        assert grid(page).locator(".found").count() == 2
+        assert grid(page).locator("mark").count() == 2
         page.reload()
         page.get_by_text("1 comparison", exact=True).wait_for()
         # A pasted id is known as one.

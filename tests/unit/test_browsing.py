@@ -220,23 +220,23 @@ def test_ids_of_each_kind_lead_to_their_comparisons(filled: Workspace) -> None:
                FROM comparisons JOIN judgments USING (comparison_id) LIMIT 1"""
         ).fetchall()[0]
         for name in (c, a, j):
-            assert [row.comparison_id for row in first_rows(db, Filter(id=name)).rows] == [c]
+            assert [row.comparison_id for row in first_rows(db, Filter(id=name), seconds=10).rows] == [c]
         of_prompt = {
             r[0] for r in db.execute("SELECT comparison_id FROM comparisons WHERE prompt_id = ?", [p]).fetchall()
         }
-        assert {row.comparison_id for row in first_rows(db, Filter(id=p)).rows} == of_prompt
+        assert {row.comparison_id for row in first_rows(db, Filter(id=p), seconds=10).rows} == of_prompt
 
 
 def test_a_row_shows_where_the_text_is(filled: Workspace) -> None:
     with filled.store.unit() as db:
-        (row, *_) = first_rows(db, Filter(text="NEEDLE")).rows
+        (row, *_) = first_rows(db, Filter(text="NEEDLE"), seconds=10).rows
         side = row.a if row.a.found else row.b
         assert side.found
         assert "Needle" in side.text
         assert [row.prompt.found, row.a.found, row.b.found].count(True) == 1
-        (earlier, *_) = [r for r in first_rows(db, Filter(text="ja?")).rows if r.turns == 3]
+        (earlier, *_) = [r for r in first_rows(db, Filter(text="ja?"), seconds=10).rows if r.turns == 3]
         assert earlier.prompt.text == "Ja?"
-        shown = first_rows(db, Filter()).rows[5]
+        shown = first_rows(db, Filter(), seconds=10).rows[5]
         assert (shown.prompt.text, shown.turns) == ("weiter", 3)
 
 

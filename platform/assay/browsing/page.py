@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import duckdb
 
 EXCERPT = 240  #: characters of a text
-BEFORE = 40  #: of them, before the text that was searched for
+BEFORE = 24  #: of them, before the text that was searched for
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ interface Props {
   height: number;
   current: boolean;
   narrow: boolean;
+  /** What was searched for. */
+  needle: string;
   open: (index: number) => void;
 }
 
 /** One comparison in two lines, or on a narrow screen in four. */
-export const ComparisonRow = memo(function ComparisonRow({ row, index, top, height, current, narrow, open }: Props) {
+export const ComparisonRow = memo(function ComparisonRow({ row, index, top, height, current, narrow, needle, open }: Props) {
   const origin = [row.categories.join(", "), row.languages.join(", ")].filter(Boolean).join(", ");
   const opinions = row.opinions === 0 ? "" : String(row.opinions);
   return (
@@ -33,15 +35,15 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
     >
       <div role="gridcell" className="clamp">
         {row.turns > 1 && <span className="dim">[{row.turns} turns] </span>}
-        <Told excerpt={row.prompt} />
+        <Told excerpt={row.prompt} needle={needle} />
       </div>
       <div role="gridcell" className="clamp side" data-preferred={row.label === "A" || undefined}>
         {narrow && <strong>A </strong>}
-        <Told excerpt={row.a} />
+        <Told excerpt={row.a} needle={needle} />
       </div>
       <div role="gridcell" className="clamp side" data-preferred={row.label === "B" || undefined}>
         {narrow && <strong>B </strong>}
-        <Told excerpt={row.b} />
+        <Told excerpt={row.b} needle={needle} />
       </div>
       <div role="gridcell" className="comparisons-facts">
         <PoolBadge pool={row.pool} />
@@ -65,13 +67,18 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
   );
 });
 
-/** An excerpt in a line; where a text was searched for, it shows what is around it. */
-function Told({ excerpt }: { excerpt: Schemas["Excerpt"] }) {
+/** An excerpt; what was searched for is marked. */
+function Told({ excerpt, needle }: { excerpt: Schemas["Excerpt"]; needle: string }) {
   const text = excerpt.text.trim();
+  if (text === "") return <span className="dim">(empty)</span>;
+  const at = excerpt.found ? text.toLowerCase().indexOf(needle.toLowerCase()) : -1;
+  if (at < 0) return <span>{text}</span>;
   return (
-    <span className={excerpt.found ? "found" : undefined}>
+    <span>
       {excerpt.cut && "... "}
-      {text === "" ? <span className="dim">(empty)</span> : text}
+      {text.slice(0, at)}
+      <mark className="found">{text.slice(at, at + needle.length)}</mark>
+      {text.slice(at + needle.length)}
     </span>
   );
 }

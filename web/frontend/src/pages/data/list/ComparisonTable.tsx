@@ -20,6 +20,7 @@ interface Props {
  */
 export function ComparisonTable({ rows, pages }: Props) {
   const { hash, search } = useLocation();
+  const needle = new URLSearchParams(search).get("text")?.trim() ?? "";
   const navigate = useNavigate();
   const narrow = useMediaQuery("(max-width: 48em)") ?? false;
   const height = narrow ? 84 : 46;
@@ -108,6 +109,7 @@ export function ComparisonTable({ rows, pages }: Props) {
               height={item.size}
               current={item.index === current}
               narrow={narrow}
+              needle={needle}
               open={open}
             />
           ))}

@@ -15,7 +15,7 @@ export const LABELS = [
   { value: "none", label: "no label" },
 ];
 export const CONFLICTS = [
-  { value: "any", label: "anybody with anybody" },
+  { value: "any", label: "any two" },
   { value: "against_source", label: "an annotator with the source" },
   { value: "annotators", label: "annotators with one another" },
   { value: "sources", label: "sources with one another" },
