@@ -227,7 +227,7 @@ def read_length_bias(
     service: ServiceNow,
     version: str,
     template_hash: str,
-    principle: Annotated[str, Query(max_length=2_000)] = "",
+    principle: Annotated[str, Query(max_length=20_000)] = "",
 ) -> LengthPage:
     """How a model's stored rewards follow the length of responses, in characters."""
     of = ScoredModelRef(version, template_hash, principle)

@@ -31,7 +31,7 @@ router = APIRouter(tags=["rewards"], route_class=AuditedRoute)
 
 PAGE = 20
 
-Reference = Annotated[str, Query(max_length=2_500)]
+Reference = Annotated[str, Query(max_length=20_000)]
 
 
 class RaterEntry(BaseModel):
@@ -132,8 +132,8 @@ class SendToQueue(BaseModel):
     """Pairs to ask people about. A new queue is made where none has the name, with `overlap` people an item. `note`:
     shown to them beside each pair, after the names of the two raters."""
 
-    first: Annotated[str, Field(max_length=2_500)]
-    second: Annotated[str, Field(max_length=2_500)]
+    first: Annotated[str, Field(max_length=20_000)]
+    second: Annotated[str, Field(max_length=20_000)]
     comparison_ids: Annotated[list[str], Field(min_length=1, max_length=1_000)]
     queue: Annotated[str, Field(min_length=1, max_length=100)]
     overlap: Annotated[int, Field(ge=1, le=50)] = 1

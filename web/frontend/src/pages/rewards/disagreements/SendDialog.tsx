@@ -5,6 +5,7 @@ import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure } from "../../../components/States";
+import { AGAIN } from "../again";
 import { counted } from "../format";
 
 type Rater = Schemas["RaterEntry"];
@@ -32,6 +33,7 @@ export function SendDialog({
   const known = useQuery({ queryKey: ["rewards", "queues"], queryFn: () => body(api.GET("/api/rewards/queues")), enabled: opened });
   const there = known.data?.queues.find(({ name }) => name === queue.trim());
   const send = useMutation({
+    ...AGAIN,
     mutationFn: () =>
       body(
         api.POST("/api/rewards/disagreements/queue", {
@@ -107,7 +109,7 @@ export function SendDialog({
               minRows={2}
               onChange={(event) => setNote(event.currentTarget.value)}
             />
-            {send.error !== null && <Failure error={send.error} />}
+            {send.failureReason !== null && <Failure error={send.failureReason} />}
             <Group justify="end">
               <Button type="submit" loading={send.isPending} disabled={queue.trim() === "" || picked.length === 0}>
                 Send

@@ -84,8 +84,9 @@ function Overview({ boards }: { boards: Board[] }) {
         </Table>
       </Wide>
       <Text size="xs" className="dim">
-        The newest result of each model under the benchmark&apos;s own tie rule, with its 95 % interval. A benchmark&apos;s
-        page has its parts, other tie rules and other sets of items.
+        The newest result of each model under the benchmark&apos;s own tie rule, with its 95 % interval. Only results on the
+        same items can be compared: where they differ, their mark says so. A benchmark&apos;s page has its parts and other tie
+        rules.
       </Text>
     </Stack>
   );
@@ -120,6 +121,7 @@ function Cell({ entry, board }: { entry: Entry | undefined; board: Board }) {
     );
   const most = Math.max(...board.entries.map(({ items }) => items));
   const { headline } = entry;
+  const mixed = new Set(board.entries.map(({ data }) => data)).size > 1;
   return (
     <div className="rewards-number">
       <Text size="sm" fw={600}>
@@ -131,6 +133,12 @@ function Cell({ entry, board }: { entry: Entry | undefined; board: Board }) {
           <>
             <br />
             {headline.name}
+          </>
+        )}
+        {mixed && (
+          <>
+            <br />
+            items {entry.data ?? "unknown"}
           </>
         )}
         {(entry.items < most || entry.failed > 0) && (

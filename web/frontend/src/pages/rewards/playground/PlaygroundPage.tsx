@@ -3,6 +3,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 
 import { api, body } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { AGAIN } from "../again";
 import { when } from "../format";
 import { ANSWER, questionOf, useDraft, useKept, type Answer, type Question } from "./draft";
 import { ModelPicker, sameModel } from "./ModelPicker";
@@ -17,6 +18,7 @@ export function PlaygroundPage() {
   const [draft, change] = useDraft();
   const [answer, setAnswer] = useKept<Answer | null>(ANSWER, null);
   const ask = useMutation({
+    ...AGAIN,
     mutationFn: async (question: Question) => ({
       question,
       reply: await body(api.POST("/api/rewards/playground", { body: question })),
@@ -75,7 +77,7 @@ export function PlaygroundPage() {
           </Button>
         </Stack>
       </SimpleGrid>
-      {ask.error !== null && <Failure error={ask.error} />}
+      {ask.failureReason !== null && <Failure error={ask.failureReason} />}
       {answer !== null && (
         <Stack gap={6}>
           <Text size="xs" className="dim">
