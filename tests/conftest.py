@@ -26,6 +26,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 #: Files that take long, longest first. A process runs a file whole, so one that is begun last is waited for.
 LONG_FILES = (
     "test_serve_restarts.py",
+    "test_frontend.py",
+    "test_web_commands.py",
+    "test_web_access.py",
     "test_stage1_loop.py",
     "test_recipes.py",
     "test_distributed_policy_commands.py",
