@@ -25,6 +25,7 @@ export function CleanFields({ onChange }: { onChange: Change }) {
         onChange={(value) => change({ max_characters: Number(value) || 0 })}
       />
       <Checkbox
+        size="xs"
         label="Discard texts with control characters"
         checked={settings.control_characters ?? true}
         onChange={(event) => change({ control_characters: event.currentTarget.checked })}
@@ -70,6 +71,7 @@ export function NearDuplicateFields({ onChange }: { onChange: Change }) {
         allowDeselect={false}
       />
       <Checkbox
+        size="xs"
         label="Discard all but the kept of each cluster"
         checked={settings.discard ?? false}
         onChange={(event) => change({ discard: event.currentTarget.checked })}
@@ -110,6 +112,7 @@ export function DecontaminateFields({ options, onChange }: { options: Options; o
         allowDeselect={false}
       />
       <Checkbox
+        size="xs"
         label="Discard what overlaps"
         checked={settings.discard ?? true}
         onChange={(event) => change({ discard: event.currentTarget.checked })}

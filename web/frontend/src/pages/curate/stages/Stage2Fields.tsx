@@ -10,7 +10,7 @@ export function Stage2Fields({ options, onChange }: { options: Options; onChange
   const [settings, setSettings] = useState<Stage2>({
     stage: "stage2",
     best: options.models[0] ?? "",
-    gold: options.models[0] ?? "",
+    gold: "",
     judges: null,
     keep_above: 0.5,
     recycle_below: 0,
@@ -24,8 +24,8 @@ export function Stage2Fields({ options, onChange }: { options: Options; onChange
   const change = (changes: Partial<Stage2>) => setSettings((before) => ({ ...before, ...changes }));
   return (
     <SimpleGrid cols={{ base: 1, xs: 2, md: 3 }} spacing="sm">
-      <Autocomplete label="Best reward model" required data={options.models} value={settings.best} onChange={(best) => change({ best })} />
-      <Autocomplete label="Model trained on gold alone" required data={options.models} value={settings.gold} onChange={(gold) => change({ gold })} />
+      <Autocomplete size="xs" label="Best reward model" required data={options.models} value={settings.best} onChange={(best) => change({ best })} />
+      <Autocomplete size="xs" label="Model trained on gold alone" required data={options.models} value={settings.gold} onChange={(gold) => change({ gold })} />
       <Select
         label="Judges where only the gold model agrees"
         placeholder="nobody"
@@ -40,6 +40,7 @@ export function Stage2Fields({ options, onChange }: { options: Options; onChange
       <NumberInput label="Budget (empty: none)" min={0} value={settings.max_cost ?? ""} onChange={(value) => change({ max_cost: value === "" ? null : Number(value) })} />
       <MultiSelect label="Sources (none: all of them)" data={options.sources} value={settings.sources ?? []} onChange={(sources) => change({ sources })} />
       <Checkbox
+        size="xs"
         label="Dry run: say what would be done"
         checked={settings.dry_run ?? false}
         onChange={(event) => change({ dry_run: event.currentTarget.checked })}
