@@ -161,23 +161,20 @@ def _containing(db: duckdb.DuckDBPyConnection, wanted: Filter, low: int, high: i
 def _seed(db: duckdb.DuckDBPyConnection, wanted: Filter, most: int) -> bool:
     """Put the places of the candidates that one condition names into the temporary table `seed`: of the condition that
     names the fewest, if those are not more than `most`."""
-    best: tuple[int, str] | None = None
-    for number, (key, query, values) in enumerate(wanted.few()):
-        name = f"few_{number}"
-        db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {key} FROM ({query}) LIMIT {most + 1}", values)
-        named = _one(db, f"SELECT count(*) FROM {name}")
-        if named <= most and (best is None or named < best[0]):
-            columns = ("comparison_id",) if key == "comparison_id" else ("response_a", "response_b")
-            best = (
-                named,
-                " UNION ".join(
-                    f"SELECT rowid AS place FROM comparisons SEMI JOIN {name} ON comparisons.{column} = {name}.{key}"
-                    for column in columns
-                ),
-            )
+    fewest, best = most, None
+    for key, query, values in wanted.few():
+        rows = db.execute(f"SELECT count(*) FROM (SELECT 1 FROM ({query}) LIMIT {most + 1})", values).fetchall()
+        if rows[0][0] <= fewest:
+            fewest, best = rows[0][0], (key, query, values)
     if best is None:
         return False
-    db.execute(f"CREATE OR REPLACE TEMP TABLE seed AS {best[1]}")
+    key, query, values = best
+    columns = ("comparison_id",) if key == "comparison_id" else ("response_a", "response_b")
+    places = " UNION ".join(
+        f"SELECT rowid AS place FROM comparisons SEMI JOIN named ON comparisons.{column} = named.{key}"
+        for column in columns
+    )
+    db.execute(f"CREATE OR REPLACE TEMP TABLE seed AS WITH named AS ({query}) {places}", values)
     return True
 
 
