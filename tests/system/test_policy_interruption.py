@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,34 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert json.loads(out)["resumed_at"] == 1
     # Nobody asked for an evaluation: no file that holds none.
     assert not (Path(json.loads(out)["folder"]) / "evaluation.json").exists()
+
+
+def test_a_run_that_is_asked_to_end_finishes_its_step_and_saves_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ("-w", tmp_path / "w")
+    assert command(capsys, "init", tmp_path / "w")[0] == 0
+    made = PolicyTrainer._step
+
+    def asked(self: PolicyTrainer, number: int) -> dict[str, Any]:
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return made(self, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PolicyTrainer, "_step", asked)
+        code, _, err = command(capsys, *ASKED, "--steps", "3", *where)
+    assert code == 130
+    told = re.search(r"go on with: assay rl --resume (run-\S+)", err)
+    assert told, "no step was one of those that are saved by themselves"
+    code, out, err = command(capsys, "rl", "--resume", told[1], "--json", *where)
+    assert code == 0, err
+    assert json.loads(out)["resumed_at"] == 2
+    code, out_whole, err = command(capsys, *ASKED, "--steps", "3", "--name", "whole", "--json", *where)  # no break
+    assert code == 0, err
+    measured = ("loss", "grad_norm", "reward_mean", "entropy")
+    resumed, whole = (json.loads(text)["last_step"] for text in (out, out_whole))
+    assert {key: resumed.get(key) for key in measured} == {key: whole.get(key) for key in measured}
 
 
 def test_what_cannot_be_gone_on_with_is_said(
