@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from web_pages import signed_in
+from web_pages import running_web, signed_in
 
 from assay.workspace import Workspace
 from assay_web.access.access_file import FILE
@@ -146,9 +146,35 @@ def test_the_first_link_and_accounts_from_the_command_line(workspace: Workspace)
         assert web.ended() == 0
     assert oct((workspace.root / FILE).stat().st_mode)[-3:] == "600"
     with running("web", "--port", "0", *where) as again:  # there are accounts: no link
-        again.wait_for(r" at (http://\S+)")
-        time.sleep(0.5)
+        url = again.wait_for(r" at (http://\S+)")
+        # Without --proxy nobody is believed, on this machine neither.
+        said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
+        entered = httpx.post(f"{url}/api/session", json={"name": "ada", "password": PASSWORD}, headers=said)
+        assert "secure" not in entered.headers["set-cookie"].lower()
+        lines = httpx.get(f"{url}/api/audit", cookies=entered.cookies).json()["lines"]
+        assert lines[0]["address"] == "127.0.0.1"
         assert "/invitation#" not in again.said
+
+
+def test_an_account_is_changed_from_the_command_line(workspace: Workspace) -> None:
+    def account(*arguments: str, typed: str = "") -> str:
+        done = assay("account", *arguments, "--workspace", str(workspace.root), typed=typed)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    account("add", "grace", "--password-stdin", typed=f"{PASSWORD}\n")
+    assert account("role", "grace", "curator") == "grace: curator"
+    assert account("disable", "grace") == "grace: disabled"
+    assert account("list") == "grace: curator, disabled"
+    assert account("enable", "grace") == "grace: enabled"
+    account("password", "grace", "--password-stdin", typed="another horse\n")
+    link = account("password-link", "grace", "--url", "https://annotate.example.org/")
+    assert link.startswith("https://annotate.example.org/invitation#")
+    assert "new password of grace" in account("list")
+    nobody = assay("account", "role", "nobody", "viewer", "--workspace", str(workspace.root))
+    assert (nobody.returncode, nobody.stderr) == (3, "assay: there is no account 'nobody'\n")
+    with running_web(workspace, open_access=False) as url, signed_in(url, "grace", "another horse") as grace:
+        assert grace.get("/api/session").json()["role"] == "curator"
 
 
 def test_open_access_stays_on_this_machine(workspace: Workspace) -> None:
