@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay_web.runs import buckets, rollouts_reader
+from assay_web.runs import buckets, metrics_reader, rollouts_reader
 from assay_web.runs.buckets import POINTS, Buckets
 from assay_web.runs.curves import CurveReaders, curves_reply
 from assay_web.runs.key_figure import newest_step
@@ -52,6 +52,19 @@ class Watcher:
         self.step = self.step[: points.first] + points.step
         for key, values in points.mean.items():
             self.mean[key] = [*self.mean.get(key, [None] * points.first)[: points.first], *values]
+
+
+def test_a_reader_that_had_no_time_says_that_there_is_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_reader, "BLOCK", 1000)
+    write(tmp_path, "".join(row(n) for n in range(1, 101)))
+    reader, looks = MetricsReader(tmp_path / "metrics.jsonl"), 0
+    reader.read(0.0)
+    assert 0 < reader.step.rows < 100
+    while reader.behind:
+        reader.read(0.0)
+        looks += 1
+    assert (reader.step.rows, reader.position) == (100, reader.size)
+    assert looks > 3
 
 
 def test_new_lines_are_added_and_a_half_written_one_waits(tmp_path: Path) -> None:
@@ -112,7 +125,8 @@ def test_a_long_file_has_few_points_that_are_means_and_bounds_of_all_rows(tmp_pa
     values[12_345] = 99.0  # a spike that a point drawn of every n-th row would hide
     watcher = Watcher(tmp_path)
     write(tmp_path, "".join(row(n, loss=v) for n, v in enumerate(values[:20_000], 1)))
-    watcher.look()
+    while watcher.look().behind:
+        pass
     write(tmp_path, "".join(row(n, loss=v) for n, v in enumerate(values[20_000:], 20_001)))
     while watcher.look().behind:
         pass

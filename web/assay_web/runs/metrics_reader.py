@@ -39,6 +39,7 @@ class MetricsReader:
     def _begin(self) -> None:
         self.generation = secrets.token_hex(4)  #: changes when earlier points no longer hold
         self.position, self.size, self.broken = 0, 0, 0
+        self.behind = False  #: whether the time was over before the file was
         self.step, self.evaluation = Buckets(), Buckets()
         self.last: dict[str, Mapping[str, Any]] = {"step": {}, "evaluation": {}}  #: newest row of each kind
         self.policy = False  #: whether rollouts were made
@@ -58,10 +59,11 @@ class MetricsReader:
                 self._begin()
             return
         until = time.monotonic() + seconds
+        self.behind = False
         with stream:
             self._check(stream)
             stream.seek(self.position)
-            while time.monotonic() < until:
+            while True:  # one block at least, however busy the machine is
                 block = stream.read(BLOCK)
                 whole = block.rfind(b"\n") + 1
                 while not whole and len(block) % BLOCK == 0 and len(block) < LONGEST and (more := stream.read(BLOCK)):
@@ -73,11 +75,9 @@ class MetricsReader:
                 self.position += whole
                 self._tail = (self._tail + block[max(0, whole - TAIL) : whole])[-TAIL:]
                 stream.seek(self.position)
-
-    @property
-    def behind(self) -> bool:
-        """Whether more than a line that is being written is left to read."""
-        return self.size - self.position > BLOCK
+                if time.monotonic() >= until:
+                    self.behind = True
+                    break
 
     def _check(self, stream: Any) -> None:
         found = os.fstat(stream.fileno())
