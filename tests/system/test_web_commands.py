@@ -23,7 +23,7 @@ from assay_web.access.access_file import FILE
 from assay_web.commands.up import KEY
 
 PASSWORD = "correct horse battery"
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0  #: a busy machine takes minutes to load what a model needs
 
 
 class Command:
