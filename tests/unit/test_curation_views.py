@@ -7,6 +7,7 @@ import random
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -75,15 +76,15 @@ def curated(empty_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> 
             [SOURCE],
         ).fetchall()
         ids = [pair[0] for pair in pairs]
-        said: list[Answer] = [pair[1] for pair in pairs]
-        other: list[Answer] = ["B" if label == "A" else "A" for label in said]
-        labels = [said[0], said[1], other[2], "tie", said[4], other[5]]
+        said: list[Literal["A", "B"]] = [pair[1] for pair in pairs]
+        other: list[Literal["A", "B"]] = ["B" if label == "A" else "A" for label in said]
+        labels: list[Literal["A", "B", "tie"]] = [said[0], said[1], other[2], "tie", said[4], other[5]]
         insert_decisions(
             db,
             [
                 Decision(
                     ids[n], "gold" if n < 4 else "silver", labels[n], "people" if n < 4 else "judges_agree", f"r{n}"
-                )  # type: ignore[arg-type]
+                )
                 for n in range(6)
             ],
             None,

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -141,24 +142,22 @@ def stage_of(workspace: Workspace, stage_id: str) -> Stage:
     return found
 
 
-def run_of(workspace: Workspace, stage: Stage) -> str | None:
-    """The run that the stage's process began; None until it has."""
-    for folder in _newest_runs(workspace):
-        process = process_of(folder)
-        if process is not None and (process.pid, process.birth) == (stage.process.pid, stage.process.birth):
-            return folder.name
-    return None
+def runs_of(workspace: Workspace, stages: Sequence[Stage]) -> dict[str, str]:
+    """Stage -> the run that its process began, for those that have; of the newest runs."""
+    own = {(stage.process.pid, stage.process.birth): stage.id for stage in stages}
+    return {
+        own[process.pid, process.birth]: run
+        for run, process in _newest_runs(workspace)
+        if (process.pid, process.birth) in own
+    }
 
 
 def running_elsewhere(workspace: Workspace) -> str | None:
     """A run of a stage's kind that goes on and is no stage of ours."""
     own = {(stage.process.pid, stage.process.birth) for stage in stages_of(workspace)}
-    for folder in _newest_runs(workspace):
-        process = process_of(folder)
-        if process is None or process.kind not in KINDS or (process.pid, process.birth) in own:
-            continue
-        if process.is_alive():
-            return folder.name
+    for run, process in _newest_runs(workspace):
+        if process.kind in KINDS and (process.pid, process.birth) not in own and process.is_alive():
+            return run
     return None
 
 
@@ -201,8 +200,9 @@ def _outcome(stage: Stage, run_id: str | None, told: dict[str, Any]) -> tuple[St
     )  # fmt: skip
 
 
-def _newest_runs(workspace: Workspace) -> list[Path]:
-    return sorted(workspace.runs.glob("run-*"), reverse=True)[:LOOKED_AT]
+def _newest_runs(workspace: Workspace) -> list[tuple[str, RunProcess]]:
+    folders = sorted(workspace.runs.glob("run-*"), reverse=True)[:LOOKED_AT]
+    return [(folder.name, process) for folder in folders if (process := process_of(folder)) is not None]
 
 
 def _plain(stage: Stage) -> dict[str, Any]:

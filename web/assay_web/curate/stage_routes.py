@@ -29,8 +29,8 @@ from assay_web.curate.stage_process import (
     Stage,
     pause_stage,
     record_of_stage,
-    run_of,
     running_elsewhere,
+    runs_of,
     stages_of,
     start_stage,
 )
@@ -46,10 +46,11 @@ StageId = Annotated[str, InPath(pattern=r"^stage-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$"
 def list_stages(person: Viewer, service: ServiceNow) -> StagesReply:
     """Stages that were started from the page, and whether one goes on. Answers while a stage holds the store."""
     workspace = service.workspace
-    stages = [(stage, run_of(workspace, stage)) for stage in stages_of(workspace)]
-    told = _told(service, [run for _, run in stages if run is not None])
+    stages = stages_of(workspace)
+    runs = runs_of(workspace, stages)
+    told = _told(service, list(runs.values()))
     return StagesReply(
-        stages=[record_of_stage(stage, run, told.get(run or "", {})) for stage, run in stages],
+        stages=[record_of_stage(stage, run := runs.get(stage.id), told.get(run or "", {})) for stage in stages],
         elsewhere=running_elsewhere(workspace),
     )
 
@@ -107,7 +108,7 @@ def interrupt_stage(person: Curator, service: ServiceNow, stage_id: StageId) -> 
 
 
 def _record(service: WebService, stage: Stage) -> StageRecord:
-    return record_of_stage(stage, run_of(service.workspace, stage), {})
+    return record_of_stage(stage, runs_of(service.workspace, [stage]).get(stage.id), {})
 
 
 def _told(service: WebService, runs: list[str]) -> dict[str, dict[str, Any]]:
