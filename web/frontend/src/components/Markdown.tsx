@@ -32,9 +32,11 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
 
 // Prices ("from $5 to $10") are commoner than TeX between single dollars: `delimited` tells them apart.
 const REMARK: Options["remarkPlugins"] = [remarkGfm, [remarkMath, { singleDollarTextMath: false }]];
+// Made once: it registers its 37 languages, which for every text anew took a quarter of drawing one.
+const HIGHLIGHT = rehypeHighlight();
 const REHYPE: Options["rehypePlugins"] = [
   [rehypeKatex, { strict: "ignore", errorColor: "currentColor", maxExpand: 200, maxSize: 20 }],
-  rehypeHighlight,
+  () => HIGHLIGHT,
 ];
 
 const COMPONENTS: Components = {
