@@ -161,9 +161,14 @@ def test_answers_and_evidence_in_the_browser(place: Workspace, url: str, browser
         page.keyboard.press("u")
         page.get_by_role("region", name="Last vote").wait_for(state="detached")
         assert [row for row in standing(place) if row[0] == "ada"] == []
+        panel.get_by_text("Principles, 3 of 4 answered").wait_for()
+        page.get_by_role("radiogroup", name=f"{bad}: {CLEAR}").get_by_role("radio", name="no", exact=True).click()
         page.keyboard.press("t")
         page.get_by_role("region", name="Last vote").wait_for()
-        assert [row for row in standing(place) if row[0] == "ada"] == []
+        told = [row[1:] for row in standing(place) if row[0] == "ada"]
+        assert sorted(told) == sorted(
+            [(GOOD, CLEAR, "yes", None), (BAD, CLEAR, "no", None), (GOOD, CITES, "yes", evidence)]
+        )
 
 
 @pytest.mark.browser

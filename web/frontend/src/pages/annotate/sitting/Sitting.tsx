@@ -6,6 +6,7 @@ import { Link, useNavigate } from "react-router";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { PrincipleVotes } from "../principles/PrincipleVotes";
 import { DecisionBar } from "./DecisionBar";
+import { draftName } from "./drafts";
 import { KeyHelp } from "./KeyHelp";
 import { LiveFigures } from "./LiveFigures";
 import { Refused, Unsent } from "./Notices";
@@ -44,7 +45,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
   const navigate = useNavigate();
   const item = shown?.item ?? reply?.item ?? undefined;
   const { draft, change, drop, seconds } = useDraft(
-    item === undefined ? undefined : [person, queue, item.ticket, item.seal].join(":"),
+    item === undefined ? undefined : draftName(person, queue, item),
   );
   const lost = useLease(queue, shown === null ? item?.ticket : undefined, reply?.lease_seconds ?? 1800);
 

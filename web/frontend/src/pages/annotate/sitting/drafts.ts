@@ -23,7 +23,12 @@ export const EMPTY: Draft = { strength: null, rationale: "", principles: [], sec
 const PREFIX = "assay.draft:";
 const OLDEST_MS = 30 * 86_400_000;
 
-/** `item`: names it for one person, e.g. by queue, ticket and seal. */
+/** Names an item for one person. */
+export function draftName(person: string, queue: string, item: { ticket: string; seal: string }): string {
+  return [person, queue, item.ticket, item.seal].join(":");
+}
+
+/** `item`: its `draftName`. */
 export function loadDraft(item: string): Draft {
   try {
     const kept = localStorage.getItem(PREFIX + item);

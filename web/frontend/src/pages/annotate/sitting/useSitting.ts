@@ -6,7 +6,7 @@ import type { Problem } from "../../../api/problems";
 import { deliver, dismissRefused, keepVote, keptVotes, refusedVotes, type KeptVote, type RefusedVote } from "./outbox";
 import { sendVote } from "./send";
 import { answered } from "../principles/answers";
-import type { PrincipleDraft } from "./drafts";
+import { draftName, EMPTY, saveDraft, type PrincipleDraft } from "./drafts";
 import type { Choice, Item, SkipReason } from "./words";
 
 export type Reply = Schemas["SittingReply"];
@@ -26,6 +26,7 @@ export interface LastVote {
   receipt: Receipt;
   strength: number | null;
   item: Item;
+  decision: Decision;
 }
 
 export interface SittingState {
@@ -134,7 +135,7 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
         await queries.invalidateQueries({ queryKey: key });
         return null;
       }
-      const found = { receipt: came.reply.receipt, strength, item };
+      const found = { receipt: came.reply.receipt, strength, item, decision };
       setLast(found);
       if (came.reply.next === null) await queries.invalidateQueries({ queryKey: key });
       else show(came.reply.next);
@@ -146,7 +147,13 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
     if (ticket == null) return false;
     const held = data?.item?.ticket ?? null;
     await alone(async () => {
-      show(await body(api.POST("/api/annotate/queues/{queue}/undo", { ...path, body: { ticket, held } })));
+      const again = await body(api.POST("/api/annotate/queues/{queue}/undo", { ...path, body: { ticket, held } }));
+      if (again.item !== null && last?.receipt.ticket === ticket && last.item.first === again.item.first) {
+        // What was written and answered is there again, to be changed and not to be done anew.
+        const { strength, rationale, principles } = last.decision;
+        saveDraft(draftName(person, queue, again.item), { ...EMPTY, strength, rationale, principles });
+      }
+      show(again);
       setLast(null);
     });
     return true;
