@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,4 +42,8 @@ def scored_models(db: duckdb.DuckDBPyConnection, *, most: int = MOST) -> list[Sc
            ORDER BY count(*) DESC, max(created_at) DESC, model_version, template_hash, principle LIMIT ?""",
         [most],
     ).fetchall()
-    return [ScoredModel(*row[:-1], datetime.fromtimestamp(row[-1], UTC)) for row in rows]
+    found = []
+    for *values, last in rows:
+        row: tuple[Any, ...] = (*values, datetime.fromtimestamp(last, UTC))
+        found.append(ScoredModel(*row))
+    return found
