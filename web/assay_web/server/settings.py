@@ -29,6 +29,15 @@ class RewardServer:
 
 
 @dataclass(frozen=True)
+class BodyLimits:
+    """Of what requests carry: bytes of one, of all that are in progress, and the seconds within which one is there."""
+
+    most_bytes: int = 8 << 20
+    most_bytes_at_once: int = 128 << 20
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True)
 class WebSettings:
     """`open_access`: nobody signs in, everybody may do everything; only ever on loopback. `allowed_hosts`: names that
     browsers may call this server by, "*" for any. `secure_cookies`: sent over https only."""
@@ -40,6 +49,7 @@ class WebSettings:
     page: Path = field(default_factory=page_folder)
     password_cost: PasswordCost = field(default_factory=PasswordCost)
     sign_in_limits: SignInLimits = field(default_factory=SignInLimits)
+    body_limits: BodyLimits = field(default_factory=BodyLimits)
     session_idle_s: float = 12 * 3600.0  #: a session ends after so long without a request
     session_s: float = 14 * 86400.0  #: and after so long in any case
     store_wait_s: float = 3.0  #: for a page that reads the store; then it says who holds it
