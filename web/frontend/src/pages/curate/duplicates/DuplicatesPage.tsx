@@ -19,7 +19,7 @@ export function DuplicatesPage() {
   return (
     <Loaded query={query}>
       {({ searches }) => {
-        const chosen = searches.find(({ run_id }) => run_id === address.get("run")) ?? searches[0];
+        const chosen = searches.find(({ run_id }) => run_id === address.get("run")) ?? searches.find(({ clusters }) => clusters > 0) ?? searches[0];
         if (chosen === undefined)
           return (
             <Empty title="Nobody has looked for near-duplicates">
