@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -87,6 +88,26 @@ def test_a_long_wait_is_said(workspace: Workspace, caplog: pytest.LogCaptureFixt
         holder.communicate("\n")
     (said,) = caplog.messages
     assert f"process {holder.pid}" in said
+
+
+def test_threads_that_take_turns_do_not_wait_one_after_the_other(workspace: Workspace) -> None:
+    path, many, wait = workspace.store.path, 8, 0.5
+
+    def refused(_: int) -> float:
+        asked = time.monotonic()
+        with pytest.raises(BusyError), Database(path, wait=wait).unit():
+            pass
+        return time.monotonic() - asked
+
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with ThreadPoolExecutor(many) as pool:
+            waited = list(pool.map(refused, range(many)))
+        holder.communicate("\n")
+    assert wait <= max(waited) < many * wait / 2
 
 
 def test_a_unit_within_a_unit_is_refused(workspace: Workspace) -> None:

@@ -59,8 +59,9 @@ class Database:
         """
         import duckdb
 
+        asked = time.monotonic()
         with _LOCKS.setdefault(str(self.path.resolve()), threading.RLock()), self._instance() as instance:
-            connection = self._connect(instance)
+            connection = self._connect(instance, asked)
             try:
                 connection.execute("BEGIN")
                 yield connection
@@ -78,11 +79,14 @@ class Database:
         spill = self.spill or self.path.with_name(self.path.name + ".spill")
         return lent_instance(memory_limit=self.memory_limit, threads=self.threads, spill=spill)
 
-    def _connect(self, instance: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-        """A connection of its own to the file, attached to `instance`: what it makes for itself ends with it."""
+    def _connect(self, instance: duckdb.DuckDBPyConnection, asked: float) -> duckdb.DuckDBPyConnection:
+        """A connection of its own to the file, attached to `instance`: what it makes for itself ends with it.
+
+        `asked`: when the unit was asked for. Threads that waited for their turn while another one waited for the same
+        process do not begin to wait again, or the last of many would wait many times as long.
+        """
         import duckdb
 
-        started = time.monotonic()
         pause, told = 0.02, False
         while True:
             try:
@@ -94,7 +98,7 @@ class Database:
                 text = str(error)
                 if "lock" not in text.lower():
                     raise BackendError(f"cannot open {self.path}: {_first_line(error)}") from error
-                waited = time.monotonic() - started
+                waited = time.monotonic() - asked
                 if waited >= self.wait:
                     raise BusyError(
                         f"{self.path} is held by {holder_of(text)}; waited {self.wait:g} s",
