@@ -24,6 +24,7 @@ from assay_web.curate.stage_routes import router as stage_router
 from assay_web.rewards.routes import router as rewards_router
 from assay_web.runs.routes import router as runs_router
 from assay_web.server.gate import Gate
+from assay_web.server.lanes import Lanes
 from assay_web.server.page import mount_page
 from assay_web.server.service import WebService
 from assay_web.server.settings import WebSettings
@@ -70,6 +71,7 @@ def create_app(workspace: Workspace, settings: WebSettings | None = None) -> Fas
     mount_pages(app)
     mount_page(app, settings.page)
     install_handlers(app)
+    app.add_middleware(Lanes)
     app.add_middleware(SameOrigin, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(Gate, limits=settings.body_limits)  # the last one is the outermost
     return app
