@@ -198,8 +198,8 @@ def agreement_of(db: duckdb.DuckDBPyConnection, first: Rater, second: Rater) -> 
     common, values = _common(first, second)
     rows = db.execute(
         f"""WITH {common}
-            SELECT count(*), count_if(sign(m1) * sign(m2) > 0), count_if(sign(m1) * sign(m2) < 0),
-                   count_if(m1 = 0 OR m2 = 0) FROM common""",
+            SELECT count(*), count(*) FILTER (sign(m1) * sign(m2) > 0), count(*) FILTER (sign(m1) * sign(m2) < 0),
+                   count(*) FILTER (m1 = 0 OR m2 = 0) FROM common""",  # count_if of no rows is NULL
         values,
     ).fetchall()
     both, agree, disagree, tied = rows[0]

@@ -107,6 +107,15 @@ def test_judgments_are_raters_too(workspace: Workspace, fill_comparisons: Fill) 
     assert [(a.kind, a.name, a.opinions) for a in annotators] == [("source", "filled", 6), ("llm", "judge@1", 5)]
 
 
+def test_raters_with_nothing_in_common_agree_on_nothing(workspace: Workspace, fill_comparisons: Fill) -> None:
+    ids = fill_comparisons(4)
+    first, second = score(workspace, "one", {ids[0]: 1.0}), score(workspace, "two", {ids[1]: -1.0})
+    with workspace.store.unit() as db:
+        found = agreement_of(db, first, second)
+    assert (found.common, found.agree, found.disagree, found.tied) == (0, 0, 0, 0)
+    assert found.share is None
+
+
 def test_scores_by_another_principle_are_another_rater(workspace: Workspace, fill_comparisons: Fill) -> None:
     ids = fill_comparisons(2)
     plain = score(workspace, "one", dict.fromkeys(ids, 1.0))
