@@ -188,6 +188,13 @@ def test_up_starts_both_and_ends_both(workspace: Workspace, tiny_reward_model: P
         web = command.wait_for(rf"{re.escape(str(workspace.root))} at (http://\S+)")
         command.wait_for("(open access)")
         assert httpx.get(f"{rewards}/v1/models").status_code == 401  # its key is generated
+        made = assay("keys", "create", "trainer", "--workspace", str(workspace.root))  # the workspace's first
+        bearer = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        deadline = time.monotonic() + 10
+        while (status := httpx.get(f"{rewards}/v1/models", headers=bearer).status_code) == 401:
+            assert time.monotonic() < deadline, "a key made while the server runs is not taken"
+            time.sleep(0.1)
+        assert status == 200
         with signed_in(web) as client:
             served = client.get("/api/rewards/served").json()["servers"]
             assert served[0]["address"] == rewards

@@ -236,11 +236,13 @@ def _guarded(config: ServeConfig) -> ServerSettings:
     from assay_serving.server.keys import FILE, read_keys
 
     settings = config.settings
+    there = True
     if settings.keys_file is None:
         found = find_workspace(Path(config.workspace) if config.workspace else None)
-        if found is not None and (found.root / FILE).is_file():
+        there = found is not None and (found.root / FILE).is_file()
+        if found is not None and (there or settings.api_keys):  # beside a plain key, one made later is taken too
             settings = replace(settings, keys_file=str(found.root / FILE))
-    if settings.keys_file is not None:
+    if settings.keys_file is not None and there:
         number = len(read_keys(Path(settings.keys_file)).entries)
         typer.echo(f"keys: {number} in {settings.keys_file}", err=True)
     if settings.allowed_hosts is None and config.host in LOOPBACK and not settings.needs_key:

@@ -46,7 +46,8 @@ class _Known:
 
 
 class KeyRing:
-    """The keys of one server. Raises NotFoundError or BadInputError for a file that cannot be used at the start."""
+    """The keys of one server. Raises NotFoundError or BadInputError for a file that cannot be used at the start; beside
+    plain keys it may come later."""
 
     def __init__(
         self, plain: Sequence[str] = (), file: Path | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -65,7 +66,8 @@ class KeyRing:
         self._next_look = -math.inf
         if file is not None:
             self._seen = _mark(file)
-            self._take(read_keys(file))
+            if not plain or self._seen:
+                self._take(read_keys(file))
 
     def find(self, key: str) -> Access | None:
         """What the key opens; None where it is unknown, revoked or expired."""
