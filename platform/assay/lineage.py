@@ -307,6 +307,14 @@ def _resolve(db: duckdb.DuckDBPyConnection, name: str) -> Node | None:
                       ORDER BY created_at DESC)
            UNION ALL SELECT ref FROM run_links WHERE kind = 'file' AND ref = $path
            LIMIT 1""",
-        {"name": name, "path": str(Path(name).expanduser().resolve())},
+        {"name": name, "path": _path(name)},
     ).fetchone()
     return _node(db, row[0]) if row is not None else None
+
+
+def _path(name: str) -> str:
+    """As paths are recorded; what cannot be one is left as it is."""
+    try:
+        return str(Path(name).expanduser().resolve())
+    except (OSError, ValueError, RuntimeError):  # too long; a zero character; `~` of nobody known here
+        return name

@@ -78,3 +78,30 @@ def test_replies_of_the_api_are_kept_by_nobody(url: str) -> None:
         reply = client.get("/api/session")
     assert reply.headers["Cache-Control"] == "no-store"
     assert reply.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/{'a' * 300}", (200, 503)),  # the page's own address, or the page is not built
+        (f"/api/audit?before={10**30}", (422,)),
+        (f"/api/runs?offset={10**30}", (422,)),
+        ("/api/lineage/%00", (404,)),
+        ("/api/lineage/~nobody-of-this-name", (404,)),
+    ],
+)
+def test_what_no_page_asks_is_no_fault_of_the_server(url: str, path: str, status: tuple[int, ...]) -> None:
+    with signed_in(url) as client:
+        assert client.get(path).status_code in status
+
+
+def test_numbers_and_origins_out_of_range(url: str) -> None:
+    with signed_in(url) as client:
+        for ticket in (f"{'9' * 50}-1-vote", f"1-{'9' * 50}-vote", f"{'9' * 5_000}-1-vote", "\u0663-1-vote"):
+            refused = client.post("/api/annotate/queues/none/renewal", json={"ticket": ticket})
+            assert refused.status_code == 422, refused.text
+        for field in ({"overlap": 10**18}, {"limit": 10**18}, {"seed": 10**18}):
+            assert client.post("/api/queues", json={"name": "many", **field}).status_code == 422
+        for origin in ("http://[::1", "null", "http://[", url.replace("127.0.0.1", "127.0.0.1.example")):
+            assert client.post("/api/session", json={"name": "eve"}, headers={"Origin": origin}).status_code == 403
+        assert client.post("/api/session", json={"name": "ada"}, headers={"Origin": url}).status_code == 200

@@ -10,6 +10,7 @@ they did not vote on. Leaves out: votes (`assay_pipelines.annotation.desk`).
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -46,13 +47,13 @@ class Ticket:
 
     @classmethod
     def parse(cls, text: str) -> Ticket | None:
-        item, _, rest = text.partition("-")
-        attempt, _, role = rest.partition("-")
-        if not (item.isdecimal() and attempt.isdecimal() and role in ("vote", "blind", "open")):
+        if (match := _TICKET.fullmatch(text)) is None:
             return None
-        return cls(int(item), int(attempt), role)  # type: ignore[arg-type]
+        return cls(int(match[1]), int(match[2]), match[3])  # type: ignore[arg-type]
 
 
+#: No number larger than the file can hold.
+_TICKET = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-(vote|blind|open)")
 BLOCK = 20  #: items within which the share of gold checks is kept
 _ADJUDICATION: tuple[Role, ...] = ("blind", "open")
 

@@ -18,6 +18,7 @@ from assay_web.server.service import ServiceNow, WebService
 router = APIRouter(tags=["access"], route_class=AuditedRoute)
 
 MOST_LINES = 500
+LARGEST_ID = 2**53 - 1  #: that JavaScript knows exactly
 Days = Annotated[float, Field(gt=0, le=invitations.LONGEST_DAYS)]
 
 
@@ -162,7 +163,9 @@ def get_audit(
     by: Annotated[str | None, Query(max_length=100, description="Whose changes; empty: of nobody signed in.")] = None,
     action: Annotated[str | None, Query(max_length=100)] = None,
     subject: Annotated[str | None, Query(max_length=200, description="A part of it.")] = None,
-    before: Annotated[int | None, Query(description="Only lines older than the one with this id.")] = None,
+    before: Annotated[
+        int | None, Query(ge=0, le=LARGEST_ID, description="Only lines older than the one with this id.")
+    ] = None,
     most: Annotated[int, Query(ge=1, le=MOST_LINES)] = 100,
 ) -> AuditReply:
     """Who changed what, when, from where."""

@@ -87,14 +87,14 @@ class NewQueue(BaseModel):
     sources: list[str] = []
     categories: list[str] = []
     comparison_ids: Annotated[list[str], Field(max_length=100_000)] | None = None
-    limit: Annotated[int, Field(ge=1)] | None = None
-    overlap: Annotated[int, Field(ge=1)] | Literal["all"] = 1
+    limit: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    overlap: Annotated[int, Field(ge=1, le=1_000)] | Literal["all"] = 1
     gold_checks: Annotated[float, Field(ge=0, le=0.5)] = 0.1
     guideline: Annotated[str, Field(max_length=20_000)] = ""
     reason: Annotated[str, Field(max_length=1_000)] = ""
     lease_minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
     principles: Annotated[list[str], Field(max_length=MOST_PRINCIPLES)] = []
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
 
 
 class MoreItems(BaseModel):

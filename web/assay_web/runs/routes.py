@@ -62,7 +62,7 @@ def list_runs(
     status: Stored | None = None,
     text: Annotated[str | None, Query(max_length=200)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
 ) -> RunList:
     """Runs, newest first; from their folders alone while another process holds the store."""
     chosen = {"kind": kind, "status": status, "text": text, "limit": limit, "offset": offset}

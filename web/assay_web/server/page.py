@@ -48,8 +48,16 @@ def mount_page(app: FastAPI, folder: Path) -> None:
             raise HTTPException(404, f"there is no /{path}")
         if not index.is_file():
             return PlainTextResponse(MISSING + "\n", status_code=503)
-        if path and "/" not in path and (named := folder / path).is_file() and path != "index.html":
+        if path != "index.html" and (named := _beside(folder, path)) is not None:
             return FileResponse(named, headers={"X-Content-Type-Options": "nosniff"})
         return FileResponse(index, headers=_HEADERS)
 
     app.add_api_route("/{path:path}", page, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    """A file of this name in the page's folder."""
+    try:
+        return folder / name if name and "/" not in name and (folder / name).is_file() else None
+    except OSError:  # a name that is too long
+        return None
