@@ -252,7 +252,7 @@ def test_the_pages_show_it(curated: Workspace, browser: Browser) -> None:
         check_accessible(page)
         screenshot(page, "curate-funnel")
         page.get_by_role("switch", name="Table of: From the sources").check(force=True)
-        page.get_by_role("region", name="Flows of the funnel").wait_for()
+        page.get_by_role("region", name="Table of From the sources").wait_for()
         for tab, shown in (
             ("Loops", "Iterations of ended"),
             ("Quality", "Position bias"),

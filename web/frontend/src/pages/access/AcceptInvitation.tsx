@@ -1,4 +1,4 @@
-import { Alert, Anchor, Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
+import { Alert, Anchor, Button, Center, Paper, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { Link, useLocation, useNavigate } from "react-router";
@@ -6,6 +6,7 @@ import { Link, useLocation, useNavigate } from "react-router";
 import { api, body } from "../../api/client";
 import { Failure, Waiting } from "../../components/States";
 import { NewPassword, passwordProblem } from "./NewPassword";
+import { PasswordAgain } from "./PasswordAgain";
 import { mayDo } from "./roles";
 
 /**
@@ -27,7 +28,8 @@ export function AcceptInvitation() {
   const accept = useMutation({
     mutationFn: () => body(api.POST("/api/invitation", { body: { token, name: data?.name ?? name, password } })),
     onSuccess: (session) => {
-      queries.clear(); // what somebody else saw who was signed in here
+      // What somebody else saw who was signed in here; not this link, which would be asked for again and is used up.
+      queries.removeQueries({ predicate: (query) => query.queryKey[0] !== "invitation" });
       queries.setQueryData(["session"], session);
       void navigate("/", { replace: true });
     },
@@ -71,20 +73,14 @@ export function AcceptInvitation() {
                   autoComplete="username"
                   value={name}
                   onChange={(event) => setName(event.currentTarget.value)}
-                  data-autofocus
+                  // eslint-disable-next-line jsx-a11y/no-autofocus -- the page is this form
+                  autoFocus
                 />
               ) : (
                 <input type="text" hidden readOnly autoComplete="username" value={data.name} aria-hidden />
               )}
               <NewPassword name={whose} password={password} onChange={setPassword} />
-              <PasswordInput
-                label="The same again"
-                required
-                autoComplete="new-password"
-                value={again}
-                onChange={(event) => setAgain(event.currentTarget.value)}
-                error={again !== "" && password !== again ? "The two are not the same" : null}
-              />
+              <PasswordAgain password={password} again={again} onChange={setAgain} />
               {accept.error !== null && <Failure error={accept.error} />}
               <Button type="submit" size="sm" loading={accept.isPending} disabled={whose.trim() === "" || problem !== null}>
                 {data.name === null ? "Make the account" : "Set the password"}

@@ -6,10 +6,10 @@ import { useState } from "react";
 import { api, body, type Schemas } from "../../api/client";
 import { useSession, type Role } from "../../app/session";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { moment } from "../../format/moment";
 import { DisableDialog } from "./DisableDialog";
 import { LinkDialog } from "./LinkDialog";
 import { ROLES } from "./roles";
-import { moment } from "./times";
 
 type Account = Schemas["AccountReply"];
 type Change = { name: string } & Schemas["AccountChange"];

@@ -6,7 +6,7 @@ import { useSearchParams } from "react-router";
 
 import { api, body } from "../../api/client";
 import { Empty, Failure, Waiting } from "../../components/States";
-import { instant } from "./times";
+import { instant } from "../../format/moment";
 
 const NOBODY = "(nobody signed in)";
 

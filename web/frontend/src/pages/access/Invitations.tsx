@@ -5,9 +5,9 @@ import { useState } from "react";
 import { api, body, type Schemas } from "../../api/client";
 import type { Role } from "../../app/session";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { moment } from "../../format/moment";
 import { LinkDialog } from "./LinkDialog";
 import { mayDo, ROLES } from "./roles";
-import { moment } from "./times";
 
 type Sent = Schemas["SentInvitation"];
 

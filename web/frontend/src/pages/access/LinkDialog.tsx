@@ -1,7 +1,7 @@
 import { Button, CopyButton, Group, Modal, Stack, Text, TextInput } from "@mantine/core";
 
 import type { Schemas } from "../../api/client";
-import { moment } from "./times";
+import { moment } from "../../format/moment";
 
 /** A link that was just made, to be copied: the server keeps only its digest. */
 export function LinkDialog({ made, onClose }: { made: Schemas["LinkReply"] | null; onClose: () => void }) {

@@ -7,6 +7,7 @@ import { api } from "../../api/client";
 import { useSession } from "../../app/session";
 import { Empty, Failure } from "../../components/States";
 import { NewPassword, passwordProblem } from "./NewPassword";
+import { PasswordAgain } from "./PasswordAgain";
 
 /** Everybody's own password. */
 export default function PasswordPage() {
@@ -48,14 +49,7 @@ export default function PasswordPage() {
               onChange={(event) => setCurrent(event.currentTarget.value)}
             />
             <NewPassword name={session.name} password={password} onChange={setPassword} />
-            <PasswordInput
-              label="The same again"
-              required
-              autoComplete="new-password"
-              value={again}
-              onChange={(event) => setAgain(event.currentTarget.value)}
-              error={again !== "" && password !== again ? "The two are not the same" : null}
-            />
+            <PasswordAgain password={password} again={again} onChange={setAgain} />
             {change.error !== null && <Failure error={change.error} />}
             <Button type="submit" loading={change.isPending} disabled={current === "" || problem !== null}>
               Change the password

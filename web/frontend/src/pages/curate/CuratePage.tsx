@@ -1,8 +1,9 @@
 import "./curate.css";
 
-import { Stack, Tabs, Title } from "@mantine/core";
-import { Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
+import { Stack, Title } from "@mantine/core";
+import { Navigate, Route, Routes } from "react-router";
 
+import { AreaTabs } from "../../components/AreaTabs";
 import { Empty } from "../../components/States";
 import { ConflictsPage } from "./conflicts/ConflictsPage";
 import { LedgerPage } from "./contamination/LedgerPage";
@@ -28,29 +29,12 @@ const PARTS = [
 
 /** The area Curate: where the data went and why, how good everybody is, and starting the stages. */
 export default function CuratePage() {
-  const navigate = useNavigate();
-  const part = useLocation().pathname.split("/")[2] ?? "";
-  const known = PARTS.some(({ value }) => value === part);
   return (
     <Stack gap="sm" className="curate">
       <Title order={1}>Curate</Title>
-      <Tabs value={known ? part : null} onChange={(value) => value !== null && void navigate(`/curate/${value}`)} keepMounted={false}>
-        <div className="curate-tabs">
-          <Tabs.List aria-label="Curate">
-            {PARTS.map(({ value, label }) => (
-              <Tabs.Tab key={value} value={value}>
-                {label}
-              </Tabs.Tab>
-            ))}
-          </Tabs.List>
-        </div>
-        {PARTS.map(({ value }) => (
-          <Tabs.Panel key={value} value={value} pt="sm">
-            {value === part && <Parts />}
-          </Tabs.Panel>
-        ))}
-      </Tabs>
-      {!known && <Parts />}
+      <AreaTabs path="/curate" label="Curate" parts={PARTS}>
+        <Parts />
+      </AreaTabs>
     </Stack>
   );
 }

@@ -1,9 +1,10 @@
 import "@mantine/charts/styles.css";
 import "./rewards.css";
 
-import { Stack, Tabs, Title } from "@mantine/core";
-import { Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
+import { Stack, Title } from "@mantine/core";
+import { Navigate, Route, Routes } from "react-router";
 
+import { AreaTabs } from "../../components/AreaTabs";
 import { Empty } from "../../components/States";
 import { CalibrationPage } from "./calibration/CalibrationPage";
 import { DisagreementsPage } from "./disagreements/DisagreementsPage";
@@ -22,32 +23,12 @@ const PARTS = [
 
 /** The area Rewards: ask models, compare them, see what their numbers are worth. */
 export default function RewardsPage() {
-  const navigate = useNavigate();
-  const part = useLocation().pathname.split("/")[2] ?? "";
   return (
     <Stack gap="sm">
       <Title order={1}>Rewards</Title>
-      <Tabs
-        value={PARTS.some(({ value }) => value === part) ? part : null}
-        onChange={(value) => value !== null && void navigate(`/rewards/${value}`)}
-        keepMounted={false}
-      >
-        <div className="rewards-tabs">
-          <Tabs.List aria-label="Rewards">
-            {PARTS.map(({ value, label }) => (
-              <Tabs.Tab key={value} value={value}>
-                {label}
-              </Tabs.Tab>
-            ))}
-          </Tabs.List>
-        </div>
-        {PARTS.map(({ value }) => (
-          <Tabs.Panel key={value} value={value} pt="sm">
-            {value === part && <Parts />}
-          </Tabs.Panel>
-        ))}
-      </Tabs>
-      {!PARTS.some(({ value }) => value === part) && <Parts />}
+      <AreaTabs path="/rewards" label="Rewards" parts={PARTS}>
+        <Parts />
+      </AreaTabs>
     </Stack>
   );
 }

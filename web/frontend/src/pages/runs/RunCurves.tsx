@@ -6,6 +6,7 @@ import { useSearchParams } from "react-router";
 import { shown } from "../../components/chartData";
 import { LiveChart } from "../../components/LiveChart";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { count } from "../../format/count";
 import { Command } from "./Command";
 import { referenceOf, seriesOf, type Chart, type Curves } from "./curves";
 import { goesOn, type RunRow } from "./format";
@@ -110,7 +111,7 @@ function Latest({ data }: { data: Curves }) {
         {data.behind
           ? `Reading the metrics: ${Math.round(100 * data.read)} % of the file.`
           : [
-              `${data.rows.toLocaleString("en")} lines of metrics.jsonl`,
+              `${count(data.rows)} lines of metrics.jsonl`,
               data.step.width > 1 ? `${data.step.width} steps a point, the band is their range` : "",
               data.broken > 0 ? `${data.broken} more could not be read` : "",
             ]

@@ -2,6 +2,7 @@ import { Anchor, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../api/client";
+import { count } from "../../format/count";
 import type { Detail } from "./RunPage";
 
 type Linked = Schemas["RunLink"];
@@ -16,7 +17,7 @@ export function RunLinks({ detail }: { detail: Detail }) {
       </SimpleGrid>
       {detail.more_links > 0 && (
         <Text size="sm" className="dim">
-          {detail.more_links.toLocaleString("en")} more are not shown.
+          {count(detail.more_links)} more are not shown.
         </Text>
       )}
       {detail.gone_on_in.length > 0 && (

@@ -6,8 +6,10 @@ import { Link, useNavigate, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../api/client";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { counted } from "../../format/count";
+import { moment } from "../../format/moment";
 import { Command } from "./Command";
-import { duration, figure, goesOn, moment, title, type RunRow } from "./format";
+import { duration, figure, goesOn, title, type RunRow } from "./format";
 import { RunStatus } from "./RunStatus";
 
 const PAGE = 50;
@@ -70,7 +72,7 @@ export function RunList() {
         <TextInput label="Name or id" w={200} defaultValue={text} onChange={(event) => search(event.currentTarget.value)} />
         {data !== undefined && (
           <Text size="sm" className="dim" role="status">
-            {data.total.toLocaleString("en")} {data.total === 1 ? "run" : "runs"}
+            {counted(data.total, "run")}
           </Text>
         )}
       </Group>

@@ -18,13 +18,6 @@ export function duration(seconds: number | null | undefined): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** Local date and time to the minute. */
-export function moment(seconds: number): string {
-  const at = new Date(seconds * 1000);
-  const two = (number: number) => String(number).padStart(2, "0");
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
-}
-
 export function figure(found: Schemas["KeyFigure"] | null | undefined): string {
   return found == null ? "" : `${found.label} ${shown(found.value, found.share)}`;
 }

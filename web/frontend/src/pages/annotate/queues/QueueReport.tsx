@@ -4,7 +4,7 @@ import { Link, useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
-import { percent } from "../sitting/words";
+import { percent } from "../../../format/percent";
 
 /** How well everybody annotates, and how far they agree: for curators. */
 export function QueueReport() {
@@ -119,7 +119,7 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
         </Table>
       </Table.ScrollContainer>
       <Text size="sm" mt={4}>
-        {percent(report.tie_rate)} of the labels are ties.
+        {percent(report.tie_rate, 0)} of the labels are ties.
         {report.strength_items > 0 && ` Strength, ordinal alpha over ${report.strength_items} items: ${estimate(report.strength)}.`}
       </Text>
     </section>
@@ -146,7 +146,7 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
               <Table.Tr key={found.principle}>
                 <Table.Th scope="row">{found.principle}</Table.Th>
                 <Table.Td>{found.answers}</Table.Td>
-                <Table.Td>{percent(found.yes)}</Table.Td>
+                <Table.Td>{percent(found.yes, 0)}</Table.Td>
                 <Table.Td>{found.items}</Table.Td>
                 <Table.Td>{found.percent?.toFixed(3)}</Table.Td>
                 <Table.Td>{found.alpha?.toFixed(3)}</Table.Td>

@@ -2,7 +2,7 @@ import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
-import { percent } from "./words";
+import { percent } from "../../../format/percent";
 
 const EVERY_MS = 5000;
 
@@ -27,7 +27,7 @@ export function LiveFigures({ queue }: { queue: string }) {
       ) : (
         <>
           <Text size="sm">
-            Agreement: <Estimate of={all.percent} as={percent} />
+            Agreement: <Estimate of={all.percent} as={(share) => percent(share, 0)} />
           </Text>
           <Text size="sm">
             Krippendorff&apos;s alpha <Estimate of={all.alpha} />, without ties <Estimate of={decided.alpha} />

@@ -2,7 +2,7 @@ import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body } from "../../../api/client";
-import { percent } from "./words";
+import { percent } from "../../../format/percent";
 
 /** One's own gold checks, agreement and speed: by whole blocks of items, so that nothing tells which was a check. */
 export function OwnFigures({ queue, person, votes }: { queue: string; person: string; votes: number }) {
@@ -34,7 +34,7 @@ export function OwnFigures({ queue, person, votes }: { queue: string; person: st
       )}
       {data.compared > 0 && (
         <Text size="sm">
-          As most others: <strong>{percent(data.agreed / data.compared)}</strong> of {data.compared}
+          As most others: <strong>{percent(data.agreed / data.compared, 0)}</strong> of {data.compared}
         </Text>
       )}
       {data.median_seconds !== null && (

@@ -1,4 +1,5 @@
 import type { Schemas } from "../../../api/client";
+import { percent } from "../../../format/percent";
 
 export type Item = Schemas["SittingItem"];
 export type Choice = NonNullable<Schemas["VoteBody"]["choice"]>;
@@ -40,12 +41,8 @@ export function clock(seconds: number): string {
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 }
 
-export function percent(share: number): string {
-  return `${Math.round(100 * share)} %`;
-}
-
 /** A share that comes in steps of a twentieth, rounded down. */
 export function shareInWords(share: number): string {
   if (share >= 1) return "all done";
-  return share === 0 ? "under 5 % done" : `about ${percent(share)} done`;
+  return share === 0 ? "under 5 % done" : `about ${percent(share, 0)} done`;
 }

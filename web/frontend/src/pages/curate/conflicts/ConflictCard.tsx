@@ -1,7 +1,8 @@
 import { Group, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { clipped, percent } from "../shared/figures";
+import { clipped } from "../../../format/clipped";
+import { percent } from "../../../format/percent";
 import { PairCard } from "../shared/PairCard";
 
 type Conflict = Schemas["ConflictPair"];

@@ -4,11 +4,12 @@ import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { count, counted, percent } from "../shared/figures";
+import { Wide } from "../../../components/Wide";
+import { count, counted } from "../../../format/count";
+import { percent } from "../../../format/percent";
 import { Loaded } from "../shared/Loaded";
 import { Pager } from "../shared/Pager";
 import { usePage } from "../shared/usePage";
-import { Wide } from "../shared/Wide";
 import { ConflictCard } from "./ConflictCard";
 
 type Parties = Schemas["PartyAgreement"];

@@ -3,8 +3,8 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { counted } from "../../../format/count";
 import { Clip } from "../shared/Clip";
-import { counted } from "../shared/figures";
 import { Loaded } from "../shared/Loaded";
 import { Pager } from "../shared/Pager";
 import { usePage } from "../shared/usePage";

@@ -4,9 +4,10 @@ import { Link, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { count, counted, moment } from "../shared/figures";
+import { Wide } from "../../../components/Wide";
+import { count, counted } from "../../../format/count";
+import { momentInWords } from "../../../format/moment";
 import { Loaded } from "../shared/Loaded";
-import { Wide } from "../shared/Wide";
 import { Evidence } from "./Evidence";
 
 type Benchmark = Schemas["LedgerBenchmark"];
@@ -104,7 +105,7 @@ function LedgerTable({ benchmarks, chosen }: { benchmarks: Benchmark[]; chosen: 
                     <Table.Td className="curate-number">{count(check.discarded)}</Table.Td>
                     <Table.Td>
                       <Anchor component={Link} to={`/runs/${check.run_id}`} size="sm">
-                        {moment(check.at)}
+                        {momentInWords(check.at)}
                       </Anchor>
                     </Table.Td>
                   </Table.Tr>
@@ -147,7 +148,7 @@ function Waivers({ benchmarks }: { benchmarks: Benchmark[] }) {
             {one.benchmark}, {one.state.replaceAll("_", " ")}: {one.reason}
           </Text>
           <Anchor component={Link} to={`/runs/${one.run_id}`} size="xs">
-            {moment(one.at)}
+            {momentInWords(one.at)}
           </Anchor>
         </Group>
       ))}

@@ -4,7 +4,9 @@ import { IconChevronDown, IconChevronRight } from "@tabler/icons-react";
 import { useId } from "react";
 
 import type { Schemas } from "../../../api/client";
-import { clipped, counted, figure } from "../shared/figures";
+import { clipped } from "../../../format/clipped";
+import { counted } from "../../../format/count";
+import { figure } from "../../../format/figure";
 import { PairCard } from "../shared/PairCard";
 
 type Cluster = Schemas["DuplicateCluster"];

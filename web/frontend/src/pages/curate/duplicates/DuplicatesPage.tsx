@@ -4,7 +4,8 @@ import { Link, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { count, counted, moment } from "../shared/figures";
+import { count, counted } from "../../../format/count";
+import { momentInWords } from "../../../format/moment";
 import { Loaded } from "../shared/Loaded";
 import { Pager } from "../shared/Pager";
 import { usePage } from "../shared/usePage";
@@ -31,7 +32,7 @@ export function DuplicatesPage() {
             <Select
               label="Search"
               maw={520}
-              data={searches.map((one) => ({ value: one.run_id, label: `${moment(one.at)}: ${one.over}s at ${one.threshold} or more, ${counted(one.clusters, "cluster")}` }))}
+              data={searches.map((one) => ({ value: one.run_id, label: `${momentInWords(one.at)}: ${one.over}s at ${one.threshold} or more, ${counted(one.clusters, "cluster")}` }))}
               value={chosen.run_id}
               onChange={(run) => run !== null && setAddress({ run })}
               allowDeselect={false}

@@ -3,11 +3,13 @@ import { useQuery } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { percent } from "../../../format/percent";
 import { KindBadge } from "../quality/KindBadge";
-import { count, percent, words } from "../shared/figures";
+import { words } from "../shared/figures";
 import { Loaded } from "../shared/Loaded";
 import { ShareBar } from "../shared/ShareBar";
-import { Wide } from "../shared/Wide";
 import { ErrorBars, type Part } from "./ErrorBars";
 
 type Entry = Schemas["LabelErrorsEntry"];

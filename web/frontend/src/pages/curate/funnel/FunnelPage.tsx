@@ -1,10 +1,10 @@
 import { Code, Group, Stack, Table, Text, Title } from "@mantine/core";
 
+import { ChartFigure } from "../../../components/ChartFigure";
 import { Empty } from "../../../components/States";
-import { ChartFigure } from "../shared/ChartFigure";
-import { count, counted } from "../shared/figures";
+import { Wide } from "../../../components/Wide";
+import { count, counted } from "../../../format/count";
 import { Loaded } from "../shared/Loaded";
-import { Wide } from "../shared/Wide";
 import { FunnelSankey } from "./FunnelSankey";
 import { FlowTable } from "./FlowTable";
 import { RuleTable } from "./RuleTable";

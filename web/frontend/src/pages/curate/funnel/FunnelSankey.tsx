@@ -3,7 +3,9 @@ import { useMemo } from "react";
 import { Link } from "react-router";
 import { Layer, Rectangle, Sankey, type SankeyLinkProps, type SankeyNodeProps } from "recharts";
 
-import { clipped, count, counted, words } from "../shared/figures";
+import { clipped } from "../../../format/clipped";
+import { count, counted } from "../../../format/count";
+import { words } from "../shared/figures";
 import { sankeyOf, type FunnelNode } from "./sankey";
 import type { Funnel } from "./useFunnel";
 
@@ -27,7 +29,7 @@ export function FunnelSankey({ funnel }: { funnel: Funnel }) {
   const rows = Math.max(...(["source", "pool", "rule"] as const).map((kind) => data.nodes.filter((node) => node.kind === kind).length));
   const wide = Math.max(LEAST, width);
   return (
-    <div ref={ref} className="curate-wide curate-sankey">
+    <div ref={ref} className="curate-sankey">
       {width > 0 && (
         <Sankey
           width={wide}

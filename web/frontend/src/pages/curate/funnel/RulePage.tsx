@@ -4,7 +4,8 @@ import { Link, useParams } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { count, words } from "../shared/figures";
+import { count } from "../../../format/count";
+import { words } from "../shared/figures";
 import { Loaded } from "../shared/Loaded";
 import { PairCard } from "../shared/PairCard";
 import { Pager } from "../shared/Pager";

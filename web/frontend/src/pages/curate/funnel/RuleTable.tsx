@@ -1,8 +1,10 @@
 import { Anchor, Table, Text, Title } from "@mantine/core";
 import { Link } from "react-router";
 
-import { count, percent, words } from "../shared/figures";
-import { Wide } from "../shared/Wide";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { percent } from "../../../format/percent";
+import { words } from "../shared/figures";
 import { dataOf, ruleAddress } from "./sankey";
 import type { Rule } from "./useFunnel";
 

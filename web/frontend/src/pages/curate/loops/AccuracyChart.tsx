@@ -1,8 +1,9 @@
 import { Table } from "@mantine/core";
 import { CartesianGrid, ErrorBar, ReferenceLine, ResponsiveContainer, Scatter, ScatterChart, Tooltip, XAxis, YAxis } from "recharts";
 
-import { ChartFigure } from "../shared/ChartFigure";
-import { count, percent } from "../shared/figures";
+import { ChartFigure } from "../../../components/ChartFigure";
+import { count } from "../../../format/count";
+import { percent } from "../../../format/percent";
 import type { Loop } from "./LoopPanel";
 
 const COLOUR = "light-dark(#0b7285, #3bc9db)";

@@ -4,7 +4,8 @@ import { Link, useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { count, figure } from "../shared/figures";
+import { count } from "../../../format/count";
+import { figure } from "../../../format/figure";
 import { Loaded } from "../shared/Loaded";
 import { PairCard } from "../shared/PairCard";
 import { Pager } from "../shared/Pager";

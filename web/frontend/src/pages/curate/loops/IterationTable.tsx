@@ -2,8 +2,9 @@ import { Anchor, Table, Text } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
-import { count, percent } from "../shared/figures";
-import { Wide } from "../shared/Wide";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { percent } from "../../../format/percent";
 import type { Loop } from "./LoopPanel";
 
 type Iteration = Schemas["LoopIteration"];

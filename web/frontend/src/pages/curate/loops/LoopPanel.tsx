@@ -2,7 +2,10 @@ import { Anchor, Badge, Group, Stack, Text, Title } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
-import { cost, count, moment, percent } from "../shared/figures";
+import { count } from "../../../format/count";
+import { momentInWords } from "../../../format/moment";
+import { percent } from "../../../format/percent";
+import { cost } from "../shared/figures";
 import { AccuracyChart } from "./AccuracyChart";
 import { IterationTable } from "./IterationTable";
 
@@ -21,7 +24,7 @@ export function LoopPanel({ loop }: { loop: Loop }) {
           <LoopBadge loop={loop} />
         </Group>
         <Text size="xs" className="dim">
-          begun {moment(loop.created)}, {loop.wanted} iterations asked for
+          begun {momentInWords(loop.created)}, {loop.wanted} iterations asked for
           {loop.spent > 0 && `, ${cost(loop.spent)} spent on calls`}
           {loop.last_run !== null && (
             <>

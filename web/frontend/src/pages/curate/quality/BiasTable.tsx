@@ -1,8 +1,8 @@
 import { Table, Text, Title } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
+import { Wide } from "../../../components/Wide";
 import { ShareBar } from "../shared/ShareBar";
-import { Wide } from "../shared/Wide";
 import { KindBadge } from "./KindBadge";
 
 type Annotator = Schemas["AnnotatorFigures"];

@@ -1,9 +1,10 @@
 import { Table, Text, Title } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { cost, count } from "../shared/figures";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { cost } from "../shared/figures";
 import { ShareBar } from "../shared/ShareBar";
-import { Wide } from "../shared/Wide";
 import { KindBadge } from "./KindBadge";
 
 type Annotator = Schemas["AnnotatorFigures"];

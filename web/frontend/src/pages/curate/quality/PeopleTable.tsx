@@ -1,9 +1,9 @@
 import { Table, Text, Title } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { count } from "../shared/figures";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
 import { ShareBar } from "../shared/ShareBar";
-import { Wide } from "../shared/Wide";
 
 /** How people do in their queues; nothing where nobody has voted in one. */
 export function PeopleTable({ annotators }: { annotators: Schemas["AnnotatorFigures"][] }) {

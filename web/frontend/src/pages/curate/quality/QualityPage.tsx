@@ -3,10 +3,10 @@ import { useQuery } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { figure } from "../shared/figures";
+import { Wide } from "../../../components/Wide";
+import { figure } from "../../../format/figure";
 import { Loaded } from "../shared/Loaded";
 import { ShareBar } from "../shared/ShareBar";
-import { Wide } from "../shared/Wide";
 import { BiasTable } from "./BiasTable";
 import { GoldTable } from "./GoldTable";
 import { PeopleTable } from "./PeopleTable";

@@ -1,6 +1,7 @@
 import { Button, Group, Text } from "@mantine/core";
 
-import { count } from "./figures";
+import { count } from "../../../format/count";
+
 
 /** Which of many are shown, and the ones before and after. `page`: from 0. */
 export function Pager({ page, size, total, onPage }: { page: number; size: number; total: number; onPage: (page: number) => void }) {

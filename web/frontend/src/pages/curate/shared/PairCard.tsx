@@ -5,8 +5,9 @@ import { useId, type ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
+import { clipped } from "../../../format/clipped";
+import { count } from "../../../format/count";
 import { Clip } from "./Clip";
-import { clipped, count } from "./figures";
 
 type Pair = Schemas["ShownPair"];
 

@@ -1,7 +1,8 @@
 import { Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { count, percent } from "./figures";
+import { count } from "../../../format/count";
+import { percent } from "../../../format/percent";
 
 type Share = Schemas["CountedShare"];
 

@@ -1,8 +1,9 @@
 import { Alert, Stack, Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { cost, count, counted } from "../shared/figures";
-import { Wide } from "../shared/Wide";
+import { Wide } from "../../../components/Wide";
+import { count, counted } from "../../../format/count";
+import { cost } from "../shared/figures";
 
 type Found = Schemas["EstimateReply"];
 

@@ -7,8 +7,8 @@ import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Failure } from "../../../components/States";
+import { momentInWords } from "../../../format/moment";
 import { Clip } from "../shared/Clip";
-import { moment } from "../shared/figures";
 import { goesOn, TITLES, type Settings, type Stage } from "./useStages";
 
 const COLOURS: Record<Stage["status"], string> = {
@@ -53,7 +53,7 @@ export function StageCard({
             {stage.status}
           </Badge>
           <Text size="xs" className="dim">
-            {stage.by}, {moment(stage.started)}
+            {stage.by}, {momentInWords(stage.started)}
             {stage.ended !== null && `, ${span(stage.ended - stage.started)}`}
           </Text>
           {stage.run_id !== null && (

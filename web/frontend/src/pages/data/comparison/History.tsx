@@ -2,8 +2,9 @@ import { Anchor, Code, Table, Text } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
+import { moment } from "../../../format/moment";
 import { PoolBadge } from "../PoolBadge";
-import { figure, moment, Section } from "./Section";
+import { figure, Section } from "./Section";
 
 /** What curation concluded through time; the last row is in force. */
 export function Decisions({ decisions }: { decisions: Schemas["DecisionRecord"][] }) {

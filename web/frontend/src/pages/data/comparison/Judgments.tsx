@@ -2,7 +2,8 @@ import { Switch, Table, Text } from "@mantine/core";
 import { useState } from "react";
 
 import type { Schemas } from "../../../api/client";
-import { moment, Section } from "./Section";
+import { moment } from "../../../format/moment";
+import { Section } from "./Section";
 
 type Judgment = Schemas["JudgmentRecord"];
 

@@ -25,10 +25,3 @@ export function Section({ title, note, children }: { title: string; note?: React
 export function figure(value: number | null, digits = 3): string {
   return value === null ? "-" : value.toFixed(digits);
 }
-
-/** Date and time to the minute, of the browser's time zone. */
-export function moment(iso: string): string {
-  const at = new Date(iso);
-  const two = (n: number) => String(n).padStart(2, "0");
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
-}

@@ -2,6 +2,7 @@ import { Badge, Group, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
 import { Markdown } from "../../../components/Markdown";
+import { count } from "../../../format/count";
 
 export type Form = "rendered" | "plain";
 
@@ -50,7 +51,7 @@ export function ResponseText({ side, text, label, form }: ResponseProps) {
           )}
         </Group>
         <Text size="xs" className="dim">
-          {text.content.length.toLocaleString("en")} characters
+          {count(text.content.length)} characters
         </Text>
       </Group>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}

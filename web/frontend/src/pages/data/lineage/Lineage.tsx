@@ -6,6 +6,7 @@ import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure, Waiting } from "../../../components/States";
+import { count } from "../../../format/count";
 
 type Node = Schemas["LineageNode"];
 export type Direction = "up" | "down";
@@ -63,11 +64,11 @@ function Branches({ name, direction, above }: BranchesProps) {
               <li>
                 {width < WIDEST ? (
                   <Button variant="subtle" size="compact-xs" loading={isPlaceholderData} onClick={() => setWidth(WIDEST)}>
-                    {branch.more.toLocaleString("en")} more
+                    {count(branch.more)} more
                   </Button>
                 ) : (
                   <Text size="xs" className="dim">
-                    {branch.more.toLocaleString("en")} more
+                    {count(branch.more)} more
                   </Text>
                 )}
               </li>

@@ -6,6 +6,8 @@ import { useSearchParams } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { count, counted } from "../../../format/count";
+import { percent } from "../../../format/percent";
 import { ComparisonTable } from "./ComparisonTable";
 import { FilterBar } from "./FilterBar";
 import { filtersSet, keyOf, queryOf } from "./filters";
@@ -27,7 +29,7 @@ export function Browser() {
   const [asked, setAsked] = useState<string | null>(null);
   // Counting reads every text where one is searched for: only when asked to.
   const counts = pages.data !== undefined && pages.hasNextPage && filtered && (!address.get("text") || asked === key);
-  const count = useCount(key, query, counts);
+  const matching = useCount(key, query, counts);
   const queries = useQueryClient();
   const refresh = () => {
     for (const name of ["comparisons", "comparisons-count", "comparison-facets"]) void queries.resetQueries({ queryKey: [name] });
@@ -39,7 +41,7 @@ export function Browser() {
       <Group justify="space-between" wrap="nowrap">
         <Title order={1}>Data</Title>
         <Group gap="xs" wrap="nowrap">
-          <Told rows={rows.length} ended={pages.data !== undefined && !pages.hasNextPage} filtered={filtered} total={total} count={count}>
+          <Told rows={rows.length} ended={pages.data !== undefined && !pages.hasNextPage} filtered={filtered} total={total} matching={matching}>
             {filtered && pages.hasNextPage && !counts && (
               <Button variant="subtle" size="compact-xs" onClick={() => setAsked(key)}>
                 Count
@@ -78,7 +80,7 @@ function Searching({ examined, total, found }: { examined: number; total: number
     <Group gap="xs" role="status" wrap="nowrap">
       <Progress value={share} w={160} size="sm" aria-label="Searched" />
       <Text size="sm" className="dim">
-        {found} found in {share < 1 ? share.toFixed(1) : Math.round(share)} % of {total.toLocaleString("en")}, searching on
+        {found} found in {share < 1 ? share.toFixed(1) : Math.round(share)} % of {count(total)}, searching on
       </Text>
     </Group>
   );
@@ -89,19 +91,17 @@ interface ToldProps {
   ended: boolean;
   filtered: boolean;
   total: number | undefined;
-  count: Counted | null;
+  matching: Counted | null;
   children: React.ReactNode;
 }
 
 /** How many there are, as well as it is known yet. */
-function Told({ rows, ended, filtered, total, count, children }: ToldProps) {
-  const number = (n: number) => n.toLocaleString("en");
-  const noun = (n: number) => (n === 1 ? "comparison" : "comparisons");
+function Told({ rows, ended, filtered, total, matching, children }: ToldProps) {
   let said = "";
-  if (ended && (filtered || rows >= (total ?? 0))) said = `${number(rows)} ${noun(rows)}`;
-  else if (!filtered) said = total === undefined ? "" : `${number(total)} ${noun(total)}`;
-  else if (count !== null && count.share >= 1) said = `${number(count.matches)} ${noun(count.matches)}`;
-  else if (count !== null) said = `more than ${number(Math.max(count.matches, rows))}, counted ${Math.round(100 * count.share)} %`;
+  if (ended && (filtered || rows >= (total ?? 0))) said = counted(rows, "comparison");
+  else if (!filtered) said = total === undefined ? "" : counted(total, "comparison");
+  else if (matching !== null && matching.share >= 1) said = counted(matching.matches, "comparison");
+  else if (matching !== null) said = `more than ${count(Math.max(matching.matches, rows))}, counted ${percent(matching.share, 0)}`;
   return (
     <Group gap={4} wrap="nowrap">
       <Text size="sm" className="dim" role="status">

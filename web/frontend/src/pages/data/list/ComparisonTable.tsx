@@ -6,6 +6,7 @@ import { useEffect, useRef, useState, type KeyboardEvent } from "react";
 import { useLocation, useNavigate } from "react-router";
 
 import { Failure } from "../../../components/States";
+import { count } from "../../../format/count";
 import { ComparisonRow } from "./ComparisonRow";
 import type { Page, Row } from "./useComparisons";
 
@@ -40,6 +41,10 @@ export function ComparisonTable({ rows, pages }: Props) {
     scrollPaddingStart: head,
   });
   useEffect(() => visible.measure(), [height, visible]);
+  // Keys work at once, also after Escape from a comparison; whoever is elsewhere on the page stays there.
+  useEffect(() => {
+    if (document.activeElement === document.body) grid.current?.focus({ preventScroll: true });
+  }, []);
   const items = visible.getVirtualItems();
   const end = items.at(-1)?.index ?? -1;
   const { hasNextPage, isFetching, isError, fetchNextPage } = pages;
@@ -128,7 +133,7 @@ export function ComparisonTable({ rows, pages }: Props) {
           </Text>
         )}
         <Text size="xs" className="dim" visibleFrom="sm">
-          {rows.length > 0 && `${(current + 1).toLocaleString("en")} of ${rows.length.toLocaleString("en")} loaded; j k move, Enter opens`}
+          {rows.length > 0 && `${count(current + 1)} of ${count(rows.length)} loaded; j k move, Enter opens`}
         </Text>
       </div>
     </div>

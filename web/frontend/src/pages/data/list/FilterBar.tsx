@@ -5,6 +5,7 @@ import { useState } from "react";
 import { useSearchParams } from "react-router";
 
 import type { Schemas } from "../../../api/client";
+import { count } from "../../../format/count";
 import { CONFLICTS, filtersSet, isId, LABELS, MANY, ONE, POOLS } from "./filters";
 
 type Facets = Schemas["ComparisonFacets"];
@@ -110,7 +111,7 @@ function SearchBox({ address, change }: Part) {
 
 function Fields({ facets, address, change }: Part & { facets: Facets | undefined }) {
   const listed = (values: Facets["sources"] | undefined, name: string) => {
-    const known = (values ?? []).map((one) => ({ value: one.value, label: `${one.value} (${one.origins.toLocaleString("en")})` }));
+    const known = (values ?? []).map((one) => ({ value: one.value, label: `${one.value} (${count(one.origins)})` }));
     const missing = address.getAll(name).filter((value) => !known.some((one) => one.value === value));
     return [...known, ...missing.map((value) => ({ value, label: value }))];
   };

@@ -4,7 +4,8 @@ import { useSearchParams } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
-import { short, when } from "../format";
+import { momentInWords } from "../../../format/moment";
+import { short } from "../format";
 import { CalibrationTable } from "./CalibrationTable";
 import { ReliabilityRun } from "./ReliabilityRun";
 
@@ -35,7 +36,7 @@ export function CalibrationPage() {
             label="Measured by"
             data={data.runs.map((one) => ({
               value: one.run_id,
-              label: `${one.model} ${short(one.version)} on ${one.data}, ${one.kind === "calibrate" ? "calibrated" : "evaluated"} ${when(one.at)}`,
+              label: `${one.model} ${short(one.version)} on ${one.data}, ${one.kind === "calibrate" ? "calibrated" : "evaluated"} ${momentInWords(one.at)}`,
             }))}
             value={run.run_id}
             onChange={(id) => id !== null && setSearch({ run: id }, { replace: true })}

@@ -2,8 +2,10 @@ import { Anchor, Table, Text } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
-import { Wide } from "../Wide";
-import { count, short, when } from "../format";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { momentInWords } from "../../../format/moment";
+import { short } from "../format";
 
 /** Every calibration that was fitted, and how many stored probabilities came from it. */
 export function CalibrationTable({ calibrations }: { calibrations: Schemas["CalibrationEntry"][] }) {
@@ -43,10 +45,10 @@ export function CalibrationTable({ calibrations }: { calibrations: Schemas["Cali
               <Table.Td ta="right">{count(one.scores)}</Table.Td>
               <Table.Td>
                 {one.run_id === null ? (
-                  when(one.at)
+                  momentInWords(one.at)
                 ) : (
                   <Anchor component={Link} to={`/runs/${one.run_id}`} size="sm">
-                    {when(one.at)}
+                    {momentInWords(one.at)}
                   </Anchor>
                 )}
               </Table.Td>

@@ -2,10 +2,11 @@ import { Table } from "@mantine/core";
 import { CartesianGrid, ErrorBar, ReferenceLine, ResponsiveContainer, Scatter, ScatterChart, Tooltip, XAxis, YAxis } from "recharts";
 
 import type { Schemas } from "../../../api/client";
-import { ChartFigure } from "../charts/ChartFigure";
+import { ChartFigure } from "../../../components/ChartFigure";
+import { count } from "../../../format/count";
+import { figure, interval } from "../../../format/figure";
 import { colourOf } from "../charts/colours";
 import { TOOLTIP } from "../charts/tooltip";
-import { count, figure, interval } from "../format";
 
 type Bin = Schemas["ReliabilityBin"];
 

@@ -1,8 +1,9 @@
 import { Alert, SimpleGrid, Stack, Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { Wide } from "../Wide";
-import { count, figure, interval } from "../format";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { figure, interval } from "../../../format/figure";
 import { ReliabilityDiagram } from "./ReliabilityDiagram";
 
 type Run = Schemas["ReliabilityEntry"];

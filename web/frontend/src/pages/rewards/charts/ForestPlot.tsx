@@ -1,10 +1,13 @@
 import { Table } from "@mantine/core";
 import { CartesianGrid, ErrorBar, ReferenceLine, ResponsiveContainer, Scatter, ScatterChart, Tooltip, XAxis, YAxis } from "recharts";
 
-import { figure, interval } from "../format";
-import { ChartFigure } from "./ChartFigure";
+import { ChartFigure } from "../../../components/ChartFigure";
+import { clipped } from "../../../format/clipped";
+import { figure, interval } from "../../../format/figure";
 import { colourOf } from "./colours";
 import { TOOLTIP } from "./tooltip";
+
+const LONGEST = 22; // characters of a name beside the chart
 
 export interface ForestRow {
   name: string;
@@ -66,8 +69,8 @@ export function ForestPlot({ title, rows, reference }: { title: string; rows: Fo
             dataKey="place"
             domain={[-0.5, rows.length - 0.5]}
             ticks={points.map(({ place }) => place)}
-            tickFormatter={(place: number) => clipped(rows[rows.length - 1 - place]?.name ?? "")}
-            width={16 + 7 * Math.max(...rows.map(({ name }) => clipped(name).length))}
+            tickFormatter={(place: number) => clipped(rows[rows.length - 1 - place]?.name ?? "", LONGEST)}
+            width={16 + 7 * Math.max(...rows.map(({ name }) => clipped(name, LONGEST).length))}
             interval={0}
           />
           {reference !== undefined && <ReferenceLine x={reference} stroke="var(--assay-dim)" strokeDasharray="4 3" />}
@@ -90,8 +93,4 @@ export function ForestPlot({ title, rows, reference }: { title: string; rows: Fo
       </ResponsiveContainer>
     </ChartFigure>
   );
-}
-
-function clipped(name: string): string {
-  return name.length > 22 ? `${name.slice(0, 21)}…` : name;
 }

@@ -3,7 +3,8 @@ import { useQuery } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure, Waiting } from "../../../components/States";
-import { count, counted, figure, interval } from "../format";
+import { count, counted } from "../../../format/count";
+import { figure, interval } from "../../../format/figure";
 
 type Rater = Schemas["RaterEntry"];
 

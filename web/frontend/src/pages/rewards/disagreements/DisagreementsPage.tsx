@@ -6,7 +6,7 @@ import { useSearchParams } from "react-router";
 import { api, body, type Schemas } from "../../../api/client";
 import { useAllows } from "../../../app/session";
 import { Empty, Failure, Waiting } from "../../../components/States";
-import { counted } from "../format";
+import { counted } from "../../../format/count";
 import { useKept } from "../playground/draft";
 import { AgreementSummary } from "./AgreementSummary";
 import { PairCard } from "./PairCard";

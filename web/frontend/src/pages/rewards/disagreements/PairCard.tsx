@@ -4,7 +4,8 @@ import { Link, useNavigate } from "react-router";
 
 import type { Schemas } from "../../../api/client";
 import { Markdown } from "../../../components/Markdown";
-import { count, figure } from "../format";
+import { count } from "../../../format/count";
+import { figure } from "../../../format/figure";
 import { prefill } from "../playground/draft";
 
 type Pair = Schemas["DisagreedPair"];

@@ -5,8 +5,8 @@ import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure } from "../../../components/States";
+import { counted } from "../../../format/count";
 import { AGAIN } from "../again";
-import { counted } from "../format";
 
 type Rater = Schemas["RaterEntry"];
 

@@ -2,8 +2,8 @@ import { ActionIcon, Group, Table, Text, Title, UnstyledButton } from "@mantine/
 import { IconChevronDown, IconChevronRight } from "@tabler/icons-react";
 import { useState } from "react";
 
-import { Wide } from "../Wide";
-import { figure, interval } from "../format";
+import { Wide } from "../../../components/Wide";
+import { figure, interval } from "../../../format/figure";
 import type { Result } from "./results";
 
 /** Every aggregate by name; a name with parts opens. Choosing one shows it in the chart above. */

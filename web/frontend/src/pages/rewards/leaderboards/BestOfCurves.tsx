@@ -2,10 +2,10 @@ import { Code, Group, Select, Table, Text, Title } from "@mantine/core";
 import { useState } from "react";
 import { CartesianGrid, ErrorBar, Legend, Line, LineChart, ResponsiveContainer, Tooltip, XAxis, YAxis } from "recharts";
 
-import { ChartFigure } from "../charts/ChartFigure";
+import { ChartFigure } from "../../../components/ChartFigure";
+import { figure, interval } from "../../../format/figure";
 import { colourOf } from "../charts/colours";
 import { TOOLTIP } from "../charts/tooltip";
-import { figure, interval } from "../format";
 import type { Result } from "./results";
 
 const LISTS = ["rewardbench2", "rmb", "ppe"];

@@ -1,8 +1,11 @@
 import { Anchor, Checkbox, Table, Text } from "@mantine/core";
 import { Link } from "react-router";
 
-import { Wide } from "../Wide";
-import { count, figure, interval, short, when } from "../format";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { figure, interval } from "../../../format/figure";
+import { momentInWords } from "../../../format/moment";
+import { short } from "../format";
 import { keyOf, type Entry } from "./results";
 
 /** Every result of the benchmark; the ticked ones are compared below. */
@@ -70,7 +73,7 @@ export function EntryTable({ entries, shown, onShow }: { entries: Entry[]; shown
                 </Table.Td>
                 <Table.Td>
                   <Anchor component={Link} to={`/runs/${entry.run_id}`} size="xs">
-                    {when(entry.at)}
+                    {momentInWords(entry.at)}
                   </Anchor>
                 </Table.Td>
               </Table.Tr>

@@ -4,8 +4,10 @@ import { Link, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
-import { Wide } from "../Wide";
-import { count, figure, interval, short } from "../format";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { figure, interval } from "../../../format/figure";
+import { short } from "../format";
 
 type Board = Schemas["BenchmarkBoard"];
 type Entry = Schemas["BenchmarkEntry"];

@@ -1,8 +1,8 @@
 import { Group, Select, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { useState } from "react";
 
-import { Wide } from "../Wide";
-import { figure, interval } from "../format";
+import { Wide } from "../../../components/Wide";
+import { figure, interval } from "../../../format/figure";
 import type { Aggregate, Result } from "./results";
 
 const STYLES = ["concise", "detailed", "markdown"];

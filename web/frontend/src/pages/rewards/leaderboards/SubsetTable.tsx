@@ -1,8 +1,9 @@
 import { Button, Table, Text, Title } from "@mantine/core";
 import { useState } from "react";
 
-import { Wide } from "../Wide";
-import { count, figure, interval } from "../format";
+import { Wide } from "../../../components/Wide";
+import { count } from "../../../format/count";
+import { figure, interval } from "../../../format/figure";
 import type { Result } from "./results";
 
 /** How right each model is by the publisher's subsets, from its stored items. */

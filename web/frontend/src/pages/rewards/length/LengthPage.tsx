@@ -4,8 +4,10 @@ import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
-import { Wide } from "../Wide";
-import { count, counted, figure, interval, short } from "../format";
+import { Wide } from "../../../components/Wide";
+import { count, counted } from "../../../format/count";
+import { figure, interval } from "../../../format/figure";
+import { short } from "../format";
 import { LengthChart } from "./LengthChart";
 
 type Model = Schemas["ScoredModelEntry"];

@@ -3,8 +3,8 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 
 import { api, body } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { momentInWords } from "../../../format/moment";
 import { AGAIN } from "../again";
-import { when } from "../format";
 import { ANSWER, questionOf, useDraft, useKept, type Answer, type Question } from "./draft";
 import { ModelPicker, sameModel } from "./ModelPicker";
 import { PrinciplePicker } from "./PrinciplePicker";
@@ -81,7 +81,7 @@ export function PlaygroundPage() {
       {answer !== null && (
         <Stack gap={6}>
           <Text size="xs" className="dim">
-            Scored {when(answer.at)}. P is the calibrated probability of beating a typical response (assay calibrate fits one);
+            Scored {momentInWords(answer.at)}. P is the calibrated probability of beating a typical response (assay calibrate fits one);
             rewards of two models are not on one scale. An ensemble gives uncertainty (assay ensemble).
           </Text>
           {changed && (

@@ -1,7 +1,8 @@
 import { Badge, Stack, Table, Text } from "@mantine/core";
 
-import { Wide } from "../Wide";
-import { figure, short } from "../format";
+import { Wide } from "../../../components/Wide";
+import { figure } from "../../../format/figure";
+import { short } from "../format";
 import type { Answer, Reply } from "./draft";
 
 type Column = Reply["columns"][number];

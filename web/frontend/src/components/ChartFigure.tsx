@@ -1,11 +1,13 @@
+import "./ChartFigure.css";
+
 import { Group, Switch, Text } from "@mantine/core";
 import { useId, useState, type ReactNode } from "react";
 
-import { Wide } from "../Wide";
+import { Wide } from "./Wide";
 
 /**
  * A chart with a name and, in its place when asked for, a table of the same figures: what a chart shows to the eye is
- * there for everybody.
+ * there for everybody. `height`, in px, for a chart that is one image; without it the chart says itself what it is.
  */
 export function ChartFigure({
   title,
@@ -14,12 +16,20 @@ export function ChartFigure({
   children,
 }: {
   title: string;
-  height: number;
+  height?: number;
   table: ReactNode;
   children: ReactNode;
 }) {
   const id = useId();
   const [asTable, setAsTable] = useState(false);
+  const chart =
+    height === undefined ? (
+      children
+    ) : (
+      <div className="chart-image" style={{ height, width: "100%" }} role="img" aria-labelledby={id}>
+        {children}
+      </div>
+    );
   return (
     <figure aria-labelledby={id} style={{ margin: 0 }}>
       <Group justify="space-between" wrap="nowrap" align="start" gap="sm" mb={4}>
@@ -35,13 +45,7 @@ export function ChartFigure({
           style={{ flexShrink: 0 }}
         />
       </Group>
-      {asTable ? (
-        <Wide label={`Table of ${title}`}>{table}</Wide>
-      ) : (
-        <div className="rewards-chart" style={{ height, width: "100%" }} role="img" aria-labelledby={id}>
-          {children}
-        </div>
-      )}
+      {asTable ? <Wide label={`Table of ${title}`}>{table}</Wide> : chart}
     </figure>
   );
 }

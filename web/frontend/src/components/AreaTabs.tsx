@@ -1,0 +1,43 @@
+import "./AreaTabs.css";
+
+import { Tabs } from "@mantine/core";
+import type { ReactNode } from "react";
+import { useLocation, useNavigate } from "react-router";
+
+/** The parts of an area below `path`, one shown at a time, each at its own address. `children`: the area's routes. */
+export function AreaTabs({
+  path,
+  label,
+  parts,
+  children,
+}: {
+  path: string;
+  label: string;
+  parts: { value: string; label: string }[];
+  children: ReactNode;
+}) {
+  const navigate = useNavigate();
+  const part = useLocation().pathname.split("/")[2] ?? "";
+  const known = parts.some(({ value }) => value === part);
+  return (
+    <>
+      <Tabs value={known ? part : null} onChange={(value) => value !== null && void navigate(`${path}/${value}`)} keepMounted={false}>
+        <div className="area-tabs">
+          <Tabs.List aria-label={label}>
+            {parts.map(({ value, label: name }) => (
+              <Tabs.Tab key={value} value={value}>
+                {name}
+              </Tabs.Tab>
+            ))}
+          </Tabs.List>
+        </div>
+        {parts.map(({ value }) => (
+          <Tabs.Panel key={value} value={value} pt="sm">
+            {value === part && children}
+          </Tabs.Panel>
+        ))}
+      </Tabs>
+      {!known && children}
+    </>
+  );
+}

@@ -1,0 +1,16 @@
+import { NONE } from "./none";
+
+/** A measured number, with as many digits wherever it stands. */
+export function figure(value: number | null | undefined, digits = 3): string {
+  return value == null ? NONE : value.toFixed(digits).replace(/^-/, "\u2212");
+}
+
+/** A difference: its sign always said. */
+export function signed(value: number, digits = 3): string {
+  return `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(digits)}`;
+}
+
+/** An interval by its ends. */
+export function interval(low: number | null | undefined, high: number | null | undefined, digits = 3): string {
+  return low == null || high == null ? NONE : `${figure(low, digits)} to ${figure(high, digits)}`;
+}

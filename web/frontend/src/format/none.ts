@@ -1,0 +1,2 @@
+/** What stands where there is no value. */
+export const NONE = "–";
