@@ -269,6 +269,27 @@ def test_queues_are_made_extended_closed_and_reported(place: Workspace, comparis
         assert row == ("cleo",)
 
 
+def test_votes_are_turned_into_decisions(place: Workspace, comparisons: list[str], url: str) -> None:
+    with signed_in(url, "dora") as dora:
+        asked = {"name": "decided", "comparison_ids": comparisons[-3:], "overlap": 2, "gold_checks": 0}
+        dora.post("/api/queues", json=asked).raise_for_status()
+        voted = take(dora, "decided")["item"]
+        cast(dora, "decided", voted, "dora", choice="first").raise_for_status()
+        at = "/api/queues/decided/resolution"
+        assert dora.get(at).json()["waiting"] == 3, "two people are asked"
+        preview = dora.get(at, params={"least_votes": 1}).json()
+        assert (preview["gold"], preview["waiting"], preview["new"]) == (1, 2, 0)
+        written = [dora.post(at, json={"least_votes": 1}).json()["new"] for _ in range(2)]
+        assert written == [1, 0]
+    with place.store.unit() as db:
+        found = db.execute(
+            """SELECT pool, rule, config->>'person' FROM current_decisions JOIN runs USING (run_id)
+               WHERE kind = 'queue-resolve' AND list_contains($ids, comparison_id)""",
+            {"ids": comparisons[-3:]},
+        ).fetchall()
+    assert found == [("gold", "people_majority", "dora")]
+
+
 def test_roles_see_and_do_what_is_theirs(place: Workspace, comparisons: list[str], url: str) -> None:
     make(place, "roles", comparisons[:4])
     item, conflict = "/api/annotate/queues/roles/item", "/api/annotate/queues/roles/conflict"
@@ -276,7 +297,7 @@ def test_roles_see_and_do_what_is_theirs(place: Workspace, comparisons: list[str
         tokens = {role: begin_session(access, f"some {role}", role, WebSettings()) for role in ROLES}
     statuses = {}
     for role, token in tokens.items():
-        with httpx.Client(base_url=url, cookies={COOKIE: token}) as client:
+        with httpx.Client(base_url=url, cookies={f"{COOKIE}_{url.rpartition(':')[2]}": token}) as client:
             client.headers["X-CSRF-Token"] = client.get("/api/session").json()["csrf"]
             queue = client.get("/api/queues/roles").json()
             assert (queue["counts"] is not None) == (role in ("curator", "admin")), "counts would tell of gold checks"

@@ -1,6 +1,7 @@
-"""Routes of queues: which there are and how far they are, making, extending and closing them, who annotates how well.
+"""Routes of queues: which there are and how far they are, making, extending and closing them, who annotates how well,
+what the votes come to and deciding by them.
 
-Leaves out: sittings (`sitting_routes`), turning votes into decisions (`assay queue resolve`, the curation pages).
+Leaves out: sittings (`sitting_routes`), the rule by which votes decide (`assay_pipelines.annotation.resolution`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from assay.errors import BadInputError
@@ -31,6 +32,7 @@ from assay_pipelines.annotation.queues import (
     reopen_queue,
 )
 from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.resolution import ResolutionReport, resolve_queue
 from assay_pipelines.annotation.votes import queue_votes
 from assay_web.access.audit import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
@@ -109,6 +111,12 @@ class ItemsAdded(BaseModel):
     """`added`: those that the queue did not have."""
 
     added: int
+
+
+class Resolve(BaseModel):
+    """`least_votes`: that a majority needs; null for what the queue asks for."""
+
+    least_votes: Annotated[int, Field(ge=1, le=1_000)] | None = None
 
 
 class QueueReport(BaseModel):
@@ -195,6 +203,33 @@ def get_queue_report(queue: QueueName, person: Curator, service: ServiceNow, liv
         name = find_queue(ledger, queue).name
         votes, principles = queue_votes(ledger, name), principle_agreement(ledger, name)
     return QueueReport(annotators=annotator_quality(votes), agreement=live.agreement(queue), principles=principles)
+
+
+@router.get("/api/queues/{queue}/resolution")
+def preview_queue_resolution(
+    queue: QueueName,
+    person: Curator,
+    service: ServiceNow,
+    least_votes: Annotated[int | None, Query(ge=1, le=1_000)] = None,
+) -> ResolutionReport:
+    """What the votes come to now; decides nothing."""
+    here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
+    return resolve_queue(here, queue, None, least_votes=least_votes, dry_run=True)
+
+
+@router.post("/api/queues/{queue}/resolution")
+def resolve_queue_by_name(
+    queue: QueueName, body: Resolve, person: Curator, service: ServiceNow, live: LiveNow, request: Request
+) -> ResolutionReport:
+    """Turn majorities and adjudications into decisions; again, it writes only what has changed."""
+    here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
+    asked = {"queue": queue, "least_votes": body.least_votes, "person": person.name}
+    with start_run(here, "queue-resolve", asked) as run:
+        found = resolve_queue(here, queue, run.id, least_votes=body.least_votes)
+        run.metrics.update(found.to_dict())
+    note_change(request, queue, new=found.new, run=run.id)
+    live.forget(queue)
+    return found
 
 
 def _items(comparisons: list[str], asked: NewQueue | MoreItems) -> list[QueueItem]:

@@ -886,6 +886,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/queues/{queue}/resolution": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Preview Queue Resolution
+         * @description What the votes come to now; decides nothing.
+         */
+        get: operations["preview_queue_resolution"];
+        put?: never;
+        /**
+         * Resolve Queue By Name
+         * @description Turn majorities and adjudications into decisions; again, it writes only what has changed.
+         */
+        post: operations["resolve_queue_by_name"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rewards/agreement": {
         parameters: {
             query?: never;
@@ -3779,6 +3803,73 @@ export interface components {
             figures: components["schemas"]["ReliabilityFigure"][];
         };
         /**
+         * ResolutionReport
+         * @description Counts of comparisons. `new` of the decisions were not in the store; `overtaken` were decided by something else
+         *     since they were queued, and that decision stands.
+         */
+        ResolutionReport: {
+            /**
+             * Adjudicated
+             * @default 0
+             */
+            adjudicated: number;
+            /**
+             * Conflicts
+             * @default 0
+             */
+            conflicts: number;
+            /**
+             * Discarded
+             * @default 0
+             */
+            discarded: number;
+            /**
+             * Gold
+             * @default 0
+             */
+            gold: number;
+            /**
+             * Items
+             * @default 0
+             */
+            items: number;
+            /**
+             * New
+             * @default 0
+             */
+            new: number;
+            /**
+             * Overtaken
+             * @default 0
+             */
+            overtaken: number;
+            /** Queue */
+            queue: string;
+            /**
+             * Revoked
+             * @default 0
+             */
+            revoked: number;
+            /**
+             * Ties
+             * @default 0
+             */
+            ties: number;
+            /**
+             * Waiting
+             * @default 0
+             */
+            waiting: number;
+        };
+        /**
+         * Resolve
+         * @description `least_votes`: that a majority needs; null for what the queue asks for.
+         */
+        Resolve: {
+            /** Least Votes */
+            least_votes?: number | null;
+        };
+        /**
          * ResponseCheck
          * @description What a model or verifier said of one response's correctness.
          */
@@ -6100,6 +6191,74 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["QueueReport"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    preview_queue_resolution: {
+        parameters: {
+            query?: {
+                least_votes?: number | null;
+            };
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResolutionReport"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    resolve_queue_by_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Resolve"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResolutionReport"];
                 };
             };
             /** @description Validation Error */

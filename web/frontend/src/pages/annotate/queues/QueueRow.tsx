@@ -2,11 +2,13 @@ import { ActionIcon, Badge, Box, Button, Group, Menu, Progress, Text } from "@ma
 import { notifications } from "@mantine/notifications";
 import { IconDots } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
 import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { useAllows } from "../../../app/session";
 import { shareInWords } from "../sitting/words";
+import { DecideDialog } from "./DecideDialog";
 
 type Queue = Schemas["QueueReply"];
 
@@ -68,6 +70,7 @@ export function QueueRow({ queue }: { queue: Queue }) {
 
 function QueueMenu({ queue, at }: { queue: Queue; at: string }) {
   const queries = useQueryClient();
+  const [deciding, setDeciding] = useState(false);
   const path = { params: { path: { queue: queue.name } } };
   const turn = useMutation({
     mutationFn: () =>
@@ -76,21 +79,25 @@ function QueueMenu({ queue, at }: { queue: Queue; at: string }) {
     onError: (error) => notifications.show({ color: "red", message: error.message }),
   });
   return (
-    <Menu position="bottom-end">
-      <Menu.Target>
-        <ActionIcon variant="subtle" color="gray" aria-label={`More for ${queue.name}`}>
-          <IconDots size={16} />
-        </ActionIcon>
-      </Menu.Target>
-      <Menu.Dropdown>
-        <Menu.Item component={Link} to={`${at}/report`}>
-          Annotators and agreement
-        </Menu.Item>
-        <Menu.Item component={Link} to={`${at}/adjudicate`}>
-          Adjudicate
-        </Menu.Item>
-        <Menu.Item onClick={() => turn.mutate()}>{queue.closed ? "Reopen" : "Close"}</Menu.Item>
-      </Menu.Dropdown>
-    </Menu>
+    <>
+      {deciding && <DecideDialog queue={queue.name} close={() => setDeciding(false)} />}
+      <Menu position="bottom-end">
+        <Menu.Target>
+          <ActionIcon variant="subtle" color="gray" aria-label={`More for ${queue.name}`}>
+            <IconDots size={16} />
+          </ActionIcon>
+        </Menu.Target>
+        <Menu.Dropdown>
+          <Menu.Item component={Link} to={`${at}/report`}>
+            Annotators and agreement
+          </Menu.Item>
+          <Menu.Item component={Link} to={`${at}/adjudicate`}>
+            Adjudicate
+          </Menu.Item>
+          <Menu.Item onClick={() => setDeciding(true)}>Decide by the votes</Menu.Item>
+          <Menu.Item onClick={() => turn.mutate()}>{queue.closed ? "Reopen" : "Close"}</Menu.Item>
+        </Menu.Dropdown>
+      </Menu>
+    </>
   );
 }

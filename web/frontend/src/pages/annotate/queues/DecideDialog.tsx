@@ -1,0 +1,76 @@
+import { Button, Group, Modal, Stack, Text } from "@mantine/core";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+
+import { api, body, type Schemas } from "../../../api/client";
+import { Failure, Waiting } from "../../../components/States";
+
+type Report = Schemas["ResolutionReport"];
+
+/** What a queue's votes come to, and writing it: pairs that people decided become gold. */
+export function DecideDialog({ queue, close }: { queue: string; close: () => void }) {
+  const queries = useQueryClient();
+  const path = { queue };
+  const preview = useQuery({
+    queryKey: ["queues", queue, "resolution"],
+    queryFn: () => body(api.GET("/api/queues/{queue}/resolution", { params: { path } })),
+    gcTime: 0, // votes come in while this is closed
+  });
+  const decide = useMutation({
+    mutationFn: () => body(api.POST("/api/queues/{queue}/resolution", { params: { path }, body: { least_votes: null } })),
+    onSuccess: () => queries.invalidateQueries(), // labels and pools are shown in every area
+  });
+  const done = decide.data;
+  const shown = done ?? preview.data;
+  return (
+    <Modal opened onClose={close} title={`Decide by the votes of ${queue}`}>
+      <Stack gap="sm">
+        {preview.isPending && <Waiting what="The votes are counted" />}
+        {preview.error !== null && <Failure error={preview.error} />}
+        {shown !== undefined && <Outcome report={shown} />}
+        {decide.error !== null && <Failure error={decide.error} />}
+        {done !== undefined ? (
+          <Text size="sm" role="status">
+            {done.new === 0 ? "Nothing has changed since the last time." : `Written: ${done.new} new decisions.`}
+          </Text>
+        ) : (
+          <Text size="sm" className="dim">
+            A majority or an adjudicator decides. What is decided becomes gold, with who voted as its reason; what people
+            could not decide is discarded. Votes that are taken back later take their decision back the next time.
+          </Text>
+        )}
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={close}>
+            Close
+          </Button>
+          {done === undefined && (
+            <Button onClick={() => decide.mutate()} loading={decide.isPending} disabled={preview.data === undefined}>
+              Decide
+            </Button>
+          )}
+        </Group>
+      </Stack>
+    </Modal>
+  );
+}
+
+function Outcome({ report }: { report: Report }) {
+  const lines: [number, string][] = [
+    [report.gold, report.ties > 0 ? `gold, ${report.ties} of them ties` : "gold"],
+    [report.discarded, "discarded: people could not decide"],
+    [report.conflicts, "without a majority: adjudicate them first"],
+    [report.waiting, "wait for votes"],
+    [report.overtaken, "decided by something else meanwhile, which stands"],
+    [report.revoked, "undecided again: their votes were taken back"],
+  ];
+  return (
+    <Stack gap={2}>
+      {lines.map(([number, words], at) =>
+        number > 0 || at === 0 ? (
+          <Text size="sm" key={words}>
+            <b>{number}</b> {words}
+          </Text>
+        ) : null,
+      )}
+    </Stack>
+  );
+}
