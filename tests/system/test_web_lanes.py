@@ -8,9 +8,15 @@ import sys
 import time
 
 import httpx
+import pytest
 from web_pages import running_web, signed_in
 
+from assay.errors import BusyError
+from assay.runs import mark_dead_runs
 from assay.workspace import Workspace
+from assay_pipelines.annotation.desk import Desk
+from assay_web.server.service import WebService
+from assay_web.server.settings import WebSettings
 
 HOLD = "import sys, duckdb; db = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 PAGES = 100
@@ -45,3 +51,36 @@ def test_a_vote_goes_through_while_a_hundred_pages_wait_for_the_store(workspace:
         assert seconds < wait / 2
         assert set(pages) == {503}
         assert session.get("/api/curate/funnel").status_code == 200, "the lanes were not given back"
+
+
+def test_votes_are_folded_again_after_an_attempt_that_failed_in_a_way_nobody_foresaw(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[None] = []
+
+    def fails_once(desk: Desk) -> bool:
+        attempts.append(None)
+        if len(attempts) == 1:
+            raise OSError("a disk that was away for a moment")
+        return True
+
+    monkeypatch.setattr(Desk, "fold", fails_once)
+    with running_web(workspace, fold_every_s=0.05):
+        until = time.monotonic() + 20
+        while len(attempts) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+    assert len(attempts) >= 2
+
+
+def test_no_route_waits_for_the_store_as_long_as_a_command_does(workspace: Workspace) -> None:
+    service = WebService(workspace, WebSettings(store_wait_s=0.2))
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(workspace.store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        asked = time.monotonic()
+        with pytest.raises(BusyError, match=r"waited 0.2 s"):
+            mark_dead_runs(service.workspace)  # as the routes of runs do
+        assert time.monotonic() - asked < workspace.wait / 3
+        holder.communicate(b"")

@@ -32,11 +32,12 @@ class WebService:
     """`start` before the first request, `stop` after the last."""
 
     def __init__(self, workspace: Workspace, settings: WebSettings) -> None:
-        self.workspace = workspace
+        #: For routes: nobody waits for the store any longer than a page may.
+        self.workspace = Workspace(workspace.root, wait=settings.store_wait_s)
         self.settings = settings
         self.passwords = Passwords(settings.password_cost)
         self.attempts = Attempts(settings.sign_in_limits)
-        self._reading = Workspace(workspace.root, wait=settings.store_wait_s)
+        self._patient = workspace
         self._ending = threading.Event()
         self._desk: Desk | None = None
         self._access: AccessFile | None = None
@@ -55,14 +56,14 @@ class WebService:
     @contextmanager
     def store(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """The store for one short unit of work. Raises BusyError, naming the holder, when another process keeps it."""
-        with self._reading.store.unit() as db:
+        with self.workspace.store.unit() as db:
             yield db
 
     def start(self) -> None:
         self._access = AccessFile(self.workspace.root / FILE)
         if not self.settings.open_access:
             _ = self.passwords.nobodys  # so that the first name without an account takes no longer than the next
-        self._desk = Desk(self.workspace)
+        self._desk = Desk(self._patient)
         self._folding = threading.Thread(target=self._fold, name="assay-fold", daemon=True)
         self._folding.start()
 
@@ -91,6 +92,8 @@ class WebService:
                 self.desk.fold()
             except AssayError as error:  # the votes are safe in the journal; the next try may do
                 log.warning("votes are not in the store yet: %s", error)
+            except Exception as error:  # of one attempt; the votes that come after it must not wait for a restart
+                log.error("votes are not in the store yet: %s", type(error).__name__, exc_info=error)
 
 
 def service_of(request: Request) -> WebService:
