@@ -180,6 +180,8 @@ def test_an_account_is_changed_from_the_command_line(workspace: Workspace) -> No
 def test_open_access_stays_on_this_machine(workspace: Workspace) -> None:
     refused = assay("web", "--open", "--host", "0.0.0.0", "--workspace", str(workspace.root))
     assert (refused.returncode, "--open is for this machine alone" in refused.stderr) == (2, True)
+    proxied = assay("web", "--open", "--port", "0", "--proxy", "10.0.0.1", "--workspace", str(workspace.root))
+    assert (proxied.returncode, "a proxy brings others" in proxied.stderr) == (2, True)
 
 
 def test_up_starts_both_and_ends_both(workspace: Workspace, tiny_reward_model: Path) -> None:

@@ -90,7 +90,7 @@ def up(
 
     before = signal.signal(signal.SIGTERM, _terminated)
     child: RewardChild | None = None
-    listening = claimed(host, port, open_access=open_access)
+    listening = claimed(host, port, open_access=open_access, proxies=proxy or ())
     try:
         child = RewardChild(options, key=" ".join(keys))
         ready = child.wait_ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +78,7 @@ def web(
 
     servers = tuple(RewardServer(url.rstrip("/"), reward_key) for url in reward_server or ())
     tls = tls_of(tls_cert, tls_key)
-    listening = claimed(host, port, open_access=open_access)
+    listening = claimed(host, port, open_access=open_access, proxies=proxy or ())
     try:
         run_web(
             listening,
@@ -92,12 +93,14 @@ def web(
         listening.close()
 
 
-def claimed(host: str, port: int, *, open_access: bool) -> socket.socket:
-    """The port, before anything that takes time. Raises BadInputError for an open server off this machine."""
+def claimed(host: str, port: int, *, open_access: bool, proxies: Sequence[str] = ()) -> socket.socket:
+    """The port, before anything that takes time. Raises BadInputError for an open server that others would reach."""
     from assay_serving.listening import claim_port
 
     if open_access and host not in LOOPBACK:
         raise BadInputError(f"--open is for this machine alone, not for {host}: leave it out and make accounts")
+    if open_access and proxies:
+        raise BadInputError("--open is for this machine alone, and a proxy brings others: leave it out, make accounts")
     return claim_port(host, port)
 
 
