@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -16,13 +17,14 @@ import pytest
 from fastapi.routing import APIRoute
 from web_pages import check_accessible, opened, running_web, screenshot, signed_in
 
+from assay.errors import ConflictError, NotFoundError
 from assay.workspace import Workspace
 from assay_web.access.access_file import FILE, AccessFile, digest
-from assay_web.access.accounts import add_account, change_account
+from assay_web.access.accounts import add_account, change_account, set_password
 from assay_web.access.attempts import SignInLimits
 from assay_web.access.audit import SAFE, AuditedRoute
 from assay_web.access.guard import anybody, person_now
-from assay_web.access.invitations import invite, setup_token
+from assay_web.access.invitations import invite, invite_to_new_password, open_invitation, setup_token
 from assay_web.access.passwords import PasswordCost, Passwords
 from assay_web.server.app import create_app
 
@@ -276,6 +278,40 @@ def test_open_access_leaves_the_accounts_alone(workspace: Workspace) -> None:
         assert client.post("/api/accounts/ada/password-link", json={}).status_code == 409
         assert client.put("/api/session/password", json={"current": "", "new": PASSWORD}).status_code == 409
         assert accepted(client, token, "eve", PASSWORD).status_code == 409
+
+
+def test_servers_of_two_workspaces_on_one_machine_know_their_own_sessions(tmp_path: Path) -> None:
+    one, two = (Workspace.create(tmp_path / name) for name in ("one", "two"))
+    with running_web(one) as first, running_web(two) as second, httpx.Client() as browser:  # sends cookies to all ports
+        browser.post(f"{first}/api/session", json={"name": "ada"})
+        browser.post(f"{second}/api/session", json={"name": "grace"})
+        assert browser.get(f"{first}/api/session").json()["name"] == "ada"
+        assert browser.get(f"{second}/api/session").json()["name"] == "grace"
+
+
+def test_a_name_counts_once_however_it_is_spelled(workspace: Workspace) -> None:
+    limits = SignInLimits(by_account=2, by_address=100)
+    with with_accounts(workspace, sign_in_limits=limits) as url:
+        with AccessFile(workspace.root / FILE) as access:
+            passwords = Passwords(CHEAP)
+            add_account(access, passwords, "Zo\u00e9 Roe", "viewer", PASSWORD, by="test")
+            with pytest.raises(ConflictError):
+                add_account(access, passwords, "Zoe\u0301  Roe", "viewer", PASSWORD, by="test")
+        spellings = ("zo\u00e9 roe", "zoe\u0301 roe", "zo\u00e9   roe", " Zo\u00e9  Roe")
+        told = [httpx.post(f"{url}/api/session", json={"name": n, "password": "wrong"}).status_code for n in spellings]
+        assert told == [401, 401, 429, 429], "spaces and accents gave more attempts at one account"
+    with running_web(workspace) as url:  # an annotator's name everywhere
+        assert httpx.post(f"{url}/api/session", json={"name": "a/b"}).status_code == 422
+
+
+def test_a_new_password_ends_links_that_would_set_another(workspace: Workspace) -> None:
+    with AccessFile(workspace.root / FILE) as access:
+        passwords = Passwords(CHEAP)
+        add_account(access, passwords, "ada", "admin", PASSWORD, by="test")
+        token, _ = invite_to_new_password(access, "ada", by="test", days=1)
+        set_password(access, passwords, "ada", f"{PASSWORD} two")
+        with pytest.raises(NotFoundError):
+            open_invitation(access, token)
 
 
 @pytest.mark.browser

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import unicodedata
 from dataclasses import dataclass
 
 from assay.errors import BadInputError, ConflictError, NotFoundError
@@ -86,19 +87,21 @@ def change_account(access: AccessFile, name: str, *, role: Role | None = None, d
 
 
 def set_password(access: AccessFile, passwords: Passwords, name: str, password: str, *, but: str | None = None) -> None:
-    """Ends the account's sessions, but the one with this digest. Raises NotFoundError, BadInputError."""
+    """Ends the account's sessions, but the one with this digest, and links that would set another password. Raises
+    NotFoundError, BadInputError."""
     check_new_password(name, password)
     hashed = passwords.hashed(password)
     with access.writing() as db:
         account_row(db, name)
         replace_password(db, name, hashed, but=but)
+        db.execute("DELETE FROM invitations WHERE name = ? AND used_at IS NULL", (name,))
 
 
 def right_password(access: AccessFile, passwords: Passwords, name: str, password: str) -> str | None:
     """The account's name where it may sign in with this password, else None, which takes as long for a name without
     an account. A hash of another cost is made anew."""
     with access.reading() as db:
-        row = _row_of(db, name.strip())
+        row = _row_of(db, name)
     kept = row["password"] if row is not None and not row["disabled"] else None
     if not passwords.fits(kept, password) or row is None:
         return None
@@ -110,9 +113,14 @@ def right_password(access: AccessFile, passwords: Passwords, name: str, password
     return found
 
 
+def plain_name(name: str) -> str:
+    """One spelling for what looks the same: single spaces and none around it, letters composed with their accents."""
+    return " ".join(part for part in unicodedata.normalize("NFC", name).split(" ") if part)
+
+
 def check_name(name: str) -> str:
-    """Without spaces around it. Raises BadInputError for what is no annotator's name either."""
-    plain = " ".join(name.split(" ")).strip()
+    """As `plain_name` spells it. Raises BadInputError for what is no annotator's name either."""
+    plain = plain_name(name)
     if not plain or len(plain) > LONGEST_NAME or not plain.isprintable() or "/" in plain:
         raise BadInputError(f"a name is 1 to {LONGEST_NAME} printable characters, without /", field="name")
     return plain
@@ -147,9 +155,10 @@ def account_row(db: sqlite3.Connection, name: str) -> sqlite3.Row:
 
 
 def _row_of(db: sqlite3.Connection, name: str) -> sqlite3.Row | None:
-    """Whatever its capitals; SQLite knows only those of ASCII."""
+    """Whatever its capitals, of which SQLite knows only those of ASCII, and its spaces."""
+    wanted = plain_name(name).casefold()
     for row in db.execute("SELECT * FROM accounts"):
-        if row["name"].casefold() == name.casefold():
+        if plain_name(row["name"]).casefold() == wanted:
             found: sqlite3.Row = row
             return found
     return None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
 from assay.errors import RateLimitError
+from assay_web.access.accounts import plain_name
 
 MOST_KEPT = 10_000  #: buckets; full ones are dropped first
 
@@ -63,7 +64,7 @@ class Attempts:
 
     def _buckets(self, name: str, address: str) -> list[tuple[tuple[str, str], int]]:
         return [
-            (("account", name.strip().casefold()), self.limits.by_account),
+            (("account", plain_name(name).casefold()), self.limits.by_account),
             (("address", network_of(address)), self.limits.by_address),
         ]
 

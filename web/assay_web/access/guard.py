@@ -24,9 +24,16 @@ COOKIE = "assay_session"
 CSRF_HEADER = "X-CSRF-Token"
 
 
+def cookie_of(request: Request) -> str:
+    """The cookie's name. Browsers send cookies to every port of a host: servers of two workspaces on one machine would
+    sign people out of each other."""
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() else COOKIE
+
+
 def person_now(request: Request, service: ServiceNow) -> Person | None:
     """The person of the request's session; None without one."""
-    token = request.cookies.get(COOKIE)
+    token = request.cookies.get(cookie_of(request))
     person = person_of(service.access, token, service.settings) if token else None
     request.state.person = person
     return person

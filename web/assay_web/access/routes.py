@@ -7,12 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, Field
 
-from assay.errors import BadInputError
 from assay_serving.server.problems import ProblemError
 from assay_web.access.access_file import digest
-from assay_web.access.accounts import has_accounts, right_password, set_password
+from assay_web.access.accounts import check_name, has_accounts, right_password, set_password
 from assay_web.access.audit import AuditedRoute, address_of, note_change, record
-from assay_web.access.guard import COOKIE, Anybody, PersonNow, Viewer
+from assay_web.access.guard import Anybody, PersonNow, Viewer, cookie_of
 from assay_web.access.invitations import accept, open_invitation
 from assay_web.access.passwords import LONGEST
 from assay_web.access.roles import Role
@@ -79,7 +78,7 @@ def get_session(person: PersonNow, service: ServiceNow) -> SessionReply:
 def sign_in(body: SignIn, request: Request, response: Response, service: ServiceNow, _: Anybody) -> SessionReply:
     """Begin a session; the reply sets its cookie. Failures are limited by account and by address (429)."""
     if service.settings.open_access:
-        return _enter(_named(body.name), "admin", request, response, service)
+        return _enter(check_name(body.name), "admin", request, response, service)
     address = address_of(request)
     service.attempts.take(body.name, address)
     name = right_password(service.access, service.passwords, body.name, body.password or "")
@@ -94,8 +93,8 @@ def sign_in(body: SignIn, request: Request, response: Response, service: Service
 @router.delete("/api/session", status_code=204)
 def sign_out(person: Viewer, request: Request, response: Response, service: ServiceNow) -> None:
     """End the session."""
-    end_session(service.access, request.cookies[COOKIE])
-    response.delete_cookie(COOKIE)
+    end_session(service.access, request.cookies[cookie_of(request)])
+    response.delete_cookie(cookie_of(request))
 
 
 @router.put("/api/session/password", status_code=204)
@@ -108,7 +107,7 @@ def change_own_password(body: PasswordChange, person: Viewer, request: Request, 
     if right_password(service.access, service.passwords, person.name, body.current) is None:
         raise ProblemError(403, "that is not the password until now")
     service.attempts.give_back(person.name, address)
-    own = digest(request.cookies[COOKIE])
+    own = digest(request.cookies[cookie_of(request)])
     set_password(service.access, service.passwords, person.name, body.new, but=own)
     note_change(request, person.name)
 
@@ -142,7 +141,7 @@ def _enter(name: str, role: Role | None, request: Request, response: Response, s
     request.state.person = person
     note_change(request, name)
     response.set_cookie(
-        COOKIE,
+        cookie_of(request),
         token,
         max_age=int(service.settings.session_s),
         httponly=True,
@@ -155,9 +154,3 @@ def _enter(name: str, role: Role | None, request: Request, response: Response, s
 
 def _reply(person: Person, service: WebService) -> SessionReply:
     return SessionReply(open_access=service.settings.open_access, name=person.name, role=person.role, csrf=person.csrf)
-
-
-def _named(name: str) -> str:
-    if not name.strip() or not name.isprintable():
-        raise BadInputError("a name is 1 to 100 printable characters", field="name")
-    return name.strip()
