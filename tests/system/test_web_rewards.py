@@ -305,6 +305,9 @@ def test_pairs_are_sent_to_a_queue_with_a_reason_that_tells_no_preference(client
     assert get_queue(place.workspace, "apart").overlap == 2
     more = client.post("/api/rewards/disagreements/queue", json=body | {"comparison_ids": ids[1:3]}).json()
     assert (more["added"], more["items"], more["made"]) == (1, 3, False)
+    (line, *_) = get(client, "/api/audit", action="send_disagreements_to_queue")["lines"]
+    assert json.loads(line["detail"])["run"] == more["run_id"]
+    assert named["probe"] not in line["detail"], "a reference may hold a principle's text"
     with place.workspace.store.unit() as db:
         payloads = [json.loads(p) for (p,) in db.execute("SELECT payload FROM queue_items").fetchall()]
         kinds = db.execute("SELECT kind, status FROM runs WHERE kind LIKE 'queue-%' ORDER BY kind").fetchall()

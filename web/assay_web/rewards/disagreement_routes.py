@@ -243,7 +243,8 @@ def send_disagreements_to_queue(
             added = add_items(service.workspace, body.queue, items, run.id)
         queue = get_queue(service.workspace, body.queue)
         run.metrics.update(added=added, items=queue.items, checks=queue.checks)
-    note_change(request, body.queue, added=added, made=made, first=body.first, second=body.second)
+    # The run says between whom: a rater's reference holds a principle's text.
+    note_change(request, body.queue, added=added, made=made, run=run.id)
     return SentToQueue(queue=queue.name, added=added, items=queue.items, made=made, run_id=run.id)
 
 
