@@ -85,6 +85,21 @@ def test_after_a_unit_that_failed_the_next_one_begins_anew(workspace: Workspace)
     assert not kept()
 
 
+def test_a_folder_that_takes_no_log_is_said_and_nothing_is_stored(workspace: Workspace, tmp_path: Path) -> None:
+    log = workspace.store.path.with_name("assay.duckdb.wal")
+    refused = pytest.raises(BackendError, match=r"Cannot open file .*not stored")
+    with refused, workspace.store.unit() as db:
+        log.mkdir()  # stands for a folder that may not be written to
+        db.execute("INSERT INTO principles VALUES ('x', 'y', NULL)")
+    log.rmdir()
+    with workspace.store.unit() as db:
+        assert db.execute("SELECT count(*) FROM principles").fetchall() == [(0,)]
+    # While the first migration is applied: DuckDB looks for the log of such a path elsewhere.
+    (tmp_path / "a?b").mkdir()
+    with pytest.raises(BackendError, match="Cannot open file"), Database(tmp_path / "a?b" / "assay.duckdb").unit():
+        pass
+
+
 def test_an_instance_that_spilled_ends_before_another_process_may_spill(workspace: Workspace) -> None:
     path, spill = workspace.store.path, workspace.root / "spilled"
     with Database(path, memory_limit="40MB", threads=1, spill=spill).unit() as db:

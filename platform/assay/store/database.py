@@ -33,6 +33,12 @@ _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 #: One lock per file, not per object: DuckDB would let two connections of one process write, and conflict.
 _LOCKS: dict[str, threading.RLock] = {}
 SILENCE_S = 2.0  #: a longer wait is said, with the holder's name
+#: What DuckDB says of the disk in other words; the last of a log, in a folder that takes no file.
+_DISK = ("No space left", "Could not write file", "Cannot open file")
+    "No space left",
+    "Could not write file",
+    "Cannot open file",
+)  #: the last: a log, in a folder that takes no file
 _MIGRATION = re.compile(r"^(\d{4})_\w+\.sql$")
 
 
@@ -63,6 +69,7 @@ class Database:
         with _LOCKS.setdefault(str(self.path.resolve()), threading.RLock()), self._instance() as instance:
             connection = self._connect(instance, asked)
             try:
+                migrate(connection)
                 connection.execute("BEGIN")
                 yield connection
                 connection.execute("COMMIT")
@@ -111,13 +118,7 @@ class Database:
                 pause = min(pause * 1.5, 0.5)
             except duckdb.Error as error:
                 raise BadInputError(f"not a DuckDB file: {_first_line(error)}", file=self.path) from error
-        connection = connected(instance)
-        try:
-            migrate(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return connected(instance)
 
 
 @contextmanager
@@ -195,4 +196,4 @@ def _is_storage_failure(error: BaseException) -> bool:
     # FatalException: a checkpoint could not be written. A log that could not comes as a TransactionException, whose
     # other cause, two writers in conflict, cannot arise in units of work: only its text tells them apart.
     kinds = duckdb.IOException | duckdb.OutOfMemoryException | duckdb.FatalException
-    return isinstance(error, kinds) or any(said in str(error) for said in ("No space left", "Could not write file"))
+    return isinstance(error, kinds) or any(said in str(error) for said in _DISK)
