@@ -11,7 +11,7 @@ afterEach(() => vi.unstubAllGlobals());
 describe("SignIn", () => {
   it("asks for a name alone where there are no accounts", async () => {
     const { container } = renderAt(<SignIn openAccess />);
-    expect(screen.getByLabelText(/Name/)).toBeInTheDocument();
+    expect(screen.getByLabelText(/Name/)).toHaveFocus();
     expect(screen.queryByLabelText(/Password/)).not.toBeInTheDocument();
     expect((await axe(container)).violations).toEqual([]);
   });

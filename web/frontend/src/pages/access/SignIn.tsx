@@ -41,7 +41,8 @@ export function SignIn({ openAccess, firstStart = false }: { openAccess: boolean
               autoComplete="username"
               value={name}
               onChange={(event) => setName(event.currentTarget.value)}
-              data-autofocus
+              // eslint-disable-next-line jsx-a11y/no-autofocus -- the page is this form
+              autoFocus
             />
             {!openAccess && (
               <PasswordInput
