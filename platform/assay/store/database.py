@@ -35,10 +35,6 @@ _LOCKS: dict[str, threading.RLock] = {}
 SILENCE_S = 2.0  #: a longer wait is said, with the holder's name
 #: What DuckDB says of the disk in other words; the last of a log, in a folder that takes no file.
 _DISK = ("No space left", "Could not write file", "Cannot open file")
-    "No space left",
-    "Could not write file",
-    "Cannot open file",
-)  #: the last: a log, in a folder that takes no file
 _MIGRATION = re.compile(r"^(\d{4})_\w+\.sql$")
 
 
