@@ -83,13 +83,19 @@ def test_new_lines_are_added_and_a_half_written_one_waits(tmp_path: Path) -> Non
 def test_broken_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     write(
         tmp_path,
-        row(1) + '{"step": 2, "los\n' + "\x00\x00\n" + "[1]\n" + '{"loss": 3}\n' + row(3).replace("0.001", "NaN #"),
+        row(1)
+        + '{"step": 2, "los\n'
+        + "\x00\x00\n"
+        + "[1]\n"
+        + '{"loss": 3}\n'
+        + f'{{"step": {10**400}}}\n'
+        + row(3).replace("0.001", "NaN #"),
     )
     write(tmp_path, row(4, loss=math.nan) + row(4) + row(2) + "\n" + row(5, loss=math.inf))
     reply = Watcher(tmp_path).look()
     assert reply.step.step == [1, 4, 5]
     assert reply.step.mean["loss"] == [1.0, None, None], "what is no number is a gap, and never 0"
-    assert reply.broken == 7
+    assert reply.broken == 8
     write(tmp_path, '{"step": ')
     assert newest_step(tmp_path / "metrics.jsonl")[0] == 5
 

@@ -24,6 +24,7 @@ from assay_web.runs.buckets import Array, Buckets
 
 BLOCK = 1 << 20  #: bytes read at once
 LONGEST = 64 * BLOCK  #: bytes of a line; what is longer stops the reading
+LARGEST_STEP = 2**53  #: what is more is no step, and no number for a chart
 TAIL = 64  #: bytes before the place read to, by which a file that was cut and grew again is known
 _decode = msgspec.json.Decoder().decode
 
@@ -120,7 +121,7 @@ def _parsed(line: bytes) -> Mapping[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     step = row.get("step") if isinstance(row, dict) else None
-    return row if isinstance(step, int | float) and math.isfinite(step) else None
+    return row if isinstance(step, int | float) and abs(step) <= LARGEST_STEP else None
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
