@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from assay.errors import BadInputError, BusyError
+from assay.errors import BackendError, BadInputError, BusyError
 from assay.store.database import SILENCE_S, Database, migrate, migrations, registered
 from assay.workspace import Workspace
 
@@ -45,6 +45,14 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"x\.duckdb") as caught, Database(tmp_path / "x.duckdb").unit():
         pass
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_opened_is_not_held_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    file = tmp_path / "wedlock" / "x.duckdb"
+    file.parent.mkdir()
+    file.write_text("hello " * 5000)
+    with pytest.raises(BackendError, match="cannot open"), Database(file, wait=0.2).unit():
+        pass
 
 
 def test_an_exception_rolls_the_unit_back(workspace: Workspace) -> None:

@@ -99,7 +99,7 @@ class Database:
                 raise BusyError(f"{self.path} is open elsewhere in this process", retry_after=1.0) from error
             except duckdb.IOException as error:
                 text = str(error)
-                if "lock" not in text.lower():
+                if not is_held(text):
                     raise BackendError(f"cannot open {self.path}: {_first_line(error)}") from error
                 waited = time.monotonic() - asked
                 if waited >= self.wait:
@@ -174,6 +174,11 @@ def migrations() -> Mapping[int, str]:
         for entry in folder.iterdir()
         if (match := _MIGRATION.match(entry.name))
     }
+
+
+def is_held(message: str) -> bool:
+    """Whether that is why DuckDB cannot open a file. A path may have the word "lock" in it, too."""
+    return "Could not set lock on file" in message
 
 
 def holder_of(message: str) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.score import Score, score_from_dict
-from assay.store.database import holder_of
+from assay.store.database import holder_of, is_held
 
 if TYPE_CHECKING:
     import duckdb
@@ -81,7 +81,7 @@ class StoredScores:
         except OSError as error:
             raise BadInputError(f"no folder for a score cache: {error.strerror}", file=folder) from error
         except duckdb.IOException as error:
-            if "lock" in str(error).lower():
+            if is_held(str(error)):
                 raise BusyError(f"the score cache {file} is held by {holder_of(str(error))}") from error
             # DuckDB says of a file that is none of its own that it cannot be read, as of a disk that fails.
             if "valid DuckDB" in str(error):
