@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assay.errors import BackendError, BadInputError
@@ -28,7 +28,9 @@ def claimed(target: Path) -> Iterator[Callable[[str], None]]:
     except OSError as error:
         raise BackendError(f"cannot write {path}: {error.strerror or error}") from error
     if handle is None:
-        holder = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        holder = ""
+        with suppress(OSError):  # it may just have ended, and the file with it
+            holder = path.read_text(encoding="utf-8", errors="replace")
         raise BadInputError(f"{holder or 'another run'} is making it; choose another --name", file=target)
 
     def told(holder: str) -> None:
@@ -50,8 +52,9 @@ def _locked(path: Path) -> int | None:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.is_file() and os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), path.stat()):
+                    return handle
         except BlockingIOError:
             os.close(handle)
             return None

@@ -86,3 +86,17 @@ def test_a_claim_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
     for _ in range(2):
         with claimed(target):
             assert not target.exists()
+
+
+def test_a_claim_that_ends_while_its_holder_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder removes its file between the look at its lock and the reading of its name."""
+    read = Path.read_text
+
+    def late(path: Path, *args: str, **options: str) -> str:
+        path.unlink()
+        return read(path, *args, **options)
+
+    with claimed(tmp_path / "name"):
+        monkeypatch.setattr(Path, "read_text", late)
+        with pytest.raises(BadInputError, match="another run is making it"), claimed(tmp_path / "name"):
+            pass
