@@ -66,6 +66,8 @@ describe("chart data", () => {
     expect(labels([0.95, 1], true)).toEqual(["95 %", "100 %"]);
     expect(labels([5.5388, 5.539])).toEqual(["5.5388", "5.5390"]);
     expect(labels([0, 1e-6])).toEqual(["0", "1.0e-6"]);
+    expect(labels([5.53901, 5.53902])).toEqual(["5.53901", "5.53902"]);
+    expect(labels([1.00001e-3, 1.00002e-3])).toEqual(["1.000010e-3", "1.000020e-3"]);
     expect(labels([0, 200_000, 1_000_000])).toEqual(["0", "200K", "1M"]);
     expect(spread(5, 3)).toEqual([0, 2, 4]);
   });

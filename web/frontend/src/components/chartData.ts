@@ -67,9 +67,17 @@ export function labels(ticks: number[], share = false): string[] {
   const gap = ticks.length > 1 ? Math.abs(ticks[1]! - ticks[0]!) * factor : 1;
   const most = Math.max(...ticks.map((tick) => Math.abs(tick * factor)), 0);
   const unit = share ? " %" : "";
-  if (!share && (gap < 1e-4 || most >= 1e7)) return ticks.map((tick) => (tick === 0 ? "0" : tick.toExponential(most / gap >= 10 ? 2 : 1)));
+  if (!share && ((gap < 1e-4 && most < 0.1) || most >= 1e7)) {
+    const precision = Math.min(Math.max(Math.floor(Math.log10(most / gap)) + 1, 1), 6);
+    return ticks.map((tick) => (tick === 0 ? "0" : tick.toExponential(precision)));
+  }
   if (!share && most >= 1e5 && gap >= 1e3) return ticks.map((tick) => COMPACT.format(tick));
   let digits = 0;
-  while (digits < 6 && Math.abs(gap * 10 ** digits - Math.round(gap * 10 ** digits)) > 1e-6) digits += 1;
+  while (digits < 8 && !isWhole(gap * 10 ** digits)) digits += 1;
   return ticks.map((tick) => (tick * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + unit);
+}
+
+/** But for what subtracting ticks costs. */
+function isWhole(value: number): boolean {
+  return value > 0.99 && Math.abs(value - Math.round(value)) < 0.01;
 }
