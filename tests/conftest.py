@@ -102,9 +102,13 @@ def workspace(empty_workspace: Path, tmp_path: Path) -> Workspace:
     return Workspace.open(shutil.copytree(empty_workspace, tmp_path / "workspace"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium for the whole run; each test opens a profile of its own (`web_pages.opened`)."""
+    """One Chromium for a file's tests; each opens a profile of its own (`web_pages.opened`).
+
+    Not for the whole run: while it is open, Playwright's event loop counts as running in this thread, and every other
+    test's `asyncio.run` is refused.
+    """
     from web_pages import chromium
 
     with chromium() as found:
