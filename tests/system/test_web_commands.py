@@ -206,6 +206,7 @@ def test_up_starts_both_and_ends_both(workspace: Workspace, tiny_reward_model: P
         assert not answers(rewards)
 
 
+@pytest.mark.slow
 def test_up_ends_the_pages_when_the_reward_server_ends(workspace: Workspace, tiny_reward_model: Path) -> None:
     with running(*up(workspace, tiny_reward_model)) as command:
         web = command.wait_for(rf"{re.escape(str(workspace.root))} at (http://\S+)")
@@ -225,6 +226,7 @@ def test_up_leaves_no_reward_server_behind_when_it_is_killed(workspace: Workspac
         until(lambda: not answers(rewards))
 
 
+@pytest.mark.slow
 def test_up_says_why_a_model_cannot_be_served(workspace: Workspace, tmp_path: Path) -> None:
     with running(*up(workspace, tmp_path / "no-such-model")) as command:
         assert command.ended() == 3

@@ -163,6 +163,7 @@ def test_a_training_is_watched_ended_and_gone_on_with(
     assert len(found) > len(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_policy_training_is_watched_ended_and_gone_on_with(place: Workspace, url: str, browser: Browser) -> None:
     asked = "rl --recipe grpo --reward verifier --watch verifier --policy tiny --steps 4000 --prompts constrained:8 "
