@@ -13,7 +13,7 @@ import pytest
 from web_pages import running_web, signed_in
 
 from assay.workspace import Workspace
-from assay_web.server.settings import BodyLimits
+from assay_serving.server.request_body import BodyLimits
 
 LIMITS = BodyLimits(most_bytes=100_000, most_bytes_at_once=150_000, seconds=1.0)
 

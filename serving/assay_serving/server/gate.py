@@ -1,14 +1,13 @@
 """What every request passes before its route: identity, key, scope, limits of the body; after it: metrics, a log line.
 
 Covers: request ids, API keys on every path (documentation, metrics and unknown paths too), which scope a path needs,
-requests of web pages, bodies bounded in bytes, time and shape whatever Content-Length says, how much may be in progress
+requests of web pages, bodies (`request_body`) and how many items they hold, how much may be in progress
 at once, unforeseen errors as problems. Logs hold no text of the caller's: not the body, not the path as sent, not the
 key. Leaves out: what routes do, keys themselves (`key_ring`), rates (`rate_limits`), slow headers (`connections`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 import re
@@ -29,8 +28,8 @@ from assay_serving.server.logs import FIELDS
 from assay_serving.server.metrics import HttpMetrics
 from assay_serving.server.pages import PATHS
 from assay_serving.server.problems import ProblemError, too_many_items
+from assay_serving.server.request_body import BodyLimits, BodyReader, checked_json, replayed, too_busy
 from assay_serving.server.settings import ServerSettings
-from assay_serving.server.strict_json import JsonError, NotJsonError, TooManyValuesError, parse
 
 logger = logging.getLogger("assay.serving")
 
@@ -52,8 +51,6 @@ _WANTED = frozenset(
     )
 )
 _OF_EVERY_REPLY = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
-_CLOSE = {"Connection": "close"}
-_BUSY_S = 1  #: after which a server with too much in progress should be asked again
 
 Headers = dict[bytes, bytes]
 
@@ -88,7 +85,9 @@ class Gate:
         self.service = service
         self._refuse = refuse
         self._keys = KeyRing(settings.api_keys, Path(settings.keys_file) if settings.keys_file else None)
-        self._in_progress = self._buffered = 0
+        self._in_progress = 0
+        limits = BodyLimits(settings.max_body_bytes, settings.max_buffered_bytes, settings.body_timeout_s)
+        self._bodies = BodyReader(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -136,18 +135,15 @@ class Gate:
             await self.app(scope, receive, send)
             return
         if self._in_progress >= self.service.settings.max_requests:
-            raise _too_busy("requests")
+            raise too_busy("requests")
         self._in_progress += 1
-        body = b""
         try:
-            body = await self._read_body(headers, receive)
-            self._buffered += len(body)
-            if body:
-                _check_json(body, self.service.settings.max_items)
-            await self.app(scope, _replay(body, receive), send)
+            async with self._bodies.read(headers, receive) as body:
+                if body:
+                    _check_json(body, self.service.settings.max_items)
+                await self.app(scope, replayed(body, receive), send)
         finally:
             self._in_progress -= 1
-            self._buffered -= len(body)
 
     def _admit(self, scope: Scope, headers: Headers, needed: str) -> Access:
         """Who asks. Raises ProblemError 401 for no or an unknown key, 403 for one that may not do this."""
@@ -181,38 +177,6 @@ class Gate:
         origin = headers.get(b"origin")
         if origin is not None and origin.partition(b"://")[2] != host:
             raise ProblemError(403, "requests of pages from elsewhere are refused")
-
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
-        settings = self.service.settings
-        if headers.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
-            raise ProblemError(415, "compressed bodies are not read", headers={"Accept-Encoding": "identity", **_CLOSE})
-        too_large = ProblemError(413, f"the body is larger than {settings.max_body_bytes} bytes", headers=_CLOSE)
-        declared = headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > settings.max_body_bytes:
-            raise too_large
-        chunks: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(settings.body_timeout_s):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ProblemError(499, "the client is gone")
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    self._buffered += len(chunk)
-                    if size > settings.max_body_bytes:
-                        raise too_large
-                    if self._buffered > settings.max_buffered_bytes:
-                        raise _too_busy("bytes of bodies", headers=_CLOSE)
-                    chunks.append(chunk)
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            raise ProblemError(408, "the body did not arrive in time", headers=_CLOSE) from None
-        finally:
-            self._buffered -= size
-        return b"".join(chunks)
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = _template(scope)
@@ -262,14 +226,7 @@ def _template(scope: Scope) -> str:
 def _check_json(body: bytes, max_items: int) -> None:
     """Raise ProblemError for what routes might read differently, or not survive, and for more items than they would
     score: reading those one by one takes a thousand times as long as counting them. What is no JSON is left to them."""
-    try:
-        value = parse(body)
-    except NotJsonError:
-        return
-    except TooManyValuesError as error:
-        raise ProblemError(413, str(error), code="too_many_values") from None
-    except JsonError as error:
-        raise ProblemError(422, str(error)) from None
+    value = checked_json(body)
     members = [value[name] for name in ITEM_LISTS if name in value] if isinstance(value, dict) else []
     if (most := max((len(member) for member in members if isinstance(member, list)), default=0)) > max_items:
         raise too_many_items(most, max_items)
@@ -286,21 +243,3 @@ def _is_own(host: str, allowed: tuple[str, ...]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _too_busy(what: str, headers: dict[str, str] | None = None) -> ProblemError:
-    return ProblemError(503, f"too many {what} in progress", headers={"Retry-After": str(_BUSY_S), **(headers or {})})
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body in one piece, then whatever the connection says (that the client hangs up)."""
-    sent = False
-
-    async def replayed() -> Message:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replayed

@@ -7,22 +7,19 @@ makes sense of it. Leaves out: other sites (`access.same_origin`), threads (`lan
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import traceback
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay_serving.server.problems import CLIENT_GONE, ProblemError
-from assay_serving.server.strict_json import JsonError, NotJsonError, TooManyValuesError, parse
+from assay_serving.server.problems import ProblemError
+from assay_serving.server.request_body import BodyLimits, BodyReader, checked_json, replayed
 from assay_web.access.audit import SAFE
-from assay_web.server.settings import BodyLimits
 
 log = logging.getLogger(__name__)
 
 _API = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
-_CLOSE = {"Connection": "close"}
 
 
 class Gate:
@@ -30,8 +27,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
         self.app = app
-        self.limits = limits
-        self._buffered = 0
+        self._bodies = BodyReader(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -69,70 +65,7 @@ class Gate:
         if scope["method"] in SAFE:
             await self.app(scope, receive, send)
             return
-        body = await self._body(scope, receive)
-        self._buffered += len(body)
-        try:
+        async with self._bodies.read(dict(scope["headers"]), receive) as body:
             if body:
-                _check(body)
-            await self.app(scope, _replayed(body, receive), send)
-        finally:
-            self._buffered -= len(body)
-
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Raises ProblemError 413, 408, and 503 where too much is on its way at once."""
-        most = self.limits.most_bytes
-        too_large = ProblemError(413, f"the body is larger than {most} bytes", headers=_CLOSE)
-        declared = dict(scope["headers"]).get(b"content-length", b"")
-        if declared.isdigit() and int(declared[:20]) > most:
-            raise too_large
-        chunks: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ProblemError(CLIENT_GONE, "the client is gone")
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    self._buffered += len(chunk)
-                    if size > most:
-                        raise too_large
-                    if self._buffered > self.limits.most_bytes_at_once:
-                        busy = {"Retry-After": "1", **_CLOSE}
-                        raise ProblemError(503, "too many bytes of bodies in progress", headers=busy)
-                    chunks.append(chunk)
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            raise ProblemError(408, "the body did not arrive in time", headers=_CLOSE) from None
-        finally:
-            self._buffered -= size
-        return b"".join(chunks)
-
-
-def _check(body: bytes) -> None:
-    """Raises ProblemError for what is made to exhaust a reader, and for what two readers would understand differently.
-    What is no JSON is left to the route."""
-    try:
-        parse(body)
-    except NotJsonError:
-        return
-    except TooManyValuesError as error:
-        raise ProblemError(413, str(error), code="too_many_values") from None
-    except JsonError as error:
-        raise ProblemError(422, str(error)) from None
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body in one piece, then whatever the connection says (that the client hangs up)."""
-    sent = False
-
-    async def replayed() -> Message:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replayed
+                checked_json(body)
+            await self.app(scope, replayed(body, receive), send)

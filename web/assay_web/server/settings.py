@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from assay_serving.server.request_body import BodyLimits
 from assay_web.access.attempts import SignInLimits
 from assay_web.access.passwords import PasswordCost
 
@@ -26,15 +27,6 @@ class RewardServer:
 
     url: str
     key: str | None = None
-
-
-@dataclass(frozen=True)
-class BodyLimits:
-    """Of what requests carry: bytes of one, of all that are in progress, and the seconds within which one is there."""
-
-    most_bytes: int = 8 << 20
-    most_bytes_at_once: int = 128 << 20
-    seconds: float = 60.0
 
 
 @dataclass(frozen=True)
