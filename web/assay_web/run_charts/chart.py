@@ -111,9 +111,14 @@ def _series(curve: Curve, rows: Sequence[Row], x: str) -> Series:
     low: list[float | None] | None = None
     high: list[float | None] | None = None
     if curve.spread is not None:
-        deviations = [row.get(curve.spread) or 0.0 for row in rows]
-        low = [value - deviation for value, deviation in zip(y, deviations, strict=True)]
-        high = [value + deviation for value, deviation in zip(y, deviations, strict=True)]
+        deviations = [
+            row.get(curve.spread) for row in rows
+        ]  # one that was not measured has no band, not one of width 0
+        bands = [
+            (None, None) if deviation is None else (value - deviation * curve.scale, value + deviation * curve.scale)
+            for value, deviation in zip(y, deviations, strict=True)
+        ]
+        low, high = [band[0] for band in bands], [band[1] for band in bands]
     elif curve.low is not None and curve.high is not None:
         low, high = ([row.get(key) for row in rows] for key in (curve.low, curve.high))
     if curve.window > 1:
