@@ -9,6 +9,7 @@ test("counts have their thousands apart and their noun in the right number", () 
   expect(count(undefined)).toBe("–");
   expect(counted(1, "row")).toBe("1 row");
   expect(counted(0, "row")).toBe("0 rows");
+  expect([counted(1, "person", "people"), counted(20, "person", "people")]).toEqual(["1 person", "20 people"]);
 });
 
 test("a share of nothing is not 0 %", () => {

@@ -5,7 +5,7 @@ export function count(value: number | null | undefined): string {
   return value == null ? NONE : value.toLocaleString("en-GB");
 }
 
-/** "1 row", "2 rows" */
-export function counted(value: number, noun: string): string {
-  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+/** "1 row", "2 rows"; `plural` where it is not made with an s: "1 person", "2 people". */
+export function counted(value: number, noun: string, plural = `${noun}s`): string {
+  return `${count(value)} ${value === 1 ? noun : plural}`;
 }
