@@ -21,6 +21,7 @@ from pathlib import Path
 
 from assay.errors import BadInputError, NotFoundError
 from assay.store.database import Database
+from assay.store.instances import require_duckdb_path
 
 MARKER = "assay.toml"
 FORMAT = 1
@@ -36,8 +37,12 @@ class Workspace:
 
     @classmethod
     def create(cls, root: str | Path) -> Workspace:
-        """Make a workspace in a new or empty folder; an existing workspace is opened and left as it is."""
+        """Make a workspace in a new or empty folder; an existing workspace is opened and left as it is.
+
+        Raises BadInputError, and makes nothing, for a folder that the store cannot be in.
+        """
         folder = Path(root).expanduser().resolve()
+        require_duckdb_path(folder)
         if (folder / MARKER).exists():
             return cls.open(folder)
         if folder.exists() and not folder.is_dir():
@@ -53,11 +58,13 @@ class Workspace:
 
     @classmethod
     def open(cls, root: str | Path, *, wait: float = 30.0) -> Workspace:
-        """Raises NotFoundError where there is none, BadInputError for one of an unknown format."""
+        """Raises NotFoundError where there is none, BadInputError for one of an unknown format or in a folder that the
+        store cannot be in."""
         folder = Path(root).expanduser().resolve()
         marker = folder / MARKER
         if not marker.is_file():
             raise NotFoundError(f"no workspace at {folder}; make one with: assay init {root}")
+        require_duckdb_path(folder)
         try:
             found = tomllib.loads(marker.read_text(encoding="utf-8")).get("format")
         except tomllib.TOMLDecodeError as error:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import BackendError
+from assay.errors import BackendError, BadInputError
 from assay.store import instances
 from assay.store.database import Database
 from assay.workspace import Workspace
+from assay_serving.server.stored_scores import StoredScores
 
 #: Settings of the instance, that a unit leaves to the next.
 SETTINGS = """SELECT current_setting('memory_limit'), current_setting('threads'),
@@ -98,6 +99,30 @@ def test_a_folder_that_takes_no_log_is_said_and_nothing_is_stored(workspace: Wor
     (tmp_path / "a?b").mkdir()
     with pytest.raises(BackendError, match="Cannot open file"), Database(tmp_path / "a?b" / "assay.duckdb").unit():
         pass
+
+
+@pytest.mark.parametrize("name", ["a#b", "a%20b", "a'b;c", "[a]*", "ä b"])
+def test_a_folder_may_have_nearly_any_name(tmp_path: Path, name: str) -> None:
+    made = Workspace.create(tmp_path / name)
+    with made.store.unit() as db:
+        db.execute("CREATE TABLE own AS SELECT 1 AS a")
+    with Workspace.open(tmp_path / name).store.unit() as db:
+        assert db.execute("FROM own").fetchall() == [(1,)]
+
+
+def test_a_folder_that_duckdb_cannot_open_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    """DuckDB would look for the log of `what?/assay.duckdb` at `what.wal?/assay.duckdb`."""
+    folder = tmp_path / "what?"
+    with pytest.raises(BadInputError, match=r"\? in its path"):
+        Workspace.create(folder / "workspace")
+    assert not folder.exists()
+    Workspace.create(tmp_path / "what").root.rename(folder)
+    (tmp_path / "link").symlink_to(folder)
+    for path in (folder, tmp_path / "link"):
+        with pytest.raises(BadInputError, match="rename it or choose another"):
+            Workspace.open(path)
+    with pytest.raises(BadInputError, match=r"\? in its path"):
+        StoredScores.open(folder / "cache", max_rows=10)
 
 
 def test_an_instance_that_spilled_ends_before_another_process_may_spill(workspace: Workspace) -> None:

@@ -1,7 +1,8 @@
 """The DuckDB instance that a unit of work attaches its file to, kept for the next unit.
 
 Covers: lending an instance in memory with a unit's settings, attaching and detaching the one file, which instances are
-not kept. Leaves out: waiting for the file and what a unit promises (`assay.store.database`).
+not kept, which paths DuckDB cannot open. Leaves out: waiting for the file and what a unit promises
+(`assay.store.database`).
 
 A new instance takes 12 ms of CPU time, most of which fills its catalogue of functions; attaching a file takes 2 ms. An
 idle instance has no file, so that other processes open it as if this one were not there.
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from assay.errors import BadInputError
 
 if TYPE_CHECKING:
     import duckdb
@@ -58,6 +61,15 @@ def lent_instance(*, memory_limit: str, threads: int | None, spill: Path) -> Ite
             IDLE.append(instance)
         else:
             instance.close()
+
+
+def require_duckdb_path(path: Path) -> None:
+    """Raises BadInputError for a path with a question mark. DuckDB takes what follows one for a request's parameters
+    and looks for the file's log beside what is before it, also behind a symbolic link."""
+    if "?" in str(path):
+        raise BadInputError(
+            "the store cannot be in a folder with ? in its path: rename it or choose another", file=path
+        )
 
 
 def _idle_or_new() -> duckdb.DuckDBPyConnection:

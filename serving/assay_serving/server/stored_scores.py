@@ -25,6 +25,7 @@ import numpy as np
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.score import Score, score_from_dict
 from assay.store.database import holder_of, is_held
+from assay.store.instances import require_duckdb_path
 
 if TYPE_CHECKING:
     import duckdb
@@ -75,6 +76,7 @@ class StoredScores:
         import duckdb
 
         file = folder / FILE
+        require_duckdb_path(folder.resolve())
         try:
             folder.mkdir(parents=True, exist_ok=True)
             db = duckdb.connect(str(file), config={**_CONFIG, "temp_directory": str(folder / "spill")})
