@@ -163,6 +163,28 @@ def test_card_D3_overall_is_a_mean_over_domains_and_safety_pools_its_parts() -> 
     assert found["overall"] == found["hard"] == pytest.approx((1 + 2 / 3) / 2)
 
 
+def test_card_D3_a_cell_over_all_domains_has_the_interval_of_a_mean_of_means() -> None:
+    """Unequal domains: 1/4 of the sum of p (1 - p) / n is its variance, whatever share of the prompts a domain has."""
+    gold = (1.0, 1.0, 1.0, 0.0, 0.0, 0.0)
+    sizes = {"chat": (200, 0.3), "code": (60, 0.8)}
+    rows, scores = [], []
+    for domain, (count, share) in sizes.items():
+        for n in range(count):
+            rows.append((f"{domain}{n}", gold, domain))
+            scores.append((float(n < count * share), 2.0, 2.0, 0.5, 0.5, 0.5))
+    found = evaluated(RM_BENCH, rows, scores)
+    name = "overall/concise>detailed"
+    assert found.aggregates[name] == pytest.approx((0.3 + 0.8) / 2)
+    spread = 1.96 * np.sqrt((0.3 * 0.7 / 200 + 0.8 * 0.2 / 60) / 4)
+    interval = found.intervals[name]
+    assert interval.method == "bootstrap"
+    assert (interval.low, interval.high) == pytest.approx((0.55 - spread, 0.55 + spread), abs=0.01)
+    assert "overall/detailed>concise" not in found.intervals, "all right everywhere: no draw differs"
+    one = evaluated(RM_BENCH, rows[:200], scores[:200])
+    assert one.intervals[name] == one.intervals["chat/concise>detailed"]
+    assert one.intervals[name].method == "wilson"
+
+
 def test_card_D3_constant_and_length_scorers() -> None:
     gold = (1.0, 1.0, 1.0, 0.0, 0.0, 0.0)
     constant = evaluated(RM_BENCH, [("a", gold, "math")], [(1,) * 6]).aggregates

@@ -133,6 +133,12 @@ def test_rm_bench_by_length_on_the_publishers_files(shared_data: Path, tmp_path:
         assert told["aggregates"][level] == pytest.approx(fmean(found[level] for found in levels.values()))
     overall = fmean(fmean(found.values()) for found in levels.values())
     assert told["aggregates"]["overall"] == pytest.approx(overall)
+    named = [name for name in told["aggregates"] if name.startswith("overall/")]
+    assert fmean(told["aggregates"][name] for name in named) == pytest.approx(
+        fmean(told["aggregates"][name.replace("overall", domain)] for name in named for domain in by_domain)
+    )
+    assert len(named) == 9
+    assert {name for name in named if name in told["intervals"]}, "with intervals, but for cells that are all one way"
     assert told["recorded"]["matched_in_order"] == 2
     assert told["missing"] == ["math"]
     code, out, _ = assay("eval", "--bench", "rm-bench", *files, "--scores", tmp_path / "s.jsonl")

@@ -3,8 +3,8 @@
 Source: arXiv 2410.16184 and its repository (card D3, code read). Cell (i, j) of the matrix is the share of prompts
 whose chosen response of style i scores above the rejected one of style j. hard = mean of the cells where the chosen
 one is plainer, normal = mean of the diagonal, easy = the rest; a domain is the mean of the three; overall is the mean
-of the four domains, with both safety parts pooled. The styles come in the order concise, detailed, detailed with
-Markdown; a wrong order would exchange easy and hard.
+of the four domains, with both safety parts pooled, and so is each cell over all domains (`overall/CELL`). The styles
+come in the order concise, detailed, detailed with Markdown; a wrong order would exchange easy and hard.
 """
 
 from __future__ import annotations
@@ -87,10 +87,13 @@ class RMBench(Benchmark):
         parts = grouped(items, outcomes, lambda item: item.part)
         groups |= {part: parts[part] for part in SAFETY_PARTS if part in parts}
         strata = strata_of(groups, CELL_NAMES, lambda _, scores: wins(scores, ties), failed_as_wrong=failed_as_wrong)
+        shares = {f"{s.name}/{cell}": [(s.name, cell)] for s in strata for cell in CELL_NAMES}
+        if len(domains := [s.name for s in strata if s.name in DOMAINS]) == 1:  # the mean over one is a plain share
+            shares |= {f"overall/{cell}": [(domains[0], cell)] for cell in CELL_NAMES}
         return Measured(
             strata,
             _combine,
-            shares={f"{s.name}/{cell}": [(s.name, cell)] for s in strata for cell in CELL_NAMES},
+            shares=shares,
             sizes=sizes_of(strata),
             counts={
                 "ties": sum(
@@ -108,7 +111,7 @@ class RMBench(Benchmark):
             "correct_when": "score(chosen) > score(rejected)",
             "tie": "wrong" if ties == "official" else "counts 1/2",
             "aggregation": "easy / normal / hard = mean of the cells below / on / above the diagonal; domain = mean of "
-            "the three; overall and overall easy / normal / hard = mean over the domains that are there",
+            "the three; overall, its cells and overall easy / normal / hard = mean over the domains that are there",
             "failures": "a prompt with a failed response is left out of every mean and counted; the official scorer "
             "has no rule for them",
         }
@@ -136,6 +139,7 @@ def _domain(record: Record) -> str:
 def _combine(means: Means) -> dict[str, Floats]:
     found: dict[str, Floats] = {}
     domains: dict[str, dict[str, Floats]] = {}
+    cells_of: dict[str, list[Floats]] = {}
     for name in (*DOMAINS, *SAFETY_PARTS):
         if f"{name}/{CELL_NAMES[0]}" not in means:
             continue
@@ -145,11 +149,14 @@ def _combine(means: Means) -> dict[str, Floats]:
         found.update({f"{name}/{level}": value for level, value in levels.items()})
         found.update({f"{name}/{cell}": value for cell, value in zip(CELL_NAMES, cells, strict=True)})
         if name in DOMAINS:
-            domains[name] = levels
+            domains[name], cells_of[name] = levels, cells
     if not domains:
         return {}
     overall = {level: mean_of([levels[level] for levels in domains.values()]) for level in DIFFICULTIES}
-    return {"overall": mean_of([found[name] for name in domains]), **overall, **found}
+    together = {
+        f"overall/{cell}": mean_of([cells[n] for cells in cells_of.values()]) for n, cell in enumerate(CELL_NAMES)
+    }
+    return {"overall": mean_of([found[name] for name in domains]), **overall, **together, **found}
 
 
 BENCHMARK = RMBench()

@@ -3,6 +3,7 @@ import { useState } from "react";
 import { CartesianGrid, ErrorBar, Legend, Line, LineChart, ResponsiveContainer, Tooltip, XAxis, YAxis } from "recharts";
 
 import { ChartFigure } from "../../../components/ChartFigure";
+import { counted } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
 import { colourOf } from "../charts/colours";
 import { TOOLTIP } from "../charts/tooltip";
@@ -70,7 +71,7 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
                     const point = points.find((one) => one.n === n);
                     return (
                       <Table.Td key={name}>
-                        {figure(point?.gold)} ({interval(point?.low, point?.high)}), {point?.items ?? 0} lists
+                        {figure(point?.gold)} ({interval(point?.low, point?.high)}), {counted(point?.items ?? 0, "list")}
                       </Table.Td>
                     );
                   })}

@@ -21,11 +21,22 @@ function result(): Result {
 }
 
 describe("StyleMatrix", () => {
-  it("takes the mean of the domains that are there, and says that it has no interval", async () => {
+  it("shows the recorded cells over all domains with their intervals", () => {
+    const plain = result();
+    const cells = STYLES.flatMap((row) =>
+      STYLES.map((column) => ({ name: `overall/${row}>${column}`, value: 0.75, low: 0.71, high: 0.79, method: "bootstrap" })),
+    );
+    renderAt(<StyleMatrix results={[{ ...plain, aggregates: [...plain.aggregates, ...cells] }]} names={["helpful"]} />);
+    const row = screen.getByRole("rowheader", { name: "concise" }).closest("tr")!;
+    expect(within(row).getAllByRole("cell")[1]).toHaveTextContent(/0\.75.*0\.71.*0\.79.*hard/);
+    expect(screen.queryByText(/earlier version/)).toBeNull();
+  });
+
+  it("takes the mean of the domains that are there of an earlier result, and says that it has no interval", async () => {
     const { container } = renderAt(<StyleMatrix results={[result()]} names={["helpful"]} />);
     const row = screen.getByRole("rowheader", { name: "concise" }).closest("tr")!;
     expect(within(row).getAllByRole("cell").map((cell) => cell.textContent)).toEqual(["0.90normal", "0.40hard", "0.40hard"]);
-    expect(screen.getByText(/their intervals are not recorded/)).toBeInTheDocument();
+    expect(screen.getByText(/earlier version has no intervals/)).toBeInTheDocument();
     expect((await axe(container)).violations).toEqual([]);
   });
 });

@@ -13,6 +13,7 @@ const ALL = "all domains";
 export function StyleMatrix({ results, names }: { results: Result[]; names: string[] }) {
   const [domain, setDomain] = useState(ALL);
   const there = DOMAINS.filter((name) => results.some((result) => find(result, name) !== undefined));
+  const without = results.some((result) => find(result, `overall/${STYLES[0]}>${STYLES[0]}`) === undefined);
   const parts = ["safety-refuse", "safety-response"].filter((name) => results.some((result) => find(result, name) !== undefined));
   return (
     <Stack gap={6} component="section" aria-label="Style matrix">
@@ -30,7 +31,8 @@ export function StyleMatrix({ results, names }: { results: Result[]; names: stri
       <Text size="xs" className="dim">
         Share of prompts whose chosen response, in the style of the row, scores above the rejected one in the style of the
         column. Easy: the chosen one is the more styled; hard: the plainer.
-        {domain === ALL && " Cells over all domains are means of the domains' cells; their intervals are not recorded."}
+        {domain === ALL && " Cells over all domains are means of the domains' cells."}
+        {domain === ALL && without && " A result of an earlier version has no intervals of them: evaluate again to have them."}
       </Text>
       <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm">
         {results.map((result, place) => (
@@ -74,7 +76,7 @@ function Matrix({ name, result, domain }: { name: string; result: Result; domain
                   {row}
                 </th>
                 {STYLES.map((column, j) => {
-                  const cell = domain === ALL ? meanCell(result, row, column) : find(result, `${domain}/${row}>${column}`);
+                  const cell = domain === ALL ? overallCell(result, row, column) : find(result, `${domain}/${row}>${column}`);
                   return (
                     <td key={column} className="rewards-cell" style={{ background: shade(cell?.value) }}>
                       <div style={{ fontWeight: 600 }}>{figure(cell?.value, 2)}</div>
@@ -111,8 +113,10 @@ function find(result: Result, name: string): Aggregate | undefined {
   return result.aggregates.find((one) => one.name === name);
 }
 
-/** As the protocol's overall figures are made: the mean over the domains that are there. */
-function meanCell(result: Result, row: string, column: string): Aggregate | undefined {
+/** The mean over the domains that are there. Results of earlier versions do not have it: it is made here, without an interval. */
+function overallCell(result: Result, row: string, column: string): Aggregate | undefined {
+  const recorded = find(result, `overall/${row}>${column}`);
+  if (recorded !== undefined) return recorded;
   const cells = DOMAINS.flatMap((domain) => find(result, `${domain}/${row}>${column}`)?.value ?? []);
   if (cells.length === 0) return undefined;
   return { name: "", value: cells.reduce((sum, value) => sum + value, 0) / cells.length, low: null, high: null, method: null };

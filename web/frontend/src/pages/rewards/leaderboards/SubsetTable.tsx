@@ -2,7 +2,7 @@ import { Button, Table, Text, Title } from "@mantine/core";
 import { useState } from "react";
 
 import { Wide } from "../../../components/Wide";
-import { count } from "../../../format/count";
+import { count, counted } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
 import type { Result } from "./results";
 
@@ -17,7 +17,7 @@ export function SubsetTable({ results, names }: { results: Result[]; names: stri
         Items by subset
       </Title>
       <Button variant="default" size="compact-xs" aria-expanded={open} onClick={() => setOpen(!open)}>
-        {open ? "Hide" : "Show"} {keys.length} {keys.length === 1 ? "subset" : "subsets"}
+        {open ? "Hide" : "Show"} {counted(keys.length, "subset")}
       </Button>
       {open && (
         <div style={{ marginTop: 6 }}>
