@@ -36,7 +36,7 @@ describe("LiveChart", () => {
     expect((await axe(container)).violations).toEqual([]);
     await userEvent.click(screen.getByRole("button", { name: "Loss: table of numbers" }));
     const rows = within(screen.getByRole("group", { name: "Loss, numbers" })).getAllByRole("row");
-    expect(rows.map((row) => row.textContent)).toEqual(["steptrainingheld-out", "4-0.55", "30.5-", "2-0.6", "10.7-"]);
+    expect(rows.map((row) => row.textContent)).toEqual(["steptrainingheld-out", "4–0.55", "30.5–", "2–0.6", "10.7–"]);
     expect((await axe(container)).violations).toEqual([]);
   });
 
@@ -60,7 +60,7 @@ describe("chart data", () => {
 
   it("writes numbers as they are read", () => {
     expect([shown(null), shown(NaN), shown(1234567.5), shown(0.000012), shown(12345), shown(0.98765), shown(0.5, true)]).toEqual([
-      "-", "-", "1.23e+6", "1.20e-5", "12,345", "0.9877", "50.0 %",
+      "–", "–", "1.23e+6", "1.20e-5", "12,345", "0.9877", "50.0 %",
     ]);
     expect(labels([0, 0.25, 0.5])).toEqual(["0.00", "0.25", "0.50"]);
     expect(labels([0.95, 1], true)).toEqual(["95 %", "100 %"]);

@@ -1,4 +1,6 @@
 import uPlot from "uplot";
+import { minus } from "../format/figure";
+import { NONE } from "../format/none";
 
 /** One curve, with its own places along the axis, and the bounds of its band. */
 export interface ChartSeries {
@@ -33,12 +35,12 @@ export function aligned(series: ChartSeries[]): Aligned {
 
 /** Four digits, as many as are read; a share in per cent. */
 export function shown(value: number | null | undefined, share = false): string {
-  if (value == null || !Number.isFinite(value)) return "-";
-  if (share) return `${(100 * value).toFixed(1)} %`;
+  if (value == null || !Number.isFinite(value)) return NONE;
+  if (share) return minus(`${(100 * value).toFixed(1)} %`);
   const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en");
-  if (size < 1e-3 || size >= 1e6) return value.toExponential(2);
-  return value.toLocaleString("en", { maximumSignificantDigits: 4 });
+  if (Number.isInteger(value) && size < 1e9) return minus(value.toLocaleString("en"));
+  if (size < 1e-3 || size >= 1e6) return minus(value.toExponential(2));
+  return minus(value.toLocaleString("en", { maximumSignificantDigits: 4 }));
 }
 
 /** In words, for those who do not see the curves. */

@@ -1,8 +1,13 @@
 import { NONE } from "./none";
 
+/** A number's text with a true minus before it. */
+export function minus(text: string): string {
+  return text.replace(/^-/, "\u2212");
+}
+
 /** A measured number, with as many digits wherever it stands. */
 export function figure(value: number | null | undefined, digits = 3): string {
-  return value == null ? NONE : value.toFixed(digits).replace(/^-/, "\u2212");
+  return value == null ? NONE : minus(value.toFixed(digits));
 }
 
 /** A difference: its sign always said. */

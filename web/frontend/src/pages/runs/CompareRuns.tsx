@@ -6,6 +6,7 @@ import { api, body, type Schemas } from "../../api/client";
 import type { ChartSeries } from "../../components/chartData";
 import { LiveChart } from "../../components/LiveChart";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { NONE } from "../../format/none";
 import { seriesOf, useRunCurves, type Curves } from "./curves";
 import { figure, title, type RunRow } from "./format";
 import { RunStatus } from "./RunStatus";
@@ -84,7 +85,7 @@ function Differences({ data, names }: { data: Schemas["ComparedRuns"]; names: st
                 </Table.Th>
                 {one.values.map((value, number) => (
                   <Table.Td key={number} style={{ overflowWrap: "anywhere" }}>
-                    {value ?? "-"}
+                    {value ?? NONE}
                   </Table.Td>
                 ))}
               </Table.Tr>

@@ -7,9 +7,10 @@ import { Link, useNavigate, useSearchParams } from "react-router";
 import { api, body, type Schemas } from "../../api/client";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { counted } from "../../format/count";
+import { duration } from "../../format/duration";
 import { moment } from "../../format/moment";
 import { Command } from "./Command";
-import { duration, figure, goesOn, title, type RunRow } from "./format";
+import { figure, goesOn, title, type RunRow } from "./format";
 import { RunStatus } from "./RunStatus";
 
 const PAGE = 50;

@@ -6,6 +6,7 @@ import { useSearchParams } from "react-router";
 import { api, body, type Schemas } from "../../api/client";
 import { shown } from "../../components/chartData";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { counted } from "../../format/count";
 
 type Sample = Schemas["SampleReply"];
 const PAGE = 20;
@@ -49,7 +50,7 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
         )}
         <SegmentedControl aria-label="Order" value={order} onChange={(value) => change({ order: value })} data={[{ value: "best", label: "best first" }, { value: "worst", label: "worst first" }, { value: "group", label: "by prompt" }]} />
         <Text size="sm" className="dim" role="status">
-          {`${data.total} rollouts of step ${data.step}`}
+          {`${counted(data.total, "rollout")} of step ${data.step}`}
           {asked === null && running ? ", the newest" : ""}
         </Text>
         {asked !== null && data.step < data.last && (

@@ -9,15 +9,6 @@ export function goesOn(status: Status): boolean {
   return status === "running" || status === "ending";
 }
 
-/** Seconds as people say them. */
-export function duration(seconds: number | null | undefined): string {
-  if (seconds == null) return "-";
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-}
-
 export function figure(found: Schemas["KeyFigure"] | null | undefined): string {
   return found == null ? "" : `${found.label} ${shown(found.value, found.share)}`;
 }

@@ -4,6 +4,7 @@ import { Link, useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { counted } from "../../../format/count";
 import { percent } from "../../../format/percent";
 
 /** How well everybody annotates, and how far they agree: for curators. */
@@ -120,7 +121,7 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
       </Table.ScrollContainer>
       <Text size="sm" mt={4}>
         {percent(report.tie_rate, 0)} of the labels are ties.
-        {report.strength_items > 0 && ` Strength, ordinal alpha over ${report.strength_items} items: ${estimate(report.strength)}.`}
+        {report.strength_items > 0 && ` Strength, ordinal alpha over ${counted(report.strength_items, "item")}: ${estimate(report.strength)}.`}
       </Text>
     </section>
   );

@@ -49,7 +49,7 @@ export function DuplicatesPage() {
 function Summary({ search }: { search: Search }) {
   return (
     <Text size="sm">
-      Among {count(search.items)} {search.over}s, <b>{counted(search.clusters, "cluster")}</b> of {count(search.members)} members:{" "}
+      Among {counted(search.items, search.over)}, <b>{counted(search.clusters, "cluster")}</b> of {counted(search.members, "member")}:{" "}
       {count(search.extra)} beside those kept, {count(search.discarded)} discarded by this search
       {search.opposite > 0 && <>, <b>{count(search.opposite)} with the label opposite to the kept one&apos;s</b></>}. Jaccard similarity of{" "}
       {search.shingle}-word shingles, {search.threshold} or more in every part.{" "}

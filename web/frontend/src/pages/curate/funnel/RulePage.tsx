@@ -4,7 +4,7 @@ import { Link, useParams } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { count } from "../../../format/count";
+import { counted } from "../../../format/count";
 import { words } from "../shared/figures";
 import { Loaded } from "../shared/Loaded";
 import { PairCard } from "../shared/PairCard";
@@ -41,7 +41,7 @@ export function RulePage() {
           ) : (
             <Stack gap="xs">
               <Text size="sm" className="dim">
-                {count(data.total)} comparisons, the last decided first
+                {counted(data.total, "comparison")}, the last decided first
               </Text>
               {data.pairs.map((pair) => (
                 <PairCard key={pair.comparison_id} pair={pair}>

@@ -4,7 +4,7 @@ import { Link, useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { count } from "../../../format/count";
+import { counted } from "../../../format/count";
 import { figure } from "../../../format/figure";
 import { Loaded } from "../shared/Loaded";
 import { PairCard } from "../shared/PairCard";
@@ -40,7 +40,7 @@ export function ChoicesPage() {
           ) : (
             <Stack gap="xs">
               <Text size="sm" className="dim">
-                {count(data.total)} comparisons in the order they were chosen
+                {counted(data.total, "comparison")} in the order they were chosen
               </Text>
               {data.choices.map((choice) => (
                 <PairCard key={choice.pair.comparison_id} pair={choice.pair}>

@@ -4,6 +4,7 @@ import { Link } from "react-router";
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
+import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
 import type { Loop } from "./LoopPanel";
 
@@ -57,12 +58,12 @@ function Row({ loop, one }: { loop: Loop; one: Iteration }) {
       </Table.Th>
       <Number value={one.trained_on} />
       <Table.Td className="curate-number">
-        {one.gold_wrong == null ? "–" : `${count(one.gold_wrong)} of ${count(one.gold_predicted)}`}
+        {one.gold_wrong == null ? NONE : `${count(one.gold_wrong)} of ${count(one.gold_predicted)}`}
       </Table.Td>
       <Number value={one.people_asked ?? one.for_people} />
       <Number value={one.gold} />
       <Against part={one.gold_against_source} whole={one.gold} />
-      <Table.Td className="curate-number">{one.people_asked == null ? "–" : count(open)}</Table.Td>
+      <Table.Td className="curate-number">{one.people_asked == null ? NONE : count(open)}</Table.Td>
       <Number value={one.judges_asked ?? one.for_judges} />
       <Number value={one.silver} />
       <Against part={one.silver_against_source} whole={one.silver} />

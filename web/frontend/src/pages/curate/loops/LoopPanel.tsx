@@ -2,7 +2,7 @@ import { Anchor, Badge, Group, Stack, Text, Title } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
-import { count } from "../../../format/count";
+import { count, counted } from "../../../format/count";
 import { momentInWords } from "../../../format/moment";
 import { percent } from "../../../format/percent";
 import { cost } from "../shared/figures";
@@ -60,7 +60,7 @@ export function LoopPanel({ loop }: { loop: Loop }) {
         {best !== undefined && (
           <Text size="sm" className="dim">
             Published: the model of iteration {best.iteration}
-            {loop.model_name !== null && ` as ${loop.model_name}`}, trained on {count(best.trained_on)} pairs
+            {loop.model_name !== null && ` as ${loop.model_name}`}, trained on {counted(best.trained_on, "pair")}
             {best.gold_accuracy !== null &&
               `; right on ${percent(best.gold_accuracy.value)} of the ${count(best.gold_accuracy.pairs)} gold pairs at the end`}
             .

@@ -3,6 +3,8 @@ import { Table, Text, Title } from "@mantine/core";
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
+import { duration } from "../../../format/duration";
+import { NONE } from "../../../format/none";
 import { cost } from "../shared/figures";
 import { ShareBar } from "../shared/ShareBar";
 import { KindBadge } from "./KindBadge";
@@ -26,7 +28,7 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
               <Table.Th ta="right">Opinions</Table.Th>
               <Table.Th ta="right">Ties</Table.Th>
               <Table.Th ta="right">Skips</Table.Th>
-              <Table.Th ta="right">Seconds</Table.Th>
+              <Table.Th ta="right">Time</Table.Th>
               <Table.Th ta="right">Cost</Table.Th>
               <Table.Th>No answer</Table.Th>
             </Table.Tr>
@@ -46,8 +48,8 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
                 <Table.Td className="curate-number">{count(one.opinions)}</Table.Td>
                 <Table.Td className="curate-number">{count(one.ties)}</Table.Td>
                 <Table.Td className="curate-number">{count(one.skips)}</Table.Td>
-                <Table.Td className="curate-number">{one.seconds === null ? "–" : one.seconds.toFixed(1)}</Table.Td>
-                <Table.Td className="curate-number">{one.calls === 0 ? "–" : cost(one.cost)}</Table.Td>
+                <Table.Td className="curate-number">{duration(one.seconds)}</Table.Td>
+                <Table.Td className="curate-number">{one.calls === 0 ? NONE : cost(one.cost)}</Table.Td>
                 <Table.Td maw={300} style={{ whiteSpace: "normal" }}>
                   <Text size="xs">{one.failures.map((f) => `${count(f.attempts)} ${f.outcome.replaceAll("_", " ")}`).join(", ")}</Text>
                 </Table.Td>
@@ -58,7 +60,7 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
       </Wide>
       <Text size="xs" className="dim">
         Right on gold: of comparisons where both prefer a side, with a 95 % interval. What an annotator&apos;s own votes made gold is not
-        counted for it. Seconds: median of
+        counted for it. Time: median of
         an answer. No answer: attempts at a language model that failed.
       </Text>
     </div>

@@ -1,10 +1,11 @@
-import { Anchor, Badge, Collapse, Group, Stack, Text, UnstyledButton } from "@mantine/core";
+import { Anchor, Collapse, Group, Stack, Text, UnstyledButton } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { IconChevronDown, IconChevronRight } from "@tabler/icons-react";
 import { useId, type ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
+import { PoolBadge } from "../../../components/PoolBadge";
 import { clipped } from "../../../format/clipped";
 import { count } from "../../../format/count";
 import { Clip } from "./Clip";
@@ -29,9 +30,7 @@ export function PairCard({ pair, children, open = false }: { pair: Pair; childre
           </Group>
         </UnstyledButton>
         <Group gap={6} wrap="nowrap">
-          <Badge size="xs" radius="sm" variant="light" color="gray">
-            {pair.pool}
-          </Badge>
+          <PoolBadge pool={pair.pool} />
           <Anchor component={Link} to={`/data/comparisons/${pair.comparison_id}`} size="xs" style={{ whiteSpace: "nowrap" }}>
             all of it
           </Anchor>

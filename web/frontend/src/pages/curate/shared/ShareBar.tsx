@@ -2,6 +2,7 @@ import { Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
 import { count } from "../../../format/count";
+import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
 
 type Share = Schemas["CountedShare"];
@@ -11,7 +12,7 @@ const HEIGHT = 14;
 
 /** A share on a scale from 0 to 1 with its 95 % interval, and the same in words. `reference`: a line to compare with. */
 export function ShareBar({ share, reference }: { share: Share; reference?: number }) {
-  if (share.share === null) return <Text span size="sm" className="dim">–</Text>;
+  if (share.share === null) return <Text span size="sm" className="dim">{NONE}</Text>;
   const [low, high] = [share.low ?? share.share, share.high ?? share.share];
   const off = reference !== undefined && (low > reference || high < reference);
   const colour = off ? "light-dark(#c92a2a, #ffa8a8)" : "light-dark(#0b7285, #3bc9db)";

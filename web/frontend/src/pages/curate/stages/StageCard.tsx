@@ -7,6 +7,7 @@ import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Failure } from "../../../components/States";
+import { duration } from "../../../format/duration";
 import { momentInWords } from "../../../format/moment";
 import { Clip } from "../shared/Clip";
 import { goesOn, TITLES, type Settings, type Stage } from "./useStages";
@@ -54,7 +55,7 @@ export function StageCard({
           </Badge>
           <Text size="xs" className="dim">
             {stage.by}, {momentInWords(stage.started)}
-            {stage.ended !== null && `, ${span(stage.ended - stage.started)}`}
+            {stage.ended !== null && `, ${duration(stage.ended - stage.started)}`}
           </Text>
           {stage.run_id !== null && (
             <Anchor component={Link} to={`/runs/${stage.run_id}`} size="xs">
@@ -118,10 +119,4 @@ export function StageCard({
       </Collapse>
     </section>
   );
-}
-
-function span(seconds: number): string {
-  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
-  if (seconds < 3600) return `${Math.round(seconds / 60)} min`;
-  return `${(seconds / 3600).toFixed(1)} h`;
 }

@@ -5,9 +5,9 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useLocation, useParams } from "react-router";
 
 import { api, body } from "../../../api/client";
+import { PoolBadge } from "../../../components/PoolBadge";
 import { Failure, Waiting } from "../../../components/States";
 import { Lineage } from "../lineage/Lineage";
-import { PoolBadge } from "../PoolBadge";
 import { Decisions, Holdings, Origins, Overlaps } from "./History";
 import { Judgments } from "./Judgments";
 import { Neighbours } from "./Neighbours";

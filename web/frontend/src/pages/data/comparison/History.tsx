@@ -2,9 +2,11 @@ import { Anchor, Code, Table, Text } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
+import { PoolBadge } from "../../../components/PoolBadge";
+import { figure } from "../../../format/figure";
 import { moment } from "../../../format/moment";
-import { PoolBadge } from "../PoolBadge";
-import { figure, Section } from "./Section";
+import { NONE } from "../../../format/none";
+import { Section } from "./Section";
 
 /** What curation concluded through time; the last row is in force. */
 export function Decisions({ decisions }: { decisions: Schemas["DecisionRecord"][] }) {
@@ -24,7 +26,7 @@ export function Decisions({ decisions }: { decisions: Schemas["DecisionRecord"][
                 <Table.Td>
                   <PoolBadge pool={one.pool} />
                 </Table.Td>
-                <Table.Td>{one.label ?? "-"}</Table.Td>
+                <Table.Td>{one.label ?? NONE}</Table.Td>
                 <Table.Td>{figure(one.margin, 2)}</Table.Td>
                 <Table.Td>{one.iteration}</Table.Td>
                 <Table.Td>{one.rule}</Table.Td>
@@ -52,13 +54,13 @@ export function Origins({ origins }: { origins: Schemas["OriginRecord"][] }) {
             <Table.Tr key={`${one.source} ${one.record_id}`} style={{ verticalAlign: "top" }}>
               <Table.Td>{one.source}</Table.Td>
               <Table.Td style={{ overflowWrap: "anywhere" }}>{one.record_id}</Table.Td>
-              <Table.Td>{one.category ?? "-"}</Table.Td>
-              <Table.Td>{one.language ?? "-"}</Table.Td>
+              <Table.Td>{one.category ?? NONE}</Table.Td>
+              <Table.Td>{one.language ?? NONE}</Table.Td>
               <Table.Td style={{ minWidth: 120 }}>{one.license ?? "not told"}</Table.Td>
               <Table.Td>
                 <RunLink id={one.run_id} />
               </Table.Td>
-              <Table.Td>{one.meta === null || one.meta === "{}" ? "-" : <Code style={{ overflowWrap: "anywhere" }}>{one.meta}</Code>}</Table.Td>
+              <Table.Td>{one.meta === null || one.meta === "{}" ? NONE : <Code style={{ overflowWrap: "anywhere" }}>{one.meta}</Code>}</Table.Td>
             </Table.Tr>
           ))}
         </Table.Tbody>
@@ -132,7 +134,7 @@ function Heads({ titles }: { titles: string[] }) {
 }
 
 function RunLink({ id }: { id: string | null }) {
-  if (id === null) return <>-</>;
+  if (id === null) return <>{NONE}</>;
   return (
     <Anchor component={Link} to={`/runs/${id}`} size="xs" ff="monospace">
       {id}

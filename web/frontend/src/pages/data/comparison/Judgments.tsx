@@ -2,7 +2,11 @@ import { Switch, Table, Text } from "@mantine/core";
 import { useState } from "react";
 
 import type { Schemas } from "../../../api/client";
+import { counted } from "../../../format/count";
+import { duration } from "../../../format/duration";
+import { figure } from "../../../format/figure";
 import { moment } from "../../../format/moment";
+import { NONE } from "../../../format/none";
 import { Section } from "./Section";
 
 type Judgment = Schemas["JudgmentRecord"];
@@ -19,7 +23,7 @@ export function Judgments({ judgments, sourceLabel }: { judgments: Judgment[]; s
   return (
     <Section title="Judgments" note={note}>
       {hidden > 0 && (
-        <Switch size="xs" mb={4} label={`${hidden} single votes of judges`} checked={votes} onChange={(event) => setVotes(event.currentTarget.checked)} />
+        <Switch size="xs" mb={4} label={counted(hidden, "single vote of judges", "single votes of judges")} checked={votes} onChange={(event) => setVotes(event.currentTarget.checked)} />
       )}
       {judgments.length === 0 ? (
         <Text size="sm" className="dim">
@@ -58,10 +62,10 @@ function Line({ judgment: one }: { judgment: Judgment }) {
         </Text>
       </Table.Td>
       <Table.Td fw={600}>{ANSWERS[one.answer] ?? one.answer}</Table.Td>
-      <Table.Td>{one.strength === null ? "-" : `${one.strength} of 3`}</Table.Td>
-      <Table.Td>{one.confidence === null ? "-" : one.confidence.toFixed(2)}</Table.Td>
-      <Table.Td>{one.shown_order === null ? "-" : one.shown_order === "AB" ? "A first" : "B first"}</Table.Td>
-      <Table.Td>{one.seconds === null ? "-" : `${one.seconds.toFixed(1)} s`}</Table.Td>
+      <Table.Td>{one.strength === null ? NONE : `${one.strength} of 3`}</Table.Td>
+      <Table.Td>{figure(one.confidence, 2)}</Table.Td>
+      <Table.Td>{one.shown_order === null ? NONE : one.shown_order === "AB" ? "A first" : "B first"}</Table.Td>
+      <Table.Td>{duration(one.seconds)}</Table.Td>
       <Table.Td style={{ whiteSpace: "nowrap" }}>{moment(one.created_at)}</Table.Td>
       <Table.Td className="note" style={{ overflowWrap: "anywhere", minWidth: 220 }}>
         {one.withdrawn_at !== null && (

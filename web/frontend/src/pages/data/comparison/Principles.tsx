@@ -1,6 +1,7 @@
 import { Badge, Stack, Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
+import { NONE } from "../../../format/none";
 import { Section } from "./Section";
 
 const COLOURS: Record<string, string> = { yes: "green", no: "red", partially: "yellow", correct: "green", incorrect: "red" };
@@ -34,9 +35,9 @@ export function PrincipleVotes({ votes }: { votes: Schemas["PrincipleVote"][] })
                   {vote.extractor === null ? vote.kind : `read by ${vote.extractor}`}
                 </Text>
               </Table.Td>
-              <Table.Td style={{ overflowWrap: "anywhere" }}>{vote.evidence ?? "-"}</Table.Td>
+              <Table.Td style={{ overflowWrap: "anywhere" }}>{vote.evidence ?? NONE}</Table.Td>
               <Table.Td>
-                {vote.outcome ?? "-"}
+                {vote.outcome ?? NONE}
                 {vote.outcome_reason !== null && (
                   <Text size="xs" className="dim">
                     {vote.outcome_reason}

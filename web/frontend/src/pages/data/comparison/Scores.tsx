@@ -1,7 +1,9 @@
 import { Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { figure, Section } from "./Section";
+import { figure, signed } from "../../../format/figure";
+import { NONE } from "../../../format/none";
+import { Section } from "./Section";
 
 type Score = Schemas["ScoreRecord"];
 
@@ -46,14 +48,14 @@ function Line({ pair: { A, B } }: { pair: { A?: Score; B?: Score } }) {
           {one.model_version.slice(0, 16)}
         </Text>
       </Table.Td>
-      <Table.Td>{one.principle || "-"}</Table.Td>
+      <Table.Td>{one.principle || NONE}</Table.Td>
       <Table.Td>
         <Value score={A} />
       </Table.Td>
       <Table.Td>
         <Value score={B} />
       </Table.Td>
-      <Table.Td>{apart === null ? "-" : `${apart > 0 ? "+" : ""}${apart.toFixed(3)}`}</Table.Td>
+      <Table.Td>{apart === null ? NONE : signed(apart)}</Table.Td>
     </Table.Tr>
   );
 }

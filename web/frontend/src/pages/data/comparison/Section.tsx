@@ -20,8 +20,3 @@ export function Section({ title, note, children }: { title: string; note?: React
     </section>
   );
 }
-
-/** A number as a table shows it; what is not there is a dash. */
-export function figure(value: number | null, digits = 3): string {
-  return value === null ? "-" : value.toFixed(digits);
-}

@@ -48,7 +48,7 @@ describe("Judgments", () => {
     const vote = { ...JUDGMENT, judgment_id: "j-3", annotator: "judge", kind: "llm", answer: "A", vote: true };
     const { container } = renderAt(<Judgments judgments={[JUDGMENT, back, vote]} sourceLabel={null} />);
     const [, first, second] = screen.getAllByRole("row");
-    expect(first).toHaveTextContent(/both bad.*2 of 3.*B first.*12\.3 s/);
+    expect(first).toHaveTextContent(/both bad.*2 of 3.*B first.*12 s/);
     expect(within(first!).queryByText(/Taken back/)).toBeNull();
     expect(second).toHaveTextContent(/Taken back .*: wrong key/);
     expect(second).toHaveClass("withdrawn");
@@ -68,7 +68,7 @@ describe("Scores", () => {
     expect(broken).toHaveTextContent("failed: timeout: after 30 s");
     expect(broken).toHaveTextContent("1.500 ± 0.250");
     expect(broken).toHaveTextContent("cut to the model's length");
-    expect(broken!.lastChild).toHaveTextContent(/^-$/);
+    expect(broken!.lastChild).toHaveTextContent(/^–$/);
     expect(whole!.lastChild).toHaveTextContent("+2.000");
   });
 });

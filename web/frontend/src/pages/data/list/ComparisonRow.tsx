@@ -2,7 +2,7 @@ import { Badge, Text } from "@mantine/core";
 import { memo } from "react";
 
 import type { Schemas } from "../../../api/client";
-import { PoolBadge } from "../PoolBadge";
+import { PoolBadge } from "../../../components/PoolBadge";
 import type { Row } from "./useComparisons";
 
 interface Props {

@@ -3,7 +3,7 @@ import { CartesianGrid, ErrorBar, ReferenceLine, ResponsiveContainer, Scatter, S
 
 import type { Schemas } from "../../../api/client";
 import { ChartFigure } from "../../../components/ChartFigure";
-import { count } from "../../../format/count";
+import { count, counted } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
 import { colourOf } from "../charts/colours";
 import { TOOLTIP } from "../charts/tooltip";
@@ -70,7 +70,7 @@ export function ReliabilityDiagram({ title, bins, series }: { title: string; bin
                 <div className="panel" style={{ fontSize: 12 }}>
                   stated {figure(bin.predicted)}, observed {figure(bin.observed)} ({interval(bin.low, bin.high)})
                   <br />
-                  {count(bin.pairs)} pairs
+                  {counted(bin.pairs, "pair")}
                 </div>
               );
             }}

@@ -2,7 +2,7 @@ import { Alert, SimpleGrid, Stack, Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
-import { count } from "../../../format/count";
+import { counted } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
 import { ReliabilityDiagram } from "./ReliabilityDiagram";
 
@@ -21,7 +21,7 @@ export function ReliabilityRun({ run }: { run: Run }) {
   return (
     <Stack gap="sm">
       <Text size="sm">
-        {count(run.pairs)} pairs of {run.data}
+        {counted(run.pairs, "pair")} of {run.data}
         {run.fitted !== null && `; fitted: ${run.fitted}`}.
       </Text>
       {run.trained_on && (

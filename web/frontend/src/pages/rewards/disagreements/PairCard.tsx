@@ -1,9 +1,10 @@
-import { Anchor, Badge, Button, Checkbox, Group, SimpleGrid, Stack, Text } from "@mantine/core";
+import { Anchor, Button, Checkbox, Group, SimpleGrid, Stack, Text } from "@mantine/core";
 import { useState } from "react";
 import { Link, useNavigate } from "react-router";
 
 import type { Schemas } from "../../../api/client";
 import { Markdown } from "../../../components/Markdown";
+import { PoolBadge } from "../../../components/PoolBadge";
 import { count } from "../../../format/count";
 import { figure } from "../../../format/figure";
 import { prefill } from "../playground/draft";
@@ -40,9 +41,7 @@ export function PairCard({
             {onPick !== undefined && (
               <Checkbox size="xs" checked={picked} onChange={onPick} aria-label={`Select ${pair.comparison_id}`} />
             )}
-            <Badge variant="light" color="gray" tt="none">
-              {pair.pool}
-            </Badge>
+            <PoolBadge pool={pair.pool} />
             <Text size="xs">
               {pair.label === null ? "no label" : `label ${pair.label}`}
               {pair.supports !== "unlabelled" && `, supports ${pair.supports === "first" ? first : second}`}

@@ -1,6 +1,7 @@
 import { Badge, Stack, Table, Text } from "@mantine/core";
 
 import { Wide } from "../../../components/Wide";
+import { counted } from "../../../format/count";
 import { figure } from "../../../format/figure";
 import { short } from "../format";
 import type { Answer, Reply } from "./draft";
@@ -132,7 +133,7 @@ function ScoreCell({ score }: { score: Score }) {
             {score.calibration === null && <span className="dim">, not calibrated</span>}
           </>
         )}
-        <span className="dim"> · {score.tokens} tokens</span>
+        {score.tokens != null && <span className="dim"> · {counted(score.tokens, "token")}</span>}
       </Text>
       {score.uncertainty === null && (
         <Text size="xs" className="dim">
