@@ -1,8 +1,8 @@
 """Comparisons on which two raters prefer different responses, the surest contradictions first.
 
-Covers: raters (a model's stored scores, an annotator's stored judgments), how often two of them agree, pages of what
-they disagree on with who the label supports, those pairs as items of a queue. Leaves out: scoring and judging; queues
-(`assay_pipelines.annotation`).
+Covers: raters (a model's stored scores, an annotator's stored judgments), which two rated the most together, how often
+two of them agree, pages of what they disagree on with who the label supports, those pairs as items of a queue. Leaves
+out: scoring and judging; queues (`assay_pipelines.annotation`).
 
 A rater's margin is reward A - reward B of a pair, or +-confidence (1 where none was said) of a judgment for A or B. Two
 margins are made comparable by dividing each by its root mean square over the pairs that both raters rated.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Order: TypeAlias = Literal["both", "first", "second"]
 #: Whom the label in force supports; "unlabelled": there is none, or it is a tie.
 Supports: TypeAlias = Literal["first", "second", "unlabelled"]
+MOST_COUNTED = 48  #: raters whose common comparisons are counted
 SHOWN_CHARACTERS = 4_000  #: of each response on a page
 
 
@@ -190,6 +191,46 @@ def known_annotators(db: duckdb.DuckDBPyConnection) -> list[KnownAnnotator]:
            ORDER BY kind <> 'reward_model', count(DISTINCT comparison_id) DESC, name"""
     ).fetchall()
     return [KnownAnnotator(*row) for row in rows]
+
+
+def most_in_common(db: duckdb.DuckDBPyConnection, raters: Sequence[Rater]) -> tuple[Rater, Rater] | None:
+    """Of the first `MOST_COUNTED`, the two different models that rated the most comparisons both; where no two did, any
+    two raters. None where no comparison has two raters. One pass over scores and judgments, whatever their number."""
+    counted = raters[:MOST_COUNTED]
+    if len(counted) < 2:
+        return None
+    values, rows = {}, []
+    for number, rater in enumerate(counted):
+        names = [f"v{number}", f"t{number}", f"p{number}", f"a{number}"]
+        rows.append(f"({number}, {', '.join('$' + name for name in names)})")
+        said = (rater.version, rater.template_hash, rater.principle, rater.annotator_id)
+        values |= dict(zip(names, said, strict=True))
+    # Each comparison's raters as the bits of one number: few different ones, however many comparisons there are.
+    found = db.execute(
+        f"""WITH raters(number, version, template, principle, annotator) AS (VALUES {", ".join(rows)}),
+                 own AS MATERIALIZED (
+                     SELECT response_id, number FROM scores JOIN raters r
+                     ON model_version = r.version AND template_hash = r.template AND scores.principle = r.principle
+                     WHERE reward IS NOT NULL AND r.annotator = ''),
+                 rated AS (
+                     SELECT comparison_id, a.number FROM comparisons c
+                     JOIN own a ON a.response_id = c.response_a
+                     JOIN own b ON b.response_id = c.response_b AND b.number = a.number
+                     UNION ALL
+                     SELECT comparison_id, number FROM opinions JOIN raters r ON annotator_id = r.annotator
+                     WHERE answer <> 'skip')
+            SELECT bits, count(*) FROM (
+                SELECT bit_or(1::BIGINT << number) AS bits FROM rated GROUP BY comparison_id) GROUP BY bits""",
+        values,
+    ).fetchall()
+    best, most = None, (False, 0)
+    for i, one in enumerate(counted):
+        for j, two in enumerate(counted[:i]):
+            common = sum(count for bits, count in found if bits >> i & bits >> j & 1)
+            models = bool(one.version and two.version) and one.version != two.version
+            if common and (models, common) > most:
+                best, most = (two, one), (models, common)
+    return best
 
 
 def agreement_of(db: duckdb.DuckDBPyConnection, first: Rater, second: Rater) -> Agreement:

@@ -17,6 +17,7 @@ from assay_pipelines.disagreement import (
     agreement_of,
     contradictions,
     known_annotators,
+    most_in_common,
     queue_items,
 )
 
@@ -105,6 +106,23 @@ def test_judgments_are_raters_too(workspace: Workspace, fill_comparisons: Fill) 
     assert [p.comparison_id for p in pairs[2:]] == [ids[0], ids[4]]  # the surest first
     assert {p.second.prefers for p in pairs} == {"B"}
     assert [(a.kind, a.name, a.opinions) for a in annotators] == [("source", "filled", 6), ("llm", "judge@1", 5)]
+
+
+def test_the_two_to_begin_with_are_models_that_share_the_most(workspace: Workspace, fill_comparisons: Fill) -> None:
+    """Not the two with the most scores, nor another principle of one model, nor a judge, while two models share any."""
+    ids = fill_comparisons(8)
+    apart = [score(workspace, "one", dict.fromkeys(ids[:4], 1.0)), score(workspace, "two", dict.fromkeys(ids[4:], 1.0))]
+    judged = judge(workspace, dict.fromkeys(ids, ("A", None)))
+    with workspace.store.unit() as db:
+        assert most_in_common(db, apart) is None
+        assert most_in_common(db, apart[:1]) is None
+        assert most_in_common(db, [*apart, judged]) == (apart[0], judged)
+    third = score(workspace, "three", dict.fromkeys(ids[3:6], 1.0))  # one with the first, two with the second
+    same = [score(workspace, "four", dict.fromkeys(ids, 1.0), principle=asked) for asked in ("Short?", "True?")]
+    with workspace.store.unit() as db:
+        assert most_in_common(db, [*apart, third, judged]) == (apart[1], third)
+        assert most_in_common(db, [judged, *same]) == (judged, same[0])
+        assert most_in_common(db, [*apart, *same]) == (apart[0], same[0])
 
 
 def test_raters_with_nothing_in_common_agree_on_nothing(workspace: Workspace, fill_comparisons: Fill) -> None:

@@ -21,6 +21,7 @@ from assay_pipelines.disagreement import (
     agreement_of,
     contradictions,
     known_annotators,
+    most_in_common,
     queue_items,
 )
 from assay_web.access.audit import AuditedRoute, note_change
@@ -30,6 +31,7 @@ from assay_web.server.service import ServiceNow
 router = APIRouter(tags=["rewards"], route_class=AuditedRoute)
 
 PAGE = 20
+MOST_MODELS = 32  #: with the most scores, of which the two to begin with are looked for
 
 Reference = Annotated[str, Query(max_length=20_000)]
 
@@ -45,9 +47,11 @@ class RaterEntry(BaseModel):
 
 
 class Raters(BaseModel):
-    """Scored models first, then annotators."""
+    """Scored models first, then annotators. `start`: references of the two to begin with, which rated the most
+    comparisons both; null where no two have one in common."""
 
     raters: list[RaterEntry]
+    start: tuple[str, str] | None
 
 
 class AgreementReply(BaseModel):
@@ -155,6 +159,8 @@ def list_raters(person: Viewer, service: ServiceNow) -> Raters:
     """Everything that can be compared: stored scores by model and principle, annotators' judgments."""
     with service.store() as db:
         scored, annotators = scored_models(db), known_annotators(db)
+        raters = [Rater(one.version, one.template_hash, one.principle) for one in scored if one.scored]
+        start = most_in_common(db, raters[:MOST_MODELS] + [Rater(annotator_id=one.annotator_id) for one in annotators])
     found = [
         RaterEntry(
             reference=Rater(one.version, one.template_hash, one.principle).reference,
@@ -171,7 +177,7 @@ def list_raters(person: Viewer, service: ServiceNow) -> Raters:
         )
         for one in annotators
     ]
-    return Raters(raters=found)
+    return Raters(raters=found, start=(start[0].reference, start[1].reference) if start else None)
 
 
 @router.get("/api/rewards/agreement")

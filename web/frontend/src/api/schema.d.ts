@@ -3685,11 +3685,17 @@ export interface components {
         };
         /**
          * Raters
-         * @description Scored models first, then annotators.
+         * @description Scored models first, then annotators. `start`: references of the two to begin with, which rated the most
+         *     comparisons both; null where no two have one in common.
          */
         Raters: {
             /** Raters */
             raters: components["schemas"]["RaterEntry"][];
+            /** Start */
+            start: [
+                string,
+                string
+            ] | null;
         };
         /**
          * ReceiptReply

@@ -21,7 +21,7 @@ export function DisagreementsPage() {
   const [search, setSearch] = useSearchParams();
   const { data, error } = useQuery({ queryKey: ["rewards", "raters"], queryFn: () => body(api.GET("/api/rewards/raters")) });
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
-  const { raters } = data;
+  const { raters, start } = data;
   if (raters.length < 2)
     return (
       <Empty title="Two models are needed that rated the same pairs">
@@ -30,9 +30,11 @@ export function DisagreementsPage() {
         <Code>assay score responses.jsonl --model NAME --save</Code>
       </Empty>
     );
-  const first = raters.find(({ reference }) => reference === search.get("first")) ?? raters[0]!;
+  const named = (reference: string | null | undefined, among: Rater[]) => among.find((rater) => rater.reference === reference);
+  const first = named(search.get("first"), raters) ?? named(start?.[0], raters) ?? raters[0]!;
   const others = raters.filter(({ reference }) => reference !== first.reference);
-  const second = others.find(({ reference }) => reference === search.get("second")) ?? others[0]!;
+  // Beside the first, whichever it is, the other one of the two that share the most.
+  const second = named(search.get("second"), others) ?? named(start?.[1], others) ?? named(start?.[0], others) ?? others[0]!;
   const change = (changed: Record<string, string | null>) => {
     const next = new URLSearchParams(search);
     for (const [name, value] of Object.entries({ page: null, ...changed })) {
