@@ -7,7 +7,7 @@ Leaves out: storage (`assay.store`), scores (`assay.score`), rendering to tokens
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from assay import ids
 from assay.errors import BadInputError
@@ -112,6 +112,10 @@ class Judgment:
     @property
     def id(self) -> str:
         return ids.judgment_id(self.comparison_id, self.annotator_id, self.answer, self.strength, self.origin)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields. They hold nothing that `dataclasses.asdict` need copy, at a tenth of what a vote costs."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class JournalWriter:
         the store would refuse, BackendError when the disk fails; the vote is then not in the journal.
         """
         check_vote(judgment, annotator=annotator, kind=kind, principles=principles)
-        vote = asdict(judgment) | {"annotator": annotator, "kind": kind, "at": (at or datetime.now(UTC)).isoformat()}
+        vote = judgment.to_dict() | {"annotator": annotator, "kind": kind, "at": (at or datetime.now(UTC)).isoformat()}
         if principles:
             vote["principles"] = [asdict(answer) for answer in principles]
         self._write_line("vote", vote if run_id is None else vote | {"run_id": run_id})

@@ -14,6 +14,7 @@ import re
 import sqlite3
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 
 from assay_pipelines.annotation.items import ShownItem, ShownOrder, draw, shown_order
 from assay_pipelines.annotation.votes import Role
@@ -79,10 +80,16 @@ def next_assignment(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) 
 def check_is_due(rate: float, seed: int, annotator: str, shown: int) -> bool:
     """Whether a person who has had `shown` items gets a gold check next. Every block of items holds its share of
     checks, at places drawn for this person: nobody can tell them, and nobody goes without."""
+    number, place = divmod(shown, max(BLOCK, math.ceil(1 / rate)))
+    return place in _check_places(rate, seed, annotator, number)
+
+
+@lru_cache(maxsize=4096)  # drawn anew for every item, the places would cost as much as finding it
+def _check_places(rate: float, seed: int, annotator: str, number: int) -> frozenset[int]:
+    """The places of the gold checks in a person's block of that number."""
     block = max(BLOCK, math.ceil(1 / rate))
-    number, place = divmod(shown, block)
     order = sorted(range(block), key=lambda p: draw("check", seed, annotator, number, p))
-    return place in order[: round(block * rate)]
+    return frozenset(order[: round(block * rate)])
 
 
 def next_conflict(

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from assay import ids
 from assay.domain import AnnotatorKind, Answer, Judgment, PrincipleAnswer
@@ -44,6 +44,7 @@ from assay_pipelines.annotation.votes import SKIP_REASONS, QueueVote, item_votes
 
 UNDONE = "undone by the annotator"
 GIVEN_AWAY = "the time for this item ran out, and it was given away: ask for the next one"
+_Posted: TypeAlias = tuple[int, dict[str, Any]]  # an entry of the outbox and its number there
 _ORIGINS = {"vote": "queue", "blind": "adjudication:blind", "open": "adjudication:open"}
 _CHOICES: Mapping[tuple[str, str], Answer] = {
     ("first", "AB"): "A",
@@ -206,7 +207,7 @@ class Desk:
         """`vote` and `skip` in canonical terms, for callers that kept only the ticket."""
         name = _parse(ticket)
         now = time.time()
-        entry: int | None = None
+        entry: _Posted | None = None
         with self._ledger.writing() as db:
             item = db.execute(
                 """SELECT i.queue, i.comparison_id, p.payload, q.run_id
@@ -262,7 +263,7 @@ class Desk:
                 keep_answers(db, judgment.id, said)
                 drop_lease(db, name.item_id, annotator, name.role)
                 recount(db, name.item_id)
-                vote = {"judgment": asdict(judgment), "annotator": annotator, "kind": self.kind}
+                vote = {"judgment": judgment.to_dict(), "annotator": annotator, "kind": self.kind}
                 told = {"principles": [asdict(one) for one in said], "run_id": item["run_id"], "at": now}
                 entry = _post(db, vote | told)
                 receipt = Receipt(judgment.id, answer, False, opinions)
@@ -291,7 +292,7 @@ class Desk:
         caller who got no reply may ask again. Raises ConflictError where it is not the last one any more.
         """
         now = time.time()
-        entry: int | None = None
+        entry: _Posted | None = None
         with self._ledger.writing() as db:
             row = _queue(db, queue)
             last = _last_vote(db, row["name"], annotator, adjudication)
@@ -389,16 +390,12 @@ class Desk:
 
     def _deliver_all(self) -> None:
         with self._ledger.reading() as db:
-            waiting = [row["id"] for row in db.execute("SELECT id FROM outbox ORDER BY id")]
+            waiting = [(row["id"], json.loads(row["entry"])) for row in db.execute("SELECT * FROM outbox ORDER BY id")]
         for entry in waiting:
             self._deliver(entry)
 
-    def _deliver(self, number: int) -> None:
-        with self._ledger.reading() as db:
-            row = db.execute("SELECT entry FROM outbox WHERE id = ?", (number,)).fetchone()
-        if row is None:
-            return  # somebody else has
-        entry: dict[str, Any] = json.loads(row["entry"])
+    def _deliver(self, posted: _Posted) -> None:
+        number, entry = posted
         at = datetime.fromtimestamp(entry["at"], UTC)
         if "withdraw" in entry:
             self._journal.withdraw(entry["withdraw"], entry["reason"], at=at)
@@ -443,8 +440,8 @@ def _ticket(vote: sqlite3.Row) -> str:
     return str(Ticket(vote["item_id"], vote["attempt"], vote["role"]))
 
 
-def _post(db: sqlite3.Connection, entry: dict[str, Any]) -> int:
-    return int(db.execute("INSERT INTO outbox (entry) VALUES (?)", (json.dumps(entry),)).lastrowid or 0)
+def _post(db: sqlite3.Connection, entry: dict[str, Any]) -> _Posted:
+    return int(db.execute("INSERT INTO outbox (entry) VALUES (?)", (json.dumps(entry),)).lastrowid or 0), entry
 
 
 def _parse(ticket: str) -> Ticket:

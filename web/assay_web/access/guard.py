@@ -9,7 +9,7 @@ Changes must carry the session's token in X-CSRF-Token: another site's page can 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -39,10 +39,10 @@ def person_now(request: Request, service: ServiceNow) -> Person | None:
     return person
 
 
-def needs(role: Role) -> Callable[[Request, Person | None], Person]:
+def needs(role: Role) -> Callable[[Request, Person | None], Awaitable[Person]]:
     """A dependency: the person, who has this role or more. 401 without a session, 403 without the role or the token."""
 
-    def needed(request: Request, person: Annotated[Person | None, Depends(person_now)]) -> Person:
+    async def needed(request: Request, person: Annotated[Person | None, Depends(person_now)]) -> Person:
         if person is None:
             raise ProblemError(401, "sign in first")
         if request.method not in SAFE:

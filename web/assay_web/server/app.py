@@ -29,12 +29,12 @@ from assay_web.server.page import mount_page
 from assay_web.server.service import WebService
 from assay_web.server.settings import WebSettings
 
-#: One router an area; each path begins with /api.
+#: One router an area; each path begins with /api. They are tried in this order: first those of somebody who votes.
 ROUTERS = (
+    sitting_router,
     access_router,
     account_router,
     queue_router,
-    sitting_router,
     curate_router,
     stage_router,
     rewards_router,

@@ -87,6 +87,10 @@ class WebService:
         return self._desk is not None
 
     def _fold(self) -> None:
+        import pyarrow as pa
+
+        # Brings pandas with it, where that is installed: most of a second, better now than amid the first votes.
+        pa.array([""])
         while not self._ending.wait(self.settings.fold_every_s):
             try:
                 self.desk.fold()
@@ -96,7 +100,7 @@ class WebService:
                 log.error("votes are not in the store yet: %s", type(error).__name__, exc_info=error)
 
 
-def service_of(request: Request) -> WebService:
+async def service_of(request: Request) -> WebService:  # async: without waiting it needs no thread of its own
     service: WebService = request.app.state.service
     return service
 
