@@ -54,6 +54,20 @@ _LABELS = "if(decided IS NULL, source_label, decided.label)"
 _OTHERS = "annotator_id IN (SELECT annotator_id FROM annotators WHERE kind <> 'source')"
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The candidates that a condition names: `query` gives one column `key`, "comparison_id" or "response_id", of a
+    comparison or of one of its responses.
+
+    `meets`: the condition that all of them meet, as `Filter.conditions` calls it; None where they only may.
+    """
+
+    key: str
+    query: str
+    values: Parameters
+    meets: str | None = None
+
+
 @dataclass(frozen=True)
 class Filter:
     """Which comparisons; an empty field asks nothing. Of several values any may match; a comparison of several origins
@@ -94,18 +108,21 @@ class Filter:
         """`text` as a regular expression of DuckDB's (RE2), which is its fastest search in whatever case."""
         return f"(?is){re.escape(self.text)}"
 
-    def conditions(self, table: str) -> Iterator[tuple[str, Parameters]]:
-        """Queries of the comparison ids of `table` that meet each condition but `text`, the cheaper ones first.
+    def conditions(self, table: str, met: str | None = None) -> Iterator[tuple[str, Parameters]]:
+        """Queries of the comparison ids of `table` that meet each condition but `text`, the cheaper ones first; not of
+        the condition `met`.
 
         `table`: a temporary table of candidates: comparison_id, prompt_id, response_a, response_b. Parameters of all
         conditions go together.
         """
-        if self.id:
+        if self.id and met != "id":
             yield (
                 f"SELECT comparison_id FROM {table} SEMI JOIN ({_BY_ID[_kind(self.id)]}) USING (comparison_id)",
                 {"id": self.id},
             )
         for column, wanted in self._origins():
+            if column == met:
+                continue
             yield (
                 f"""SELECT comparison_id FROM origins SEMI JOIN {table} USING (comparison_id)
                     WHERE list_contains(${column}, {column})""",
@@ -119,7 +136,7 @@ class Filter:
             )
         if self.labels or self.conflict:
             yield self._judged(table)
-        if self.scored_by is not None:
+        if self.scored_by is not None and met != "scored_by":
             yield (
                 f"""SELECT comparison_id FROM (
                       SELECT comparison_id, unnest([response_a, response_b]) AS response_id FROM {table})
@@ -145,27 +162,24 @@ class Filter:
             values,
         )
 
-    def few(self) -> Iterator[tuple[str, str, Parameters]]:
-        """Key column, and query of the keys among which every match is, of conditions that few rows may meet."""
+    def few(self) -> Iterator[Named]:
+        """Of each condition that few rows may meet, candidates among which every match is."""
         if self.id:
-            yield "comparison_id", _BY_ID[_kind(self.id)], {"id": self.id}
+            yield Named("comparison_id", _BY_ID[_kind(self.id)], {"id": self.id}, meets="id")
         for column, wanted in self._origins():
-            yield (
-                "comparison_id",
-                f"SELECT comparison_id FROM origins WHERE list_contains($wanted, {column})",
-                {"wanted": list(wanted)},
-            )
+            query = f"SELECT comparison_id FROM origins WHERE list_contains($wanted, {column})"
+            yield Named("comparison_id", query, {"wanted": list(wanted)}, meets=column)
         if self.pools and "unverified" not in self.pools:
             query = "SELECT comparison_id FROM decisions WHERE list_contains($wanted, pool)"
-            yield "comparison_id", query, {"wanted": list(self.pools)}
+            yield Named("comparison_id", query, {"wanted": list(self.pools)})
         if self.labels == ("tie",):
             query = """SELECT comparison_id FROM judgments WHERE answer IN ('tie', 'both_good', 'both_bad')
                        UNION ALL SELECT comparison_id FROM decisions WHERE label = 'tie'"""
-            yield "comparison_id", query, {}
+            yield Named("comparison_id", query, {})
         if self.conflict in ("annotators", "against_source"):
-            yield "comparison_id", f"SELECT comparison_id FROM judgments WHERE {_OTHERS}", {}
+            yield Named("comparison_id", f"SELECT comparison_id FROM judgments WHERE {_OTHERS}", {})
         if self.scored_by is not None:
-            yield "response_id", self._scores(), self._bounds()
+            yield Named("response_id", self._scores(), self._bounds(), meets="scored_by")
 
     def _scores(self) -> str:
         return """SELECT response_id FROM scores

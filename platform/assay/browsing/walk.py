@@ -83,37 +83,43 @@ def walk(
     first = FIRST_TEXT if wanted.text else FIRST
     size = min(after.window if after is not None else first, largest)
     sparse = size > first
-    seeded = _seed(db, wanted, max(FEW, round(MANY * total)) if sparse else FEW)
+    seed = _seed(db, wanted, max(FEW, round(MANY * total)) if sparse else FEW)
     found: list[int] = []
     end: int | None = None
     while 0 <= at < total:
-        if seeded:
-            end = _seeded_end(db, at, max(size // SEEDED, 1), up)
-        else:
+        began = time.monotonic()
+        if seed is None:
             end = min(at + size, total) - 1 if up else max(at - size, -1) + 1
+        else:
+            least = max(size // SEEDED, 1)
+            end = _seeded_end(db, at, least if seed.looks or limit is None else max(limit, least), up)
         if end is None:  # no further candidate
             break
         low, high = min(at, end), max(at, end)
-        db.execute(
-            f"""CREATE OR REPLACE TEMP TABLE looked AS
-                SELECT rowid AS place, comparison_id, prompt_id, response_a, response_b FROM comparisons
-                WHERE rowid BETWEEN {low} AND {high} {"AND rowid IN (FROM seed)" if seeded else ""}"""
-        )
-        found += sorted(_matching(db, wanted, low, high, total), reverse=not up)
+        found += sorted(_matching(db, wanted, seed, low, high, total), reverse=not up)
         if limit is not None and len(found) >= limit:
             found = found[:limit]
             end = found[-1]
             at = end + 1 if up else end - 1
             break
         at = end + 1 if up else end - 1
-        size = min(size * GROWTH, largest)
-        if time.monotonic() - started >= seconds:
+        now = time.monotonic()
+        size = _next_size(size, first, largest, now - began, seconds)
+        if now - started >= seconds:
             break
-        if not seeded and not sparse:
-            sparse, seeded = True, _seed(db, wanted, round(MANY * total))
-    if end is not None and 0 <= at < total and not (seeded and _seeded_end(db, at, 1, up) is None):
+        if seed is None and not sparse:
+            sparse, seed = True, _seed(db, wanted, round(MANY * total))
+    if end is not None and 0 <= at < total and not (seed is not None and _seeded_end(db, at, 1, up) is None):
         return Walked(found, Cursor(end, size), at if up else total - 1 - at, total)
     return Walked(found, None, total, total)
+
+
+def _next_size(size: int, first: int, largest: int, took: float, seconds: float) -> int:
+    """Of the window after one of `size` that took so long. Larger, because most of a small window's time does not
+    depend on its size; but on a slow machine no larger than what somebody waits for."""
+    if took > 2 * seconds > 0:
+        return max(size // GROWTH, first + 1)
+    return size if took > seconds > 0 else min(size * GROWTH, largest)
 
 
 def _seeded_end(db: duckdb.DuckDBPyConnection, at: int, size: int, up: bool) -> int | None:
@@ -126,9 +132,18 @@ def _seeded_end(db: duckdb.DuckDBPyConnection, at: int, size: int, up: bool) -> 
     return None if row is None or row[0] is None else int(row[0])
 
 
-def _matching(db: duckdb.DuckDBPyConnection, wanted: Filter, low: int, high: int, total: int) -> list[int]:
-    """Places of the candidates in `looked` that meet every condition."""
-    for number, (query, values) in enumerate(wanted.conditions("looked")):
+def _matching(
+    db: duckdb.DuckDBPyConnection, wanted: Filter, seed: Seed | None, low: int, high: int, total: int
+) -> list[int]:
+    """Places of the candidates between `low` and `high` that meet every condition."""
+    if seed is not None and not seed.looks:
+        return [p for (p,) in db.execute(f"SELECT place FROM seed WHERE place BETWEEN {low} AND {high}").fetchall()]
+    db.execute(
+        f"""CREATE OR REPLACE TEMP TABLE looked AS
+            SELECT rowid AS place, comparison_id, prompt_id, response_a, response_b FROM comparisons
+            WHERE rowid BETWEEN {low} AND {high} {"AND rowid IN (FROM seed)" if seed is not None else ""}"""
+    )
+    for number, (query, values) in enumerate(wanted.conditions("looked", seed.meets if seed is not None else None)):
         db.execute(f"CREATE OR REPLACE TEMP TABLE met_{number} AS {query}", values)
         db.execute(
             f"""CREATE OR REPLACE TEMP TABLE looked AS SELECT * FROM looked SEMI JOIN met_{number}
@@ -144,13 +159,16 @@ def _containing(db: duckdb.DuckDBPyConnection, wanted: Filter, low: int, high: i
     span = (low / total, (high + 1) / total)
     locate(db, "prompts", "SELECT DISTINCT prompt_id FROM looked", span)
     locate(db, "responses", "SELECT response_a FROM looked UNION SELECT response_b FROM looked", span)
+    # MATERIALIZED: else the whole range is searched in which the rows stand, and they are picked afterwards.
     rows = db.execute(
-        """WITH said AS (
-               SELECT response_id FROM responses
-               WHERE rowid IN (SELECT place FROM at_responses) AND regexp_matches(content, $pattern)),
+        """WITH answers AS MATERIALIZED (
+               SELECT response_id, content FROM responses WHERE rowid IN (SELECT place FROM at_responses)),
+           questions AS MATERIALIZED (
+               SELECT prompt_id, messages FROM prompts WHERE rowid IN (SELECT place FROM at_prompts)),
+           said AS (SELECT response_id FROM answers WHERE regexp_matches(content, $pattern)),
            asked AS (
-               SELECT prompt_id FROM prompts WHERE rowid IN (SELECT place FROM at_prompts)
-               AND len(list_filter(messages, lambda m: regexp_matches(m.content, $pattern))) > 0)
+               SELECT prompt_id FROM questions
+               WHERE len(list_filter(messages, lambda m: regexp_matches(m.content, $pattern))) > 0)
            SELECT place FROM looked WHERE response_a IN (FROM said) OR response_b IN (FROM said)
               OR prompt_id IN (FROM asked)""",
         {"pattern": wanted.pattern},
@@ -158,24 +176,34 @@ def _containing(db: duckdb.DuckDBPyConnection, wanted: Filter, low: int, high: i
     return [place for (place,) in rows]
 
 
-def _seed(db: duckdb.DuckDBPyConnection, wanted: Filter, most: int) -> bool:
-    """Put the places of the candidates that one condition names into the temporary table `seed`: of the condition that
-    names the fewest, if those are not more than `most`."""
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """The temporary table `seed` has the places of the candidates that one condition names. `meets`: as `Named` has
+    it. `looks`: whether there is anything else that a match must meet."""
+
+    meets: str | None
+    looks: bool
+
+
+def _seed(db: duckdb.DuckDBPyConnection, wanted: Filter, most: int) -> Seed | None:
+    """By the condition that names the fewest, if those are not more than `most`."""
     fewest, best = most, None
-    for key, query, values in wanted.few():
-        rows = db.execute(f"SELECT count(*) FROM (SELECT 1 FROM ({query}) LIMIT {most + 1})", values).fetchall()
+    for named in wanted.few():
+        rows = db.execute(
+            f"SELECT count(*) FROM (SELECT 1 FROM ({named.query}) LIMIT {most + 1})", named.values
+        ).fetchall()
         if rows[0][0] <= fewest:
-            fewest, best = rows[0][0], (key, query, values)
+            fewest, best = rows[0][0], named
     if best is None:
-        return False
-    key, query, values = best
-    columns = ("comparison_id",) if key == "comparison_id" else ("response_a", "response_b")
+        return None
+    columns = ("comparison_id",) if best.key == "comparison_id" else ("response_a", "response_b")
+    # A comparison of two named responses is one candidate.
     places = " UNION ".join(
-        f"SELECT rowid AS place FROM comparisons SEMI JOIN named ON comparisons.{column} = named.{key}"
+        f"SELECT rowid AS place FROM comparisons SEMI JOIN named ON comparisons.{column} = named.{best.key}"
         for column in columns
     )
-    db.execute(f"CREATE OR REPLACE TEMP TABLE seed AS WITH named AS ({query}) {places}", values)
-    return True
+    db.execute(f"CREATE OR REPLACE TEMP TABLE seed AS WITH named AS ({best.query}) {places}", best.values)
+    return Seed(best.meets, bool(wanted.text) or next(wanted.conditions("looked", best.meets), None) is not None)
 
 
 def _one(db: duckdb.DuckDBPyConnection, query: str) -> int:
