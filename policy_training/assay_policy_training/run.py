@@ -22,6 +22,7 @@ from assay.durable import replacing
 from assay.errors import BadInputError, NotFoundError
 from assay.json_lines import Lines, parse_object
 from assay.models.distributed import Parallel, world_size
+from assay.models.packing import unwrapped
 from assay.models.parallel import resolve
 from assay.models.spec import weights_digest
 from assay.progress import progress_bar
@@ -231,6 +232,7 @@ def _train(
             "warnings": trainer.warnings,
             "resumed_at": done,
             "device": str(device),
+            "attention": str(getattr(unwrapped(policy.model).config, "_attn_implementation", "") or ""),
             "processes": world_size(),
             "division": parallel.name,
             "reload_difference": difference,

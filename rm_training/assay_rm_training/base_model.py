@@ -1,7 +1,7 @@
 """The model that training starts from: a language model with a new head, or a reward model with its own.
 
 Covers: keeping an existing head (a silently new one is the field's most repeated defect), the new head's start,
-LoRA with the head always trained, frozen layers, the attention that a soft-capped model needs. Leaves out: saving.
+LoRA with the head always trained, frozen layers. Leaves out: saving.
 
 A new head starts at zero. Every reward is then 0 and the first loss exactly ln 2 whatever the seed, and nothing a
 random projection happens to prefer has to be unlearned; the head's first gradient is the mean difference between
@@ -18,7 +18,6 @@ from assay.errors import BadInputError
 from assay.models.loading import load_config, load_scalar_model, load_tokenizer
 from assay.models.pooling import HEAD
 from assay_rm_training.config import LoraConfig, TrainingConfig
-from assay_serving.packed_engine import is_soft_capped
 
 if TYPE_CHECKING:
     import torch
@@ -63,8 +62,6 @@ def load_trainee(config: TrainingConfig, device: torch.device) -> Trainee:
     model = load_scalar_model(
         config.base, tokenizer, dtype=torch.float32, device=device, new_head=new_head, seed=config.seed
     )
-    if is_soft_capped(model.config):
-        model.set_attn_implementation("eager")  # fused kernels leave the cap out
     if new_head:
         _start_head(getattr(model, HEAD), config)
     return prepare(Trainee(model, tokenizer, new_head), config)

@@ -30,7 +30,6 @@ from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee, has_reward_head
 from assay_serving.batching import plan_batches, plan_groups
-from assay_serving.packed_engine import is_soft_capped
 from assay_serving.scorer import ScoreItem
 
 if TYPE_CHECKING:
@@ -62,8 +61,6 @@ class FrozenBackbone:
         tokenizer = load_tokenizer(base)
         new_head = not has_reward_head(base)
         model = load_scalar_model(base, tokenizer, dtype=torch.float32, device=where, new_head=new_head)
-        if is_soft_capped(model.config):
-            model.set_attn_implementation("eager")  # fused kernels leave the cap out
         limit = min(max_length, int(getattr(model.config, "max_position_embeddings", 0) or max_length))
         self.base = base
         self.renderer = Renderer(tokenizer, max_length=limit)

@@ -36,7 +36,6 @@ from assay_rm_training.principle_dataset import JudgedResponse, encode_rows
 from assay_rm_training.principle_evaluation import PrincipleEvaluation, evaluate_rows
 from assay_rm_training.principle_split import base_rates, divide, in_cells
 from assay_rm_training.task import Measured
-from assay_serving.packed_engine import is_soft_capped
 from assay_serving.principle_engine import PrincipleScorer, asked_fields
 from assay_serving.scorer import ScoreItem, Scorer
 
@@ -123,8 +122,6 @@ class Principle(MethodFields):
             )
         tokenizer = load_tokenizer(config.base)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
-        if is_soft_capped(model.config):
-            model.set_attn_implementation("eager")  # fused kernels leave the cap out
         self._asked(tokenizer)  # refused before anything is encoded
         return prepare(Trainee(model, tokenizer, new_head=False, heads=()), config, language_model=True)
 

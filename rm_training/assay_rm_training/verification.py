@@ -177,11 +177,13 @@ def _stock_rewards(
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    from assay.models.loading import resolve_model
+    from assay.models.loading import is_soft_capped, load_config, resolve_model
     from assay.models.quiet import quiet_transformers
 
     options: dict[str, Any] = {"num_labels": 1, "dtype": torch.float32}
     options |= {"trust_remote_code": False, "use_safetensors": True}
+    if is_soft_capped(load_config(source)):
+        options["attn_implementation"] = "eager"  # as its authors ask
     with quiet_transformers():
         model = AutoModelForSequenceClassification.from_pretrained(resolve_model(source), **options).eval()
     for item, score in zip(sample, scores, strict=True):

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from assay.errors import BadInputError
 from assay.models.devices import free_memory, is_out_of_memory
@@ -182,15 +182,5 @@ def for_scoring(model: PreTrainedModel) -> PreTrainedModel:
     """The loaded model, in place, as engines run it; it can be neither trained nor saved any more."""
     from assay.models.prepacked import prepack
 
-    if is_soft_capped(model.config):
-        model.set_attn_implementation("eager")  # fused kernels leave the cap out
     prepack(model)
     return model
-
-
-def is_soft_capped(config: Any) -> bool:
-    """True for models that cap attention logits (Gemma 2), as nested text configurations may too."""
-    return any(
-        getattr(part, "attn_logit_softcapping", None) is not None
-        for part in (config, getattr(config, "text_config", None))
-    )

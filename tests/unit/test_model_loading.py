@@ -72,6 +72,34 @@ def test_a_head_is_never_silently_new(reward_folder: Path) -> None:
         load_scalar_model(str(reward_folder), tokenizer, dtype=torch.float32, device=CPU, new_head=True)
 
 
+def test_a_soft_capped_model_keeps_its_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where transformers would take fused attention, which leaves the cap out or fails on it."""
+    from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2PreTrainedModel
+
+    monkeypatch.setattr(Gemma2PreTrainedModel, "_supports_sdpa", True)
+    tokenizer = load_tokenizer("tiny")
+    config = Gemma2Config(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=8, intermediate_size=64, attn_logit_softcapping=0.05, initializer_range=0.5,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    tokenizer.save_pretrained(tmp_path)
+    ids = torch.tensor([[5, 9, 14, 3, 20, 7, 11, 6]])
+
+    def logits(model: torch.nn.Module) -> torch.Tensor:
+        with torch.inference_mode():
+            return torch.as_tensor(model(input_ids=ids).logits)
+
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+    stock = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    ours = load_causal_lm(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU)
+    torch.testing.assert_close(logits(ours), logits(stock))
+    classifier = load_scalar_model(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU, new_head=True)
+    assert classifier.config._attn_implementation == "eager"
+
+
 def test_a_reward_model_is_no_policy(reward_folder: Path) -> None:
     with pytest.raises(BadInputError, match="is a reward model"):
         load_causal_lm(str(reward_folder), load_tokenizer("tiny"), dtype=torch.float32, device=CPU)

@@ -1,7 +1,8 @@
 """Naming and loading models: a folder, a hub id, or one of ours (`smollm2`, `tiny`).
 
 Covers: tokenizers with a pad token of their own, causal language models, scalar reward models whose head is kept
-or is new by explicit wish and never by accident. Remote code is never run. Leaves out: rendering, devices.
+or is new by explicit wish and never by accident, the attention that a soft-capped model needs. Remote code is never
+run. Leaves out: rendering, devices.
 """
 
 from __future__ import annotations
@@ -158,8 +159,18 @@ def spec_of(name: str, *, template_hash: str, max_length: int | None = None) -> 
     )
 
 
+def is_soft_capped(config: Any) -> bool:
+    """True for models that cap attention logits (Gemma 2), as nested text configurations may too."""
+    return any(
+        getattr(part, "attn_logit_softcapping", None) is not None
+        for part in (config, getattr(config, "text_config", None))
+    )
+
+
 def _fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> PreTrainedModel:
-    """Agree with the tokenizer on the pad token and the vocabulary; move; eval mode."""
+    """Agree with the tokenizer on the pad token and the vocabulary; attention with the cap it has; move; eval mode."""
+    if is_soft_capped(model.config):
+        model.set_attn_implementation("eager")  # fused kernels leave the cap out
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
     model.config.pad_token_id = tokenizer.pad_token_id

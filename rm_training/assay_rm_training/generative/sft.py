@@ -40,7 +40,6 @@ from assay_rm_training.methods import MethodFields
 from assay_rm_training.task import Measured
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
-from assay_serving.packed_engine import is_soft_capped
 from assay_serving.scorer import ScoreItem, Scorer
 
 CHUNK_TOKENS = 512  #: of logits held at once
@@ -177,8 +176,6 @@ class GenerativeSft(MethodFields):
     def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
         tokenizer = load_tokenizer(config.base)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
-        if is_soft_capped(model.config):
-            model.set_attn_implementation("eager")  # fused kernels leave the cap out
         check_head(model, device)
         return prepare(Trainee(model, tokenizer, new_head=False, heads=()), config, language_model=True)
 
