@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,38 @@ def test_rollouts_that_are_not_there_or_broken(tmp_path: Path) -> None:
     assert (step_bounds(path), rollouts_of(path, 1)) == (None, [])
     path.write_text('{"step": 1, "uid": "a"}\n{"step": 1, broken}\n{"step": 1, "uid": "b"}\n')
     assert [found["uid"] for found in rollouts_of(path, 1)] == ["a", "b"]
+
+
+class Counted(io.FileIO):
+    """A file that adds up what is read of it."""
+
+    read_bytes = 0
+
+    def readinto(self, buffer: Any) -> int | None:
+        found = super().readinto(buffer)
+        Counted.read_bytes += found or 0
+        return found
+
+
+@pytest.mark.parametrize("line", ["", '{"text": "not a rollout"}\n', '{"step": ' + "9" * 5000 + "}\n"])
+def test_a_file_of_somebody_else_is_not_read_whole(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one line of 1 GiB (a hole, which takes no disk), nor many lines without a step."""
+    most = 1 << 18
+    monkeypatch.setattr(rollouts_reader, "_FOREIGN", most)
+    monkeypatch.setattr(rollouts_reader, "_NEAR", 1 << 12)
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text(line * (2 * most // len(line) if line else 0))
+    os.truncate(path, 1 << 30)
+    monkeypatch.setattr(Path, "open", lambda path, mode: io.BufferedReader(Counted(path)))
+    Counted.read_bytes = 0
+    assert step_bounds(path) is None
+    assert most <= Counted.read_bytes < 2 * most
+    assert rollouts_of(path, 1) == []
+    assert Counted.read_bytes < 60 * most, "a bound for each halving, and the log of the size of them"
+    monkeypatch.undo()
+    with path.open("r+") as stream:
+        stream.write('{"step": 3, "uid": "ours"}\n')
+    assert step_bounds(path) is None, "the end is somebody else's"
 
 
 def test_only_so_many_readers_are_kept(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The rollouts of one step, found in `rollouts.jsonl` without reading the rest of it.
 
-Steps rise along the file, so that the first line of a step is found by halving. Leaves out: what rollouts mean.
+Steps rise along the file, so that the first line of a step is found by halving. A file that somebody else wrote may
+have no rollout: no more than `_FOREIGN` bytes in a row are read in search of one. Leaves out: what rollouts mean.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from typing import IO, Any
 from assay.json_lines import RowError, parse_object
 
 MOST = 4000  #: rollouts of a step that are read
-_STEP = re.compile(rb'^\{"step": ?(\d+)')
+_STEP = re.compile(rb'^\{"step": ?(\d{1,18})\b')
 _NEAR = 1 << 16  #: bytes; from here on it is quicker to read on than to halve
+_FOREIGN = 1 << 24  #: bytes; a longer line is no rollout of ours either
 
 
 def step_bounds(path: Path) -> tuple[int, int] | None:
     """First and last step of the file; None without a whole line."""
     try:
         with path.open("rb") as stream:
-            first = _step_after(stream, 0)
+            first = _rollout_after(stream, 0)
             last = None
             size = stream.seek(0, 2)
             back = _NEAR
@@ -31,7 +33,7 @@ def step_bounds(path: Path) -> tuple[int, int] | None:
                 lines = stream.read(size - place).split(b"\n")[:-1]  # the last one is not whole, or empty
                 found = [match for line in lines if (match := _STEP.match(line))]
                 last = int(found[-1][1]) if found else None
-                if place == 0:
+                if place == 0 or back >= _FOREIGN:
                     break
                 back *= 4
     except OSError:
@@ -52,18 +54,14 @@ def _of_step(stream: IO[bytes], step: int) -> Iterator[dict[str, Any]]:
     low, high = 0, stream.seek(0, 2)  # every line that begins before `low` is of an earlier step
     while high - low > _NEAR:
         middle = (low + high) // 2
-        found = _step_after(stream, middle)
+        found = _rollout_after(stream, middle)
         if found is None or found[0] >= step:
             high = middle
         else:
             low = found[1]
     stream.seek(low)
     left = MOST
-    for line in stream:
-        match = _STEP.match(line)
-        if match is None or not line.endswith(b"\n"):
-            continue
-        number = int(match[1])
+    for number, _, line in _rollouts(stream):
         if number > step or not left:
             return
         if number == step:
@@ -74,15 +72,25 @@ def _of_step(stream: IO[bytes], step: int) -> Iterator[dict[str, Any]]:
             left -= 1
 
 
-def _step_after(stream: IO[bytes], place: int) -> tuple[int, int] | None:
+def _rollout_after(stream: IO[bytes], place: int) -> tuple[int, int] | None:
     """Step and place of the first whole line that begins at or after `place`."""
     stream.seek(max(0, place - 1))
-    if place:
-        stream.readline()  # the rest of the line before; nothing of it when `place` begins one
-    while True:
-        begins = stream.tell()
-        line = stream.readline()
-        if not line.endswith(b"\n"):
-            return None
-        if match := _STEP.match(line):
-            return int(match[1]), begins
+    # The rest of the line before; nothing of it when `place` begins one.
+    if place and not stream.readline(_FOREIGN).endswith(b"\n"):
+        return None
+    for number, begins, _ in _rollouts(stream):
+        return number, begins
+    return None
+
+
+def _rollouts(stream: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """Step, place and text of the whole lines from here on, until there is none in `_FOREIGN` bytes."""
+    place = since = stream.tell()
+    while line := stream.readline(_FOREIGN):
+        ends = place + len(line)
+        if line.endswith(b"\n") and (match := _STEP.match(line)):
+            yield int(match[1]), place, line
+            since = ends
+        elif ends - since >= _FOREIGN:
+            return
+        place = ends
