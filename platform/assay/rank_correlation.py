@@ -1,6 +1,6 @@
 """Rank correlation of two score vectors: Kendall's tau-b, Spearman's rho.
 
-Textbook statistics (card D9). A constant vector gives 0, not NaN: it ranks nothing. Pooled over prompts these mix
+Textbook statistics. A constant vector gives 0, not NaN: it ranks nothing. Pooled over prompts these mix
 prompt difficulty in: take them per prompt and average. Leaves out: significance tests, intervals.
 """
 

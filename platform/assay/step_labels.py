@@ -1,7 +1,7 @@
 """Responses in steps with a label for each: what process reward models are trained on.
 
 Covers: JSON Lines rows {prompt, steps, labels} (TRL's stepwise form says `completions` for the steps), with Monte-Carlo
-labels as the counts they come from (Math-Shepherd, arXiv 2312.08935; card C21, from memory). Leaves out: other formats,
+labels as the counts they come from (Math-Shepherd, arXiv 2312.08935, from memory). Leaves out: other formats,
 sampling continuations.
 """
 

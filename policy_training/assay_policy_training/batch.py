@@ -1,6 +1,6 @@
 """What one step of policy training works on: rows of rollouts with everything known about them.
 
-Covers: the fields and shapes that every plug-in reads (section 0 of the algorithm cards this package implements):
+Covers: the fields and shapes that every plug-in reads:
 three policies kept apart (mu = the sampler at generation time, old = the weights at the start of the update,
 theta = the weights being updated), two masks, version stamps, rewards by named part with missing ones missing.
 Leaves out: who fills which field (`sampler`, `rewards`, `loop`), and the per-update context of an objective (`slots`).

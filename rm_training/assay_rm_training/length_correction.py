@@ -1,4 +1,4 @@
-"""Fitting what a reward owes to length, and what taking it off does to pairs the fit has not seen (card A13).
+"""Fitting what a reward owes to length, and what taking it off does to pairs the fit has not seen.
 
 Covers: the line, the LOWESS curve, one fit per domain, accuracy before and after on left-out prompts, the mixing weight
 tried along a path. Leaves out: applying it (`assay.models.length_correction`, `assay_serving.length_corrected`).

@@ -1,6 +1,6 @@
 """GRM as a way to train: Bradley-Terry regularised by the text that the base's language head gives the chosen response.
 
-Covers: the method `grm` and its task (arXiv 2406.10216, card A9); log-probabilities of responses; the reference of its
+Covers: the method `grm` and its task (arXiv 2406.10216); log-probabilities of responses; the reference of its
 DPO form. Leaves out: the terms (`objectives/regularisers.py`), the pairs (`pairwise.py`).
 
 Loss: (1 - a) * pair loss + a * text term. The language head is the base's, kept in memory while training (tied to the

@@ -1,4 +1,4 @@
-"""Every protocol against the reference numbers of cards D0 to D6, and the estimators of D8 and D9."""
+"""Every protocol, best-of-n and rank correlation against the reference numbers."""
 
 from __future__ import annotations
 

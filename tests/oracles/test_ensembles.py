@@ -1,4 +1,4 @@
-"""Ensembles against card A10; weight averaging against card A11."""
+"""Ensembles (arXiv 2310.02743) and weight averaging (WARM, arXiv 2401.12187) against the reference numbers."""
 
 from __future__ import annotations
 

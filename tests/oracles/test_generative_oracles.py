@@ -1,4 +1,4 @@
-"""The numbers of the reference oracles for generative judges: cards A3, B0, B1, B3, B4, B6, D4 and D10."""
+"""The reference numbers of generative judges: RLBFF, GenRM, J1, RM-R1, JudgeBench, voting."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def said(text: str, labels: tuple[str, ...], **logp: float) -> Answer:
     return Answer(text, True, 10, 5, read_verdict(text, labels), logp or None)
 
 
-def test_A3_the_reward_is_the_log_odds_at_the_judgement_token_wherever_else_yes_stands() -> None:
-    # Logits (Yes 2.0, No -1.5, other 0.3) of card A2 give log-probs -0.192998 and -3.692998: reward 3.5.
+def test_the_reward_is_the_log_odds_at_the_judgement_token_wherever_else_yes_stands() -> None:
+    # Logits (Yes 2.0, No -1.5, other 0.3) give log-probs -0.192998 and -3.692998: reward 3.5.
     normaliser = math.log(sum(math.exp(z) for z in (2.0, -1.5, 0.3)))
     answer = said("No, no and No.\nVerdict: Yes", ("Yes", "No"), Yes=2.0 - normaliser, No=-1.5 - normaliser)
     found = examine([answer], POINTWISE, Judging("pointwise", POINTWISE.hash))
@@ -41,20 +41,20 @@ def test_A3_the_reward_is_the_log_odds_at_the_judgement_token_wherever_else_yes_
     assert answer.logp["Yes"] == pytest.approx(-0.192998, abs=1e-6)
 
 
-def test_B0_a_rating_is_the_expected_value_over_the_renormalised_ratings() -> None:
+def test_a_rating_is_the_expected_value_over_the_renormalised_ratings() -> None:
     # Half of the mass is on no rating at all: it plays no part.
     assert expected_rating({"2": math.log(0.3), "10": math.log(0.2)}) == pytest.approx((2 * 0.3 + 10 * 0.2) / 0.5)
     certain = {label: 0.0 if label == "7" else -100.0 for label in RATING.labels}
     assert expected_rating(certain) == pytest.approx(7.0)
 
 
-def test_B1_rationales_are_averaged_by_probability() -> None:
+def test_rationales_are_averaged_by_probability() -> None:
     probabilities = (0.9, 0.6, 0.2, 0.7)
     odds = mean_log_odds([math.log(p / (1 - p)) for p in probabilities])
     assert 1 / (1 + math.exp(-odds)) == pytest.approx(0.6)
 
 
-def test_B1_unreadable_rationales_are_dropped_not_counted_as_a_half() -> None:
+def test_unreadable_rationales_are_dropped_not_counted_as_a_half() -> None:
     labels = ("Yes", "No")
     good = [said("x\nVerdict: Yes", labels, Yes=math.log(0.9), No=math.log(0.1)) for _ in range(2)]
     found = examine([*good, said("no idea", labels)], POINTWISE, Judging("pointwise", POINTWISE.hash, 3, 0.7))
@@ -70,13 +70,13 @@ def _rewards(right_first: bool, right_second: bool) -> dict[str, list[float]]:
     return {name: part.tolist() for name, part in found.parts.items()}
 
 
-def test_B3_consistency_needs_both_orders() -> None:
+def test_consistency_needs_both_orders() -> None:
     assert _rewards(True, True)["consistency"] == [1.0, 1.0]
     assert _rewards(True, False)["consistency"] == [0.0, 0.0]
     assert _rewards(True, False)["verdict"] == [1.0, 0.0]
 
 
-def test_B4_the_tail_rule() -> None:
+def test_the_tail_rule() -> None:
     tags: dict[str, Any] = {"right": "<answer>[[A]]</answer>", "wrong": "<answer>[[B]]</answer>"}
     assert tail_reward("x <answer>[[A]]</answer>", **tags) == 1
     assert tail_reward("<answer>[[A]]</answer> <answer>[[B]]</answer>", **tags) == -1
@@ -84,7 +84,7 @@ def test_B4_the_tail_rule() -> None:
     assert _rewards(True, False)["tail"] == [1.0, -1.0]
 
 
-def test_B6_both_orders_by_probability() -> None:
+def test_both_orders_by_probability() -> None:
     assert both_orders(0.8, 0.4) == pytest.approx(0.7)
     labels = ("A", "B")
     first = said("x\nVerdict: A", labels, A=math.log(0.8), B=math.log(0.2))
@@ -106,12 +106,12 @@ def test_B6_both_orders_by_probability() -> None:
         (None, None, False, False),
     ],
 )
-def test_D4_rules_and_and_sum(first: Any, second: Any, by_and: bool, by_sum: bool) -> None:
+def test_rules_and_and_sum(first: Any, second: Any, by_and: bool, by_sum: bool) -> None:
     assert right_by_and(first, second, "A") is by_and
     assert right_by_sum(first, second, "A") is by_sum
 
 
-def test_D10_majority_of_independent_votes() -> None:
+def test_majority_of_independent_votes() -> None:
     """Drawn without replacement from very many votes of which 0.6 are right: the closed form for independent votes."""
     assert majority_at(60_000, 40_000, 0, 3) == pytest.approx(0.648, abs=1e-4)
     assert majority_at(60_000, 40_000, 0, 5) == pytest.approx(0.68256, abs=1e-4)

@@ -1,4 +1,4 @@
-"""Losses of a pair against the reference numbers of cards A5, A6, A6b, A7, A8 and B7; gradients; properties."""
+"""Losses of a pair against the reference numbers; gradients; properties."""
 
 from __future__ import annotations
 

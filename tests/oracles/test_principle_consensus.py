@@ -1,4 +1,4 @@
-"""RLBFF's consensus rule on the two-dimensional example of card A1 (unit vectors by their angle)."""
+"""RLBFF's consensus rule on a two-dimensional example (unit vectors by their angle)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GRM's text terms, ODIN, regression with aggregation and step labels against cards A9, A12, C6 and C21."""
+"""GRM's text terms, ODIN, regression with aggregation and step labels against the reference numbers."""
 
 from __future__ import annotations
 

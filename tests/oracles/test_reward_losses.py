@@ -1,4 +1,4 @@
-"""Ties and calibration of pairs against the reference numbers of cards D0 and D7, and their intervals."""
+"""Ties and calibration of pairs against the reference numbers, and their intervals."""
 
 from __future__ import annotations
 

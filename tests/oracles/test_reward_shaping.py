@@ -1,4 +1,4 @@
-"""Shapes against cards C1, C1b and A13b, combinations against cards C6 and C9, and what must hold for all of them."""
+"""Shapes and combinations against the reference numbers, and what must hold for all of them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_constraints_by_hand() -> None:
 
 
 def test_an_ensemble_by_hand() -> None:
-    values = known(1.0, 5.0, 3.0, 4.0, 2.0)  # the row of card A10
+    values = known(1.0, 5.0, 3.0, 4.0, 2.0)
     names = ("a", "b", "c", "d", "e")
     assert Ensemble(names, weight=0.5).combine(values).reward == pytest.approx(3.0 - 0.5 * math.sqrt(2.0))
     assert Ensemble(names, combine_by="uwo", weight=0.5).combine(values).reward == pytest.approx(2.0)

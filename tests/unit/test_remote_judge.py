@@ -102,7 +102,7 @@ def test_pairs_are_judged_over_http_in_both_orders() -> None:
         with writer:
             (found,) = PairwiseJudge(writer, spec).compare([PairQuestion(PROMPT, "gold", "glass")])
     assert isinstance(found, PairOutcome)
-    assert found.probability == pytest.approx(0.7)  # card B6
+    assert found.probability == pytest.approx(0.7)
     sent = endpoint.asked[-1]
     assert (sent["logprobs"], sent["top_logprobs"], sent["max_tokens"]) == (True, 20, 50)
     assert "Response A:\n| glass" in sent["messages"][0]["content"]

@@ -252,7 +252,7 @@ def test_steps_of_a_file(tmp_path: Path) -> None:
         )
     )
     assert {row.steps for row in found} == {("one", "two")}
-    assert [row.labels for row in found] == [(1.0, 0.25), (None, 0.0), (0.375, 0.0)]  # 3 of 8: card C21
+    assert [row.labels for row in found] == [(1.0, 0.25), (None, 0.0), (0.375, 0.0)]  # 3 of 8
     for bad, field in (
         ({"prompt": "q", "steps": [], "labels": []}, "steps"),
         ({"prompt": "q", "steps": ["a"], "labels": [True, False]}, "labels"),

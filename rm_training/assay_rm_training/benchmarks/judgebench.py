@@ -1,6 +1,6 @@
 """JudgeBench: pairs whose right answer was verified, hard for judges; for reward models and for pairwise judges.
 
-Source: arXiv 2410.12784 and its repository (card D4, code read). A reward model plays one game: A>B if A scores higher,
+Source: arXiv 2410.12784 and its repository (code read). A reward model plays one game: A>B if A scores higher,
 else B>A, so that equal scores favour B>A. A judge plays two, the second with the responses exchanged: +1 for each
 decision that equals the label, -1 for the opposite, 0 for a tie or nothing readable; right if the sum is above 0. The
 official figure pools all pairs; papers often report the mean of the four categories: both are given. The repository's

@@ -1,6 +1,6 @@
 """PPE (Preference Proxy Evaluations): votes of people on pairs, and lists of answers with verified correctness.
 
-Source: arXiv 2410.14872. Its code was NOT available: formulas and field names are from memory (card D6), and the
+Source: arXiv 2410.14872. Its code was NOT available: formulas and field names are from memory, and the
 aggregates are named so that they can be told from a leaderboard's. A file may hold votes, lists, or both. The figures
 over models are in `vote_figures.py`.
 

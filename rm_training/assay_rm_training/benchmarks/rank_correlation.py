@@ -1,4 +1,4 @@
-"""The bootstrap interval of a rank correlation (card D9). Leaves out: the correlations (`assay.rank_correlation`)."""
+"""The bootstrap interval of a rank correlation. Leaves out: the correlations (`assay.rank_correlation`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """RewardBench (v1): does the chosen response outrank the rejected one, in four sections.
 
-Source: arXiv 2403.13787 and its repository (card D1, code read). A section's score is the mean of its subsets weighted
+Source: arXiv 2403.13787 and its repository (code read). A section's score is the mean of its subsets weighted
 by fixed counts, in which math-prm has 984 although it holds 447 rows, so that mathematics and code weigh equally; the
 overall score is the mean of the sections. The weights of the two XSTest subsets are those of the rows that the paper
 and the data have (154 should refuse, 250 should respond); one version of the repository's constants has them swapped.

@@ -1,6 +1,6 @@
 """RewardBench 2: the best of four, in five subsets, and the subset Ties with many right answers.
 
-Source: arXiv 2506.01937 and its repository (cards D2 and D2b, code read). A row of the five subsets is worth 1 divided
+Source: arXiv 2506.01937 and its repository (code read). A row of the five subsets is worth 1 divided
 by the number of responses that share the highest score if the chosen one is among them, else 0. Ties has a score of
 its own over prompts that come twice, as `ref:N` with one right answer and `tied:N` with many. The overall score is the
 mean of the six subsets. Leaves out: generative judges that pick one of four (their ratings can be given as scores).

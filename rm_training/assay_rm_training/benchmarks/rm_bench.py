@@ -1,6 +1,6 @@
 """RM-Bench: substance over style. Three right and three wrong responses in rising style, compared all with all.
 
-Source: arXiv 2410.16184 and its repository (card D3, code read). Cell (i, j) of the matrix is the share of prompts
+Source: arXiv 2410.16184 and its repository (code read). Cell (i, j) of the matrix is the share of prompts
 whose chosen response of style i scores above the rejected one of style j. hard = mean of the cells where the chosen
 one is plainer, normal = mean of the diagonal, easy = the rest; a domain is the mean of the three; overall is the mean
 of the four domains, with both safety parts pooled, and so is each cell over all domains (`overall/CELL`). The styles

@@ -1,6 +1,6 @@
 """How well a reward model's votes rank the models that wrote the responses, against people's votes on the same pairs.
 
-PPE's human-preference metrics over models; formulas from memory (card D6), so these are the definitions used here:
+PPE's human-preference metrics over models; formulas from memory, so these are the definitions used here:
 a model's strength is its mean win rate over its opponents (a tie counts half), once by people and once by the reward
 model. `row_pearson`: Pearson's correlation of a model's two rows of win rates, mean over models. `kendall_tau`
 (tau-b), `spearman`: of the two rankings. `separability`: share of model pairs whose 95 % intervals of the reward
@@ -10,7 +10,7 @@ of resamples in which the reward model ranks the first above the second, y what 
 same of single decided votes, P the sigmoid of the difference of rewards.
 
 Votes are resampled for what needs the spread of a strength (`separability`, `confidence_agreement`, `brier`, which have
-no interval of their own). The intervals of the correlations resample models, as card D9 has it: resampled votes would
+no interval of their own). The intervals of the correlations resample models: resampled votes would
 only ever add noise, and so lower them.
 """
 

@@ -3,7 +3,7 @@
 Covers: judge questions in both orders as two prompts of one batch, three reward parts from the same answers, parse
 failures and position bias by step. Leaves out: the loop (policy_training), the run (`rl_run`).
 
-Parts, weighed by the recipe's `reward.weights` (reward-model cards B3, B4):
+Parts, weighed by the recipe's `reward.weights` (as in J1, arXiv 2505.10320, and RM-R1):
   verdict      1 if the verdict is the label, else 0; an answer without a verdict gets 0, the least, and is counted
   tail         RM-R1's rule (arXiv 2505.02387): +1 if the last 80 characters hold the right final line and not the
                other, else -1; of formats with two labels only

@@ -1,7 +1,8 @@
 """Losses of one preference pair, each a plain function of rewards to one loss a pair.
 
-Covers: Bradley-Terry with margin, temperature, label smoothing and soft labels, and the published variants of card A5.
-Leaves out: ties (`ties.py`), what is added to a loss (`regularisers.py`), the choice among them (`objective.py`).
+Covers: Bradley-Terry with margin, temperature, label smoothing and soft labels, and the variants of
+Skywork-Reward's ablation (arXiv 2410.18451). Leaves out: ties (`ties.py`), what is added to a loss
+(`regularisers.py`), the choice among them (`objective.py`).
 
 Notation: c, r rewards [B] of chosen and rejected, d = c - r, s the logistic function, p = s(d). Logarithms of s are
 computed in the stable form log s(z) = min(z, 0) - log(1 + exp(-|z|)). A margin m and a temperature tau enter as

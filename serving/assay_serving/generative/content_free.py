@@ -3,8 +3,8 @@
 Covers: the strings, as responses for a negative test and for training. Leaves out: asking about them (evaluation).
 
 Source: "One Token to Fool LLM-as-a-Judge" (arXiv 2507.08794), which found positive verdicts on such answers at rates of
-up to 80 percent. The colon and the opening "Let's think step by step" are from reward-model card B6; the others are
-from memory of the paper, not checked against it.
+up to 80 percent. The colon and the opening "Let's think step by step" are from notes on the paper; the others
+are from memory of it. None was checked against it.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Covers: the `Scorer` protocol over any writer, votes over several samples, failures typed and counted. Leaves out: how
 answers come about (`local`, `remote`), models that compare two responses (`pairwise`).
 
-Yes/No: reward = logp(Yes) - logp(No) at the judgement token (reward-model card A3); over k samples the log-odds of the
-mean probability (card B1), or the share of Yes. Rating: the expected value over 1..10 (card B0); over k samples
-their mean, or the mean of the stated numbers. Samples without a verdict are left out of the vote and counted (card
-B1); where none is left the score is a failure, never a number.
+Yes/No: reward = logp(Yes) - logp(No) at the judgement token (RLBFF, arXiv 2509.21319); over k samples the log-odds of
+the mean probability (GenRM, arXiv 2408.15240), or the share of Yes. Rating: the expected value over 1..10; over k
+samples their mean, or the mean of the stated numbers. Samples without a verdict are left out of the vote and counted;
+where none is left the score is a failure, never a number.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class OrderOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PairOutcome:
-    """What a judge makes of a pair. `probability` of A: rule PROB over both orders (reward-model card B6); of one order
-    where the other gave none (then `consistent` is None); None where neither did.
+    """What a judge makes of a pair. `probability` of A: the mean over both orders, or of one order where the
+    other gave none (then `consistent` is None); None where neither did.
 
     `uncertainty`: standard deviation of P(A) over all readable samples. `truncated`: older turns were dropped.
     """

@@ -2,7 +2,7 @@
 
 Covers: plain functions on labels and numbers, each stating its tie rule. Leaves out: asking for verdicts.
 
-Sources: position swap and its three rules, reward-model cards B0/B6 (JudgeBench's and RewardBench's scripts); mean of
+Sources: position swap and its three rules, JudgeBench's and RewardBench's scripts; mean of
 probabilities, arXiv 2408.15240.
 """
 
@@ -68,7 +68,7 @@ def unpermute(shown: Sequence[float], order: Sequence[int]) -> list[float]:
 
 
 def both_orders(first_shown_wins: float, first_shown_wins_swapped: float) -> float:
-    """Rule PROB: P(A) from P(the first shown wins) when A was shown first and when B was."""
+    """P(A) from P(the first shown wins) when A was shown first and when B was."""
     return (first_shown_wins + 1.0 - first_shown_wins_swapped) / 2.0
 
 
