@@ -91,3 +91,15 @@ def pair_pages(workspace: Workspace, scratch: Scratch, *, but_discarded_by: str 
     )
     scratch.db.execute(f"DROP TABLE {PLACES}_found")
     return PairPages(workspace, scratch, scratch.number(f"SELECT count(*) FROM {PLACES}"))
+
+
+def count_pairs(workspace: Workspace, *, but_gold: bool = False) -> int:
+    """How many comparisons `pair_pages` would have now, without those of the gold pool if `but_gold`."""
+    left_out = ("discarded", "gold") if but_gold else ("discarded",)
+    with workspace.store.unit() as db:
+        (row,) = db.execute(
+            """SELECT (SELECT count(*) FROM comparisons) - count(*) FILTER (list_contains($pools, pool))
+               FROM (SELECT arg_max(pool, "position") AS pool FROM decisions GROUP BY comparison_id)""",
+            {"pools": list(left_out)},
+        ).fetchall()
+    return int(row[0])

@@ -1,4 +1,7 @@
-"""Progress bars on standard error: live in a terminal, a line every few seconds elsewhere."""
+"""Progress bars on standard error: live in a terminal, a line every few seconds elsewhere.
+
+What they count is noted in the run's folder, too, where there is a run (`assay.run_progress`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from assay.run_progress import noted
 from assay.wording import counted, noun_for
 
 Advance = Callable[[int], None]
@@ -20,6 +24,17 @@ def silent(_: int) -> None:
 @contextmanager
 def progress_bar(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
     """Yield a function to call with the number of units just done. `total=None` when it is not known."""
+    with noted(description, total, unit=unit) as note, _shown(description, total, unit) as show:
+
+        def advance(n: int) -> None:
+            note(n)
+            show(n)
+
+        yield advance
+
+
+@contextmanager
+def _shown(description: str, total: int | None, unit: str) -> Iterator[Advance]:
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from assay import __version__
 from assay.errors import AssayError, BadInputError, NotFoundError
 from assay.run_process import is_alive, note_end, note_process, process_of
+from assay.run_progress import noting_in
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def start_run(
         for ref, ref_kind in (inputs or {}).items():
             db.execute("INSERT INTO run_links VALUES (?, 'input', ?, ?)", [run.id, ref_kind, ref])
     try:
-        yield run
+        with noting_in(run.folder):
+            yield run
     except BaseException as error:
         status, text = (
             ("failed", f"{type(error).__name__}: {error}")

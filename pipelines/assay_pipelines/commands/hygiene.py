@@ -36,10 +36,14 @@ def clean(
     from assay.workspace import Workspace
     from assay_pipelines.cleaning import CleanConfig
     from assay_pipelines.cleaning import clean as apply_rules
+    from assay_pipelines.pair_pages import count_pairs
 
     here = Workspace.find(workspace)
     config = CleanConfig(max_characters, control_characters)
-    with start_run(here, "clean", asdict(config)) as run, progress_bar("cleaning", unit="comparisons") as step:
+    with (
+        start_run(here, "clean", asdict(config)) as run,
+        progress_bar("cleaning", count_pairs(here, but_gold=True), unit="comparisons") as step,
+    ):
         discarded = apply_rules(here, config, run.id, advance=step)
         run.metrics["discarded"] = discarded
     text = "\n".join(
@@ -57,9 +61,13 @@ def dedup(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> Non
     from assay.runs import start_run
     from assay.workspace import Workspace
     from assay_pipelines.deduplication import dedup as find_duplicates
+    from assay_pipelines.pair_pages import count_pairs
 
     here = Workspace.find(workspace)
-    with start_run(here, "dedup", {}) as run, progress_bar("deduplicating", unit="comparisons") as step:
+    with (
+        start_run(here, "dedup", {}) as run,
+        progress_bar("deduplicating", count_pairs(here), unit="comparisons") as step,
+    ):
         counts = find_duplicates(here, run.id, advance=step)
         run.metrics.update(asdict(counts))
     lines = [

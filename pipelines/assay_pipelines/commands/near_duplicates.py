@@ -52,8 +52,7 @@ def near_dup(
     config = NearDuplicateConfig(threshold, shingle, over, seed)  # type: ignore[arg-type]  # checked by the config
     here = Workspace.find(workspace)
     with start_run(here, "near-dup", {**asdict(config), "action": action}) as run:
-        with progress_bar("sketching", unit=f"{over}s") as advance:
-            report = find_near_duplicates(here, config, run.id, advance=advance)
+        report = find_near_duplicates(here, config, run.id, counting=progress_bar)
         discarded = discard_near_duplicates(here, config, run.id) if action == "discard" else 0
         run.metrics.update(report.to_dict() | {"discarded": discarded})
     done = f"discarded {discarded} comparisons" if action == "discard" else "nothing discarded (--action discard does)"

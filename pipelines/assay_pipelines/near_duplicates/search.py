@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 from assay.errors import BadInputError
-from assay.progress import Advance, silent
+from assay.progress import Advance
+from assay.run_progress import Counting, noted
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.importing import read_ahead
@@ -80,18 +81,20 @@ class NearDuplicateReport:
 
 
 def find_near_duplicates(
-    workspace: Workspace, config: NearDuplicateConfig, run_id: str, *, advance: Advance = silent
+    workspace: Workspace, config: NearDuplicateConfig, run_id: str, *, counting: Counting = noted
 ) -> NearDuplicateReport:
-    """Write the clusters to the table near_duplicates under `run_id`. `advance` by items sketched."""
+    """Write the clusters to the table near_duplicates under `run_id`. `counting`: of the items that are sketched, then
+    of those that are compared."""
     import numpy as np
 
     with scratch(workspace) as own:
         docs = documents(workspace, own, config.over)
         report = NearDuplicateReport(docs.items)
         preference = docs.preference()
-        found = _candidates(docs, config, own, preference, advance)
+        with counting("sketching", docs.items, unit=f"{config.over}s") as advance:
+            found = _candidates(docs, config, own, preference, advance)
         report.candidates, report.large_groups = len(found.first), found.large_groups
-        similarity, crossed = _verify(docs, config, own, found)
+        similarity, crossed = _verify(docs, config, own, found, counting)
         near = similarity >= config.threshold
         rank = np.empty(docs.items, np.int64)
         rank[preference] = np.arange(docs.items)
@@ -148,7 +151,7 @@ def _candidates(
 
 
 def _verify(
-    docs: Documents, config: NearDuplicateConfig, own: Scratch, found: Candidates
+    docs: Documents, config: NearDuplicateConfig, own: Scratch, found: Candidates, counting: Counting
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     import numpy as np
     import pyarrow as pa
@@ -158,8 +161,10 @@ def _verify(
     if len(wanted):
         own.append("candidate_items", pa.table({"item": wanted}))
         only = "item IN (SELECT item FROM candidate_items)"
-        for items, shingles in read_ahead(docs.shingles(config.shingle, only=only)):
-            sets.add(items, shingles)
+        with counting("comparing", len(wanted), unit=f"{config.over}s") as advance:
+            for items, shingles in read_ahead(docs.shingles(config.shingle, only=only)):
+                sets.add(items, shingles)
+                advance(len(items))
     return sets.open().similarity(found.first, found.second)
 
 

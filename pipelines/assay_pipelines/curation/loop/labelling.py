@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.domain import Answer
+from assay.run_progress import Counting, noted
 from assay.store.records import Decision
 from assay.workspace import Workspace
 from assay_pipelines.curation.candidates import Candidate
@@ -45,12 +46,19 @@ class Asked:
 
 
 def ask_judges(
-    workspace: Workspace, judges: Sequence[Judge], questions: Sequence[Question], run_id: str, spending: Spending
+    workspace: Workspace,
+    judges: Sequence[Judge],
+    questions: Sequence[Question],
+    run_id: str,
+    spending: Spending,
+    *,
+    counting: Counting = noted,
 ) -> Asked:
     """Every judge, every question; nothing is asked twice."""
     reports = []
     for judge in judges:
-        reports.append(ask(workspace, judge, questions, run_id, budget=spending))
+        with counting(f"asking {annotator_of(judge).name}", len(questions), unit="questions") as advance:
+            reports.append(ask(workspace, judge, questions, run_id, budget=spending, advance=advance))
         if reports[-1].stopped:
             break
     return Asked(tuple(reports))

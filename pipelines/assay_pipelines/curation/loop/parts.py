@@ -12,10 +12,12 @@ from typing import Any
 
 from assay.domain import PreferencePair
 from assay.models.spec import Calibration
+from assay.progress import progress_bar
 from assay.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.attributes.stored import load_attributes
+from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.people import People
 from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel, RewardModels
@@ -72,7 +74,11 @@ class Parts:
         return space_name(self.encoder, responses=self.embed_responses)
 
     def embed(self, which: Selection | Sequence[str], run_id: str) -> None:
-        embed_comparisons(self.workspace, self.encoder, which, run_id, responses=self.embed_responses)
+        total = count_candidates(self.workspace, which) if isinstance(which, Selection) else len(which)
+        with progress_bar("embedding", total, unit="comparisons") as advance:
+            embed_comparisons(
+                self.workspace, self.encoder, which, run_id, responses=self.embed_responses, advance=advance
+            )
 
     def around(
         self, p: Mapping[str, float], config: Stage1Config, run_id: str, *, exclude: Set[str]

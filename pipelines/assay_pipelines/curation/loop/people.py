@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from assay.domain import TIES
+from assay.progress import progress_bar
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.state import PausedError
 from assay_pipelines.judging.annotators import annotator_of
@@ -79,8 +80,10 @@ class JudgedPeople:
         self, name: str, questions: Sequence[Question], why: Mapping[str, Mapping[str, Any]], run_id: str
     ) -> Collected:
         for judge in self.judges:
-            if (stopped := ask(self.workspace, judge, questions, run_id, budget=self.spending).stopped) is not None:
-                raise PausedError(stopped=stopped)
+            with progress_bar(f"asking {annotator_of(judge).name}", len(questions), unit="questions") as advance:
+                told = ask(self.workspace, judge, questions, run_id, budget=self.spending, advance=advance)
+            if told.stopped is not None:
+                raise PausedError(stopped=told.stopped)
         found = opinions(
             self.workspace, [q.comparison_id for q in questions], [annotator_of(j).id for j in self.judges]
         )

@@ -17,6 +17,7 @@ from assay.domain import PreferencePair
 from assay.durable import replacing
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
+from assay.progress import progress_bar
 from assay.runs import Run
 from assay.score import ScoreFailure
 from assay.workspace import Workspace
@@ -107,7 +108,8 @@ class ProbeModels:
         from assay_rm_training.probe_run import check_contamination
 
         check_contamination(self.workspace, run, snapshot, self.waivers)
-        probe = train_probe(self.cache, pairs, self._options(ProbeConfig), gold=gold)
+        with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
+            probe = train_probe(self.cache, pairs, self._options(ProbeConfig), gold=gold, advance=advance)
         relative = Path("loops") / f"{name}.npy"
         path = self.workspace.root / relative
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.intervals import wilson
+from assay.progress import progress_bar
+from assay.run_progress import noted
 from assay.runs import Run
 from assay.snapshots import create_snapshot, load_pairs
 from assay.store.records import Decision, insert_decisions
@@ -59,25 +61,32 @@ def run_stage1(config: Stage1Config, parts: Parts, run: Run) -> Stage1Report:
     """Begin the loop, or go on where it stopped. Raises BadInputError where there is nothing to begin with."""
     loop = Loop.open(parts.workspace, config, run.id)
     report = Stage1Report(config.name)
-    try:
-        seeded = loop.once(0, "targets", lambda: _seed(loop, parts))
-        report.iterations.append({"iteration": 0, **seeded, **_label(loop, parts, 0, None)})
-        for iteration in range(1, config.iterations + 1):
-            trained = loop.once(iteration, "train", lambda i=iteration: _train(loop, parts, run, i))  # type: ignore[misc]
-            model = parts.load(trained["model"], _gold(loop, trained["gold"]))
-            found = loop.once(iteration, "targets", lambda i=iteration, m=model: _retrieve(loop, parts, i, m))  # type: ignore[misc]
-            done = {"iteration": iteration, **_brief(trained), **found}
-            if not found["people"] + found["judges"]:
-                report.iterations.append(done)
-                break
-            report.iterations.append({**done, **_label(loop, parts, iteration, model)})
-        last = report.iterations[-1]["iteration"] + 1
-        trained = loop.once(last, "final", lambda: _train(loop, parts, run, last))
-        chosen = loop.once(last, "publish", lambda: _publish(loop, parts, run, last))
-        report.models, report.model, report.model_name = chosen["models"], chosen["artifact"], chosen.get("name")
-    except PausedError as pause:
-        report.waiting, report.stopped = pause.waiting, pause.stopped
+    most = 3 + 4 * config.iterations + 2  # the seed's steps, the iterations', and the two at the end
+    with noted(f"loop {config.name}", most, unit="steps") as step_done:
+        try:
+            _go_on(replace(loop, step_done=step_done), parts, run, report)
+        except PausedError as pause:
+            report.waiting, report.stopped = pause.waiting, pause.stopped
     return report
+
+
+def _go_on(loop: Loop, parts: Parts, run: Run, report: Stage1Report) -> None:
+    config = loop.config
+    seeded = loop.once(0, "targets", lambda: _seed(loop, parts))
+    report.iterations.append({"iteration": 0, **seeded, **_label(loop, parts, 0, None)})
+    for iteration in range(1, config.iterations + 1):
+        trained = loop.once(iteration, "train", lambda i=iteration: _train(loop, parts, run, i))  # type: ignore[misc]
+        model = parts.load(trained["model"], _gold(loop, trained["gold"]))
+        found = loop.once(iteration, "targets", lambda i=iteration, m=model: _retrieve(loop, parts, i, m))  # type: ignore[misc]
+        done = {"iteration": iteration, **_brief(trained), **found}
+        if not found["people"] + found["judges"]:
+            report.iterations.append(done)
+            break
+        report.iterations.append({**done, **_label(loop, parts, iteration, model)})
+    last = report.iterations[-1]["iteration"] + 1
+    trained = loop.once(last, "final", lambda: _train(loop, parts, run, last))
+    chosen = loop.once(last, "publish", lambda: _publish(loop, parts, run, last))
+    report.models, report.model, report.model_name = chosen["models"], chosen["artifact"], chosen.get("name")
 
 
 def _seed(loop: Loop, parts: Parts) -> Outcome:
@@ -228,7 +237,7 @@ def _ask_judges(
             responses=parts.embed_responses,
         )
     questions = _questions(candidates, parts.stored_attributes([c.comparison_id for c in candidates]), shown)
-    told = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending)
+    told = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
     if told.stopped or (questions and told.silent):
         raise PausedError(stopped=told.stopped or told.silent)
     decisions = silver_decisions(

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from assay.errors import BadInputError, NotFoundError
+from assay.progress import Advance, silent
+from assay.run_progress import noted
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import Stage1Config
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
 
 Route: TypeAlias = Literal["people", "judges"]
 RUN_KIND = "curate-stage1"  #: of the runs that work on a loop
+#: What a person calls the steps of an iteration.
+STEPS = {
+    "targets": "choosing what to ask about",
+    "train": "training the reward model",
+    "people": "asking people",
+    "judges": "asking judges",
+    "final": "training the last model",
+    "publish": "choosing the best model",
+}
 #: What may be raised for a loop that has begun; anything else would change what its steps meant.
 EXTENDABLE = frozenset({"iterations", "max_cost"})
 
@@ -56,6 +67,7 @@ class Loop:
     workspace: Workspace
     config: Stage1Config
     run_id: str
+    step_done: Advance = silent  #: told of every step that has happened, now or before
 
     @classmethod
     def open(cls, workspace: Workspace, config: Stage1Config, run_id: str) -> Loop:
@@ -91,8 +103,10 @@ class Loop:
     def once(self, iteration: int, step: str, do: Callable[[], Outcome]) -> dict[str, Any]:
         """The step's outcome: the stored one, or that of doing it now."""
         if (known := self.done(iteration, step)) is not None:
+            self.step_done(1)
             return known
-        outcome = do()
+        with noted(f"iteration {iteration}: {STEPS[step]}"):
+            outcome = do()
         payload = json.dumps(outcome.payload)
         with self.workspace.store.unit() as db:
             if outcome.write is not None:
@@ -101,6 +115,7 @@ class Loop:
                 "INSERT INTO loop_steps (loop, iteration, step, outcome, run_id) VALUES (?, ?, ?, ?, ?)",
                 [self.config.name, iteration, step, payload, self.run_id],
             )
+        self.step_done(1)
         done: dict[str, Any] = json.loads(payload)
         return done
 
