@@ -3,7 +3,7 @@
 Covers: the fields and shapes that every plug-in reads:
 three policies kept apart (mu = the sampler at generation time, old = the weights at the start of the update,
 theta = the weights being updated), two masks, version stamps, rewards by named part with missing ones missing.
-Leaves out: who fills which field (`sampler`, `rewards`, `loop`), and the per-update context of an objective (`slots`).
+Leaves out: who fills which field (`samplers`, `rewards`, `loop`), and the per-update context of an objective (`slots`).
 
 Notation: B rows (one row = one rollout), S context positions, T response positions. Contexts are padded left,
 responses right, so position S-1 predicts response token 0.

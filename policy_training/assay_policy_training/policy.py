@@ -3,7 +3,7 @@
 Covers: loading both from one name, full or LoRA training, log-probs under either, a frozen teacher of the same
 vocabulary, dividing it among processes, saving the result as a stock checkpoint that is reloaded and compared. With
 LoRA the reference is the model with its adapter off; else it is a frozen copy, loaded only when something needs it.
-Leaves out: sampling (`sampler`), optimising (`loop`).
+Leaves out: sampling (`samplers`), optimising (`loop`).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class TrainingConfig:
     `batch_ramp_ratio` of the run's items (0: no growth). `eps` is far below the usual 1e-8: under a head that starts at
     zero the backbone's first gradients are tiny. `gradient_checkpointing`: keep each layer's input only and compute
     the rest again for the backward pass: less memory, a third more work, the same gradients.
-    `parallel`: how several processes divide the work (`parallel.py`); auto: ddp where there are several.
+    `parallel`: how several processes divide the work (`assay.models.parallel`); auto: ddp where there are several.
     `keep`: end with the last step's weights or with those of the best evaluation by `metric` (`early_choice.py`);
     `patience`: stop after so many evaluations that were no better (0: never). `preset`: the name of the published
     settings (`presets.py`) that the others were taken from, where not given; a note, no setting.

@@ -1,7 +1,7 @@
 """What scored pairs say of a reward model: accuracy under a stated tie policy, baselines, margins.
 
 Covers: numbers over arrays of rewards. Leaves out: scoring (`evaluate.py`), probabilities (`calibration.py`),
-intervals (`intervals.py`).
+intervals (`assay.intervals`).
 """
 
 from __future__ import annotations

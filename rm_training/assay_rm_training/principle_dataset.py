@@ -1,7 +1,7 @@
 """Judged responses as tokens: the questions about one response together, what they begin with once.
 
 Covers: encoding by the one principle renderer, the reasons a row is left out, how many questions make an item. Leaves
-out: reading and dividing rows (`assay.principle_rows`, `principle_split.py`), the loss (`principle_task.py`).
+out: reading and dividing rows (`assay.principle_rows`, `principle_split.py`), the loss (`principle.py`).
 """
 
 from __future__ import annotations

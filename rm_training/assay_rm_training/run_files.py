@@ -5,7 +5,8 @@ One process writes:
     metrics.jsonl  state.pt  best.pt (with --keep best)  tensorboard/ (with --tensorboard)
 
 Covers: going on after a kill with all of them in step, choosing by the evaluations, the weights that the training ends
-with. Leaves out: the files' formats (`metrics_file.py`, `training_state.py`, `early_choice.py`, `tensorboard_log.py`).
+with. Leaves out: the files' formats (`metrics_file.py`, `training_state.py`, `early_choice.py`,
+`assay.tensorboard_log`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Covers: the order of the calls that all make together: order, model, data, training, the model in one piece. Leaves
 out: the run record, evaluation and saving, which the first process does alone after the others have left
-(`training_run.py`); how work and weights are divided (`parallel.py`).
+(`training_run.py`); how work and weights are divided (`assay.models.parallel`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Covers: batches, micro-batches, loss, accumulation, clipping, schedule, measuring, saving, choosing a step, resuming; it
 reads from top to bottom and knows nothing of what is trained, which is a `Task`. Leaves out, on purpose: loading
-(`base_model.py`), several processes (`parallel.py`: here they are a few calls that do nothing in one process),
-held-out figures (`held_out.py`), saving the finished model (`checkpoint.py`), lineage (`training_run.py`).
+(`base_model.py`), several processes (`assay.models.parallel`: here they are a few calls that do nothing in one
+process), held-out figures (`held_out.py`), saving the finished model (`checkpoint.py`), lineage (`training_run.py`).
 
 The gradient of a step is that of sum_i w_i loss_i / sum_i w_i over all its items: the denominator is fixed before the
 first backward pass, so it does not depend on how the batch is cut into forward passes, or divided among processes. A

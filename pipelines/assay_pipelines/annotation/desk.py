@@ -1,7 +1,7 @@
 """The desk at which people work: next item, vote, skip, undo, and what was durable when it was acknowledged.
 
 Covers: casting and taking back votes by any number of people, threads and processes at once, while another process may
-hold the store. Leaves out: who gets which item (`assignment`), drawing (`terminal`; the web), what votes come to.
+hold the store. Leaves out: who gets which item (`assignment`), drawing (`drawing`; the web), what votes come to.
 
 A vote is written to the operational file together with an outbox entry, in one transaction; then to the fsynced
 journal; then the outbox entry goes, and the vote is acknowledged. A crash in between leaves the entry, and whoever

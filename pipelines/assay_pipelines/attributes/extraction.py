@@ -1,7 +1,7 @@
 """The 5-tuple of attributes by a language model: strict JSON, one re-ask, every failure counted.
 
 Covers: asking for what is not known yet, storing it as this annotator's. Leaves out: what the attributes are for
-(`schema`), which annotator's count (`stored`), attributes without a model (`ruled`, `from_file`).
+(`schema`), which annotator's count (`stored`), attributes without a model (`ruled`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Attributes without a model: from a file that somebody wrote, or by rules from what the source says of itself.
 
 Both are annotators of their own, so that nobody takes them for a model's or another person's: a file's is a person
-(`load_attributes` prefers it), the rules' is of the kind `source`. Rules know the category and nothing of the texts;
-they are there to balance and prioritise where no model is at hand.
+(`stored.load_attributes` prefers it), the rules' is of the kind `source`. Rules know the category and nothing
+of the texts; they are there to balance and prioritise where no model is at hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From one intermediate form of preference pairs to all tables of the store, in SQL.
 
-Covers: `PAIR_SCHEMA`, the Arrow schema that every reader yields whatever its file format; `store_pairs`, the one
+Covers: `pair_schema`, the Arrow schema that every reader yields whatever its file format; `store_pairs`, the one
 normaliser that hashes, deduplicates and inserts a batch idempotently; `store_rejects`. Leaves out: reading files
 (`assay_pipelines.importers`), judgments that come later (`assay.store.records`).
 

@@ -3,7 +3,7 @@
 Covers: an objective's rewards over two windows of steps, lambda_k = K softmax(s / T) with s = mu_now / mu_before +
 sigma_now / (mu_now + mu_before), advantages multiplied so that the loss is (1/K) sum_k lambda_k L_k with a denominator
 for each objective. The tag of a row is an entry of its prompt; which prompts a step draws is the prompt source's matter
-(`mixed`). Leaves out: replayed rows of earlier steps (`recent`).
+(`prompts.streams`). Leaves out: replayed rows of earlier steps (`recent`).
 
 Source: "Beyond Reasoning Gains", arXiv 2510.21978 (detailed notes); the length of the window is ours. Oracle mu .2 .9,
 before .2 1, sigma .01 .3: s 1.025 1.057895; lambda at T 5 .996711 1.003289, at T .5 .967117 1.032883.

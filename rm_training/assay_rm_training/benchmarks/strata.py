@@ -1,7 +1,7 @@
 """Means of per-item figures by stratum, what is combined from them, and intervals of both.
 
 A benchmark's figures are means: of a subset's items, of the nine cells of a matrix, of prompts. A `Stratum` holds the
-figures of the items of one part, a column each; `combine` makes the named aggregates out of the strata's means with
+figures of the items of one part, a column each; a protocol makes the named aggregates out of the strata's means with
 arithmetic that works on one mean as on an array of resampled ones. So one function gives value and interval.
 
 Intervals (95 %): Wilson for a share of items that each have a prompt of their own; else the percentile bootstrap over

@@ -1,7 +1,7 @@
 """A pairwise generative judge: two responses, both ways round, several samples, and what they come to.
 
 Covers: `compare`, the un-swapped decisions of each order, the combined probability, agreement and failures. Leaves
-out: accuracy over many pairs (`assay_rm_training.judge_evaluation`), the rules themselves (`voting`).
+out: accuracy over many pairs (`assay_rm_training.generative.evaluation`), the rules themselves (`voting`).
 
 A and B are always the pair's own first and second response; an order tells which of the two was shown as A.
 """
