@@ -7,7 +7,7 @@ vote -> decision -> snapshot -> run -> checkpoint -> scored response -> rollout 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,34 +35,47 @@ PREFIXES: dict[str, str] = {
     "f-": "artifact",
 }
 
-# One line about each kind; no row means there is no such thing. `d-N` is the decision at position N.
+# Id, and one line about it, of each of {these} that there is. `d-N` is the decision at position N. The large tables are
+# read once for all of a relation's neighbours, by one narrow column.
 _ABOUT: dict[str, str] = {
-    "run": """SELECT kind || ' run, ' || status || ', ' || strftime(started_at, '%Y-%m-%d %H:%M')
-        FROM runs WHERE run_id = $id""",
-    "prompt": "SELECT 'prompt: ' || left(messages[-1].content, 70) FROM prompts WHERE prompt_id = $id",
-    "response": "SELECT 'response: ' || left(content, 70) FROM responses WHERE response_id = $id",
-    "comparison": """SELECT 'comparison of ' || coalesce(string_agg(DISTINCT source, ', '), 'no source')
-        || ', pool ' || any_value(pool) || coalesce(', label ' || any_value(label), '')
-        FROM pools LEFT JOIN origins USING (comparison_id) WHERE comparison_id = $id GROUP BY comparison_id""",
-    "annotator": "SELECT kind || ' ' || name FROM annotators WHERE annotator_id = $id",
-    "judgment": """SELECT 'judgment ' || answer || ' by ' || kind || ' ' || name
+    "run": """SELECT run_id, kind || ' run, ' || status || ', ' || strftime(started_at, '%Y-%m-%d %H:%M')
+        FROM runs WHERE run_id IN {these}""",
+    "prompt": """SELECT prompt_id, 'prompt: ' || left(messages[-1].content, 70)
+        FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE prompt_id IN {these})""",
+    "response": """SELECT response_id, 'response: ' || left(content, 70)
+        FROM responses WHERE rowid IN (SELECT rowid FROM responses WHERE response_id IN {these})""",
+    "comparison": """SELECT comparison_id, 'comparison of ' || coalesce(sources, 'no source')
+            || ', pool ' || coalesce(d.pool, 'unverified')
+            || coalesce(', label ' || CASE WHEN d.pool IS NULL THEN s.label ELSE d.label END, '')
+        FROM (SELECT comparison_id FROM comparisons WHERE comparison_id IN {these})
+        LEFT JOIN (SELECT * FROM current_decisions WHERE comparison_id IN {these}) d USING (comparison_id)
+        LEFT JOIN (SELECT * FROM source_labels WHERE comparison_id IN {these}) s USING (comparison_id)
+        LEFT JOIN (SELECT comparison_id, string_agg(DISTINCT source, ', ' ORDER BY source) AS sources FROM origins
+                   WHERE comparison_id IN {these} GROUP BY comparison_id) USING (comparison_id)""",
+    "annotator": "SELECT annotator_id, kind || ' ' || name FROM annotators WHERE annotator_id IN {these}",
+    "judgment": """SELECT judgment_id, 'judgment ' || answer || ' by ' || kind || ' ' || name
             || if(w.judgment_id IS NULL, '', ', taken back')
-        FROM judgments j JOIN annotators USING (annotator_id) LEFT JOIN withdrawn_judgments w USING (judgment_id)
-        WHERE judgment_id = $id""",
-    "principle judgment": """SELECT 'principle judgment ' || answer || ' by ' || kind || ' ' || name
+        FROM (SELECT * FROM judgments WHERE rowid IN (SELECT rowid FROM judgments WHERE judgment_id IN {these}))
+        JOIN annotators USING (annotator_id) LEFT JOIN withdrawn_judgments w USING (judgment_id)""",
+    "principle judgment": """SELECT judgment_id, 'principle judgment ' || answer || ' by ' || kind || ' ' || name
             || if(bool_and(gone), ', taken back', '') || ': ' || left(any_value(statement), 70)
-        FROM (SELECT principle_id, annotator_id, answer, false AS gone FROM principle_judgments WHERE judgment_id = $id
-              UNION ALL SELECT principle_id, annotator_id, answer, withdrawn_at IS NOT NULL FROM principle_votes
-              WHERE judgment_id = $id)
-        JOIN annotators USING (annotator_id) JOIN principles USING (principle_id) GROUP BY answer, kind, name""",
-    "queue": """SELECT 'queue ' || name || ', ' || (SELECT count(*) FROM queue_items i WHERE i.queue_id = q.queue_id)
+        FROM (SELECT judgment_id, principle_id, annotator_id, answer, false AS gone FROM principle_judgments
+              WHERE judgment_id IN {these}
+              UNION ALL SELECT judgment_id, principle_id, annotator_id, answer, withdrawn_at IS NOT NULL
+              FROM principle_votes WHERE judgment_id IN {these})
+        JOIN annotators USING (annotator_id) JOIN principles USING (principle_id)
+        GROUP BY judgment_id, answer, kind, name""",
+    "queue": """SELECT queue_id, 'queue ' || name || ', '
+            || (SELECT count(*) FROM queue_items i WHERE i.queue_id = q.queue_id)
             || ' items, ' || if(overlap = 0, 'everyone', overlap::VARCHAR) || ' each'
-        FROM queues q WHERE queue_id = $id""",
-    "decision": """SELECT 'decision ' || pool || coalesce(' ' || label, '') || ' by ' || rule || ': ' || reason
-        FROM decisions WHERE 'd-' || position = $id""",
-    "snapshot": "SELECT 'snapshot ' || name || ', ' || items || ' items' FROM snapshots WHERE snapshot_id = $id",
-    "artifact": "SELECT kind || ' ' || name || ', ' || path FROM artifacts WHERE artifact_id = $id",
-    "file": "SELECT 'file' FROM run_links WHERE kind = 'file' AND ref = $id LIMIT 1",
+        FROM queues q WHERE queue_id IN {these}""",
+    "decision": """SELECT 'd-' || position, 'decision ' || pool || coalesce(' ' || label, '') || ' by ' || rule || ': '
+            || reason
+        FROM decisions WHERE rowid IN (SELECT rowid FROM decisions WHERE 'd-' || position IN {these})""",
+    "snapshot": """SELECT snapshot_id, 'snapshot ' || name || ', ' || items || ' items'
+        FROM snapshots WHERE snapshot_id IN {these}""",
+    "artifact": "SELECT artifact_id, kind || ' ' || name || ', ' || path FROM artifacts WHERE artifact_id IN {these}",
+    "file": "SELECT DISTINCT ref, 'file' FROM run_links WHERE kind = 'file' AND ref IN {these}",
 }
 
 # What scores and runs call the model `a`: the version in its spec, which calibrating leaves as it is. Scores under a
@@ -276,26 +289,49 @@ def _grow(
     if depth == 0:
         return node
     for relation, query in relations.get(node.kind, {}).items():
-        values = {"id": node.id}
-        row = db.execute(f"SELECT count(*) FROM ({query})", values).fetchone()
-        total = int(row[0]) if row else 0
-        if not total:
+        rows = db.execute(f"SELECT id FROM ({query}) LIMIT {int(width) + 1}", {"id": node.id}).fetchall()
+        if not rows:
             continue
-        ids = [r[0] for r in db.execute(f"SELECT id FROM ({query}) LIMIT {int(width)}", values).fetchall()]
+        ids = [row[0] for row in rows[: int(width)]]
+        total = len(rows) if len(rows) <= width else _count(db, query, node.id)
+        known = _told(db, ids)
         nodes = [
-            _grow(db, _node(db, ref) or Node(ref, "unknown", ""), relations, depth - 1, width, seen) for ref in ids
+            _grow(db, Node(ref, *known.get(ref, ("unknown", ""))), relations, depth - 1, width, seen) for ref in ids
         ]
         node.branches.append(Branch(relation, nodes, total - len(nodes)))
     return node
 
 
+def _count(db: duckdb.DuckDBPyConnection, query: str, ref: str) -> int:
+    """Rows of the query; DuckDB would sort all of them by the order at its end."""
+    unordered = query.rpartition("ORDER BY")[0] or query
+    row = db.execute(f"SELECT count(*) FROM ({unordered})", {"id": ref}).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _told(db: duckdb.DuckDBPyConnection, refs: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Kind and one line of each that there is."""
+    by_kind: dict[str, list[str]] = {}
+    for ref in dict.fromkeys(refs):
+        kind = next((kind for prefix, kind in PREFIXES.items() if ref.startswith(prefix)), "file")
+        by_kind.setdefault(kind, []).append(ref)
+    found = {ref: (kind, about) for kind, those in by_kind.items() for ref, about in _lines(db, kind, those)}
+    named = [ref for kind, those in by_kind.items() if kind != "file" for ref in those if ref not in found]
+    return found | {ref: ("file", about) for ref, about in _lines(db, "file", named)}
+
+
+def _lines(db: duckdb.DuckDBPyConnection, kind: str, refs: Sequence[str]) -> list[tuple[str, str]]:
+    if not refs:
+        return []
+    values = {f"id{n}": ref for n, ref in enumerate(refs)}
+    these = f"({', '.join(f'${name}' for name in values)})"
+    rows = db.execute(_ABOUT[kind].format(these=these), values).fetchall()
+    return [(ref, " ".join(str(about).split())) for ref, about in rows]
+
+
 def _node(db: duckdb.DuckDBPyConnection, ref: str) -> Node | None:
-    kind = next((kind for prefix, kind in PREFIXES.items() if ref.startswith(prefix)), "file")
-    for candidate in dict.fromkeys((kind, "file")):
-        row = db.execute(_ABOUT[candidate], {"id": ref}).fetchone()
-        if row is not None:
-            return Node(ref, candidate, " ".join(str(row[0]).split()))
-    return None
+    told = _told(db, [ref]).get(ref)
+    return None if told is None else Node(ref, *told)
 
 
 def _resolve(db: duckdb.DuckDBPyConnection, name: str) -> Node | None:
