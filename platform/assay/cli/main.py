@@ -18,6 +18,7 @@ from typing import Any
 import typer
 
 from assay import __version__
+from assay.ending import end
 from assay.errors import AssayError, BackendError
 from assay.garbage import collect_less
 
@@ -83,6 +84,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = BackendError.exit_code
         where = f"{error.filename}: " if error.filename else ""
         _complain(BackendError.code, f"{where}{error.strerror or error}", as_json="--json" in argv)
+    if arguments is None:
+        end(code)
     raise SystemExit(code)
 
 

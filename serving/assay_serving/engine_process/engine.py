@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from assay.ending import end
 from assay.errors import AssayError, BackendError, BadInputError
 from assay.garbage import collect_less
 from assay_serving.engine_process.endpoint import Endpoint
@@ -141,4 +142,4 @@ def loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    end(main())

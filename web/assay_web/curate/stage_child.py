@@ -22,9 +22,10 @@ def run(folder: Path, arguments: list[str]) -> None:
     code = 1
     try:
         from assay.cli.main import main
+        from assay.garbage import collect_less
 
-        sys.argv = ["assay", *arguments]
-        main()
+        collect_less()
+        main(arguments)  # which then raises, where the command alone would end the process
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         raise
