@@ -8,6 +8,7 @@ import typer
 
 from assay.cli.options import JsonOption, emit
 from assay_serving.commands.engine_options import (
+    MODEL_OPTIONS,
     AllowFailedParityOption,
     CaOption,
     CorrectOption,
@@ -15,6 +16,7 @@ from assay_serving.commands.engine_options import (
     EngineOption,
     EngineSettingsOption,
     KindOption,
+    LengthOption,
     QuestionOption,
     TokenBudgetOption,
     engine_settings,
@@ -33,9 +35,6 @@ ReferenceArgument = Annotated[
     str, typer.Argument(metavar="RM", help="Folder, hub id or artifact, as the server finds it.")
 ]
 ModelDeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, of the server.")]
-LengthOption = Annotated[
-    int | None, typer.Option(min=1, help="Cut conversations shorter than the model would.", show_default=False)
-]
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 
 
@@ -78,6 +77,7 @@ def status(
 
 
 def load(
+    context: typer.Context,
     reference: ReferenceArgument,
     name: Annotated[str | None, typer.Option("--name", help="Name to serve it under.", show_default=False)] = None,
     device: ModelDeviceOption = "auto",
@@ -89,7 +89,7 @@ def load(
     correct: CorrectOption = None,
     allow_failed_parity: AllowFailedParityOption = False,
     engine: EngineOption = "transformers",
-    engine_option: EngineSettingsOption = None,
+    engine_options: EngineSettingsOption = None,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
     ca: CaOption = None,
@@ -99,10 +99,7 @@ def load(
 
     Example: `assay serve-admin load models/other-rm --name other`
     """
-    plan = _plan(
-        reference, device, dtype, token_budget, max_length, kind, question, correct, allow_failed_parity, engine,
-        engine_option,
-    )  # fmt: skip
+    plan = _plan(context, reference)
     with _client(server, api_key, ca) as client:
         model = client.load(plan, name=name)
     emit({"model": model}, f"loaded {model['name']}, version {model['info']['version']}", as_json=as_json)
@@ -125,6 +122,7 @@ def unload(
 
 
 def swap(
+    context: typer.Context,
     name: NameArgument,
     reference: ReferenceArgument,
     mode: Annotated[
@@ -157,7 +155,7 @@ def swap(
     correct: CorrectOption = None,
     allow_failed_parity: AllowFailedParityOption = False,
     engine: EngineOption = "transformers",
-    engine_option: EngineSettingsOption = None,
+    engine_options: EngineSettingsOption = None,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
     ca: CaOption = None,
@@ -167,10 +165,7 @@ def swap(
 
     Example: `assay serve-admin swap my-rm models/my-rm-2 --mode shadow --share 0.2 --promote-when order_agreement=0.9`
     """
-    plan = _plan(
-        reference, device, dtype, token_budget, max_length, kind, question, correct, allow_failed_parity, engine,
-        engine_option,
-    )  # fmt: skip
+    plan = _plan(context, reference)
     terms = {
         "mode": mode,
         "share": share,
@@ -238,32 +233,10 @@ def _client(server: str, api_key: str | None, ca: str | None) -> AdminClient:
     return AdminClient(server, api_key=api_key, ca=ca)
 
 
-def _plan(
-    reference: str,
-    device: str,
-    dtype: str,
-    token_budget: int | None,
-    max_length: int | None,
-    kind: str | None,
-    question: str | None,
-    correct: str | None,
-    allow_failed_parity: bool,
-    engine: str,
-    engine_option: list[str] | None,
-) -> dict[str, Any]:
-    return {
-        "reference": reference,
-        "device": device,
-        "dtype": dtype,
-        "token_budget": token_budget,
-        "max_length": max_length,
-        "kind": kind,
-        "question": question,
-        "correct": correct,
-        "allow_failed_parity": allow_failed_parity,
-        "engine": engine,
-        "engine_options": engine_settings(engine_option),
-    }
+def _plan(context: typer.Context, reference: str) -> dict[str, Any]:
+    """A `ModelPlan` of the command's own options, as the server takes it."""
+    said = {option: context.params[option] for option in MODEL_OPTIONS}
+    return {"reference": reference, **said, "engine_options": engine_settings(said["engine_options"])}
 
 
 def _bounds(given: list[str]) -> dict[str, float]:

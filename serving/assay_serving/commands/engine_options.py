@@ -16,6 +16,9 @@ DtypeOption = Annotated[str, typer.Option(help="float32, bfloat16, float16 or au
 TokenBudgetOption = Annotated[
     int | None, typer.Option(min=1, help="Positions of one forward pass at most (default: 8192, judges 16384).")
 ]
+LengthOption = Annotated[
+    int | None, typer.Option(min=1, help="Cut conversations shorter than the model would.", show_default=False)
+]
 AllowFailedParityOption = Annotated[
     bool, typer.Option("--allow-failed-parity", help="Load a model even if it fails its parity checks.")
 ]
@@ -50,6 +53,20 @@ OpeningKeysOption = Annotated[
     list[str] | None,
     typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Opens every route; repeatable.", show_default=False),
 ]
+
+#: Options that say how a model is opened: each is a field of `assay_serving.plan.ModelPlan`.
+MODEL_OPTIONS = (
+    "device",
+    "dtype",
+    "token_budget",
+    "max_length",
+    "kind",
+    "question",
+    "allow_failed_parity",
+    "correct",
+    "engine",
+    "engine_options",
+)
 
 
 def engine_settings(given: list[str] | None) -> dict[str, Any]:

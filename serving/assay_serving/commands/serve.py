@@ -11,12 +11,14 @@ import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption
 from assay_serving.commands.engine_options import (
+    MODEL_OPTIONS,
     AllowFailedParityOption,
     CorrectOption,
     DtypeOption,
     EngineOption,
     EngineSettingsOption,
     KindOption,
+    LengthOption,
     OpeningKeysOption,
     QuestionOption,
     TokenBudgetOption,
@@ -52,20 +54,7 @@ _FIELDS = {
     "request_timeout": "request_timeout_s",
     "cache": "cache_path",
 }
-#: Options that say how models are opened: each a field of `ModelPlan`.
-_OF_MODELS = (
-    "device",
-    "dtype",
-    "token_budget",
-    "max_length",
-    "kind",
-    "question",
-    "allow_failed_parity",
-    "correct",
-    "engine",
-    "engine_options",
-    "policy_templates",
-)
+_OF_MODELS = (*MODEL_OPTIONS, "policy_templates")
 
 
 def serve(
@@ -111,9 +100,7 @@ def serve(
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
     token_budget: TokenBudgetOption = None,
-    max_length: Annotated[
-        int | None, typer.Option(min=1, help="Cut conversations shorter than the model would.", show_default=False)
-    ] = None,
+    max_length: LengthOption = None,
     kind: KindOption = None,
     question: QuestionOption = None,
     allow_failed_parity: AllowFailedParityOption = False,
