@@ -78,7 +78,7 @@ class Recipe:
     optimisation: Optimisation = field(default_factory=Optimisation)
     lora: Lora = field(default_factory=Lora)
     steps: int = 20
-    checkpoint_every: int = 20  #: steps; 0 = no checkpoints, the run cannot be resumed
+    checkpoint_every: int = 20  #: steps; 0 = none but the one of a run that is asked to end
     report_kl: bool = True  #: measure KL to the reference even where the loss does not use it
     seed: int = 0
 
