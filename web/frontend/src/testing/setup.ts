@@ -2,9 +2,10 @@ import "@testing-library/jest-dom/vitest";
 import { cleanup } from "@testing-library/react";
 import { afterEach, vi } from "vitest";
 
-// What jsdom lacks and the component library asks for.
+// What jsdom lacks and the component library asks for. Configurable: this runs before each file, on one page.
 Object.defineProperty(window, "matchMedia", {
   writable: true,
+  configurable: true,
   value: (query: string) => ({
     matches: false,
     media: query,
@@ -22,7 +23,7 @@ class Observer {
   disconnect(): void {}
 }
 window.ResizeObserver = Observer;
-Object.defineProperty(document, "fonts", { value: new EventTarget() });
+Object.defineProperty(document, "fonts", { configurable: true, value: new EventTarget() });
 window.HTMLElement.prototype.scrollIntoView = () => {};
 
 afterEach(() => {
