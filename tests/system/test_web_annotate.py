@@ -226,22 +226,30 @@ def test_adjudication_is_blind_until_asked_otherwise(place: Workspace, compariso
                 choice = "first" if order[0] == answer else "second"
                 cast(client, "split", item, name, choice=choice, rationale=f"{name}'s reason").raise_for_status()
         conflict = "/api/annotate/queues/split/conflict"
-        assert ann.post(conflict).json()["item"] is None, "not by somebody who voted on it"
+        nothing = ann.post(conflict).json()
+        assert (nothing["item"], nothing["progress"]["waiting"]) == (None, 0), "not by somebody who voted on it"
         given = cleo.post(conflict)
         assert "'s reason" not in given.text
         first = given.json()["item"]
         assert first["role"] == "blind"
+        assert (given.json()["progress"]["waiting"], given.json()["progress"]["mine"]) == (2, 0)
+        with signed_in(url, "dora") as dora:
+            theirs = dora.post(conflict).json()
+            assert theirs["progress"]["waiting"] == 1, "one is before cleo"
+            release = "/api/annotate/queues/split/release"
+            dora.post(release, json={"ticket": theirs["item"]["ticket"]}).raise_for_status()
         reply = cast(cleo, "split", first, "cleo", choice="both_bad").json()
         assert {v["by"]: v["rationale"] for v in reply["receipt"]["votes"]} == {
             "ann": "ann's reason",
             "ben": "ben's reason",
         }
+        assert (reply["next"]["progress"]["waiting"], reply["next"]["progress"]["mine"]) == (1, 1)
         second = reply["next"]["item"]
         revealed = cleo.post("/api/annotate/queues/split/reveal", json={"ticket": second["ticket"]}).json()
         assert {v["by"] for v in revealed["votes"]} == {"ann", "ben"}
         assert {v["said"] for v in revealed["votes"]} == {"first", "second"}
         done = cast(cleo, "split", revealed["item"], "cleo", choice="first").json()
-        assert done["next"]["item"] is None
+        assert (done["next"]["item"], done["next"]["progress"]["waiting"]) == (None, 0)
         assert {v.role for v in standing(place, "split") if v.annotator == "cleo"} == {"blind", "open"}
         queue = next(q for q in cleo.get("/api/queues").json() if q["name"] == "split")
         assert queue["counts"]["annotators"] == {"ann": 2, "ben": 2}
@@ -508,9 +516,19 @@ def test_a_vote_outlives_a_dead_server_a_lost_reply_and_a_reload(
         prompt_of(page)
         page.get_by_text("3 by you").wait_for()
         assert page.evaluate("Object.keys(localStorage).filter(k => k.startsWith('assay.vote'))") == []
+
+        # Somebody who comes back to another area has not to look for the queue.
+        server.kill()
+        page.keyboard.press("g")
+        page.get_by_text("Not stored yet").wait_for()
+        server.start()
+        page.goto("/runs")
+        page.get_by_text("1 vote that waited in this browser is stored now.").wait_for()
+        screenshot(page, "annotate-stored-later")
+        assert page.evaluate("Object.keys(localStorage).filter(k => k.startsWith('assay.vote'))") == []
     votes = check_whole(workspace, "tough")
-    assert [v.answer for v in votes if v.answer == "tie"] == ["tie"]
-    assert len(votes) == 3
+    assert [v.answer for v in votes][2:] == ["tie", "both_good"]
+    assert len(votes) == 4
 
 
 def prompt_of(page: Page) -> str:

@@ -83,6 +83,37 @@ def test_the_body_of_a_vote_carries_them(place: Workspace, url: str) -> None:
     assert (found["principle"], found["answers"], found["items"], found["percent"]) == (CLEAR, 2, 1, 0.0)
 
 
+def test_an_adjudicator_sees_what_others_said_of_principles_when_they_see_the_votes(url: str) -> None:
+    make(url, "contested", overlap=2, seed=5)
+    at = "/api/annotate/queues/contested"
+    for name, wins, said in (("bea", GOOD, "yes"), ("cleo", BAD, "no")):
+        with signed_in(url, name) as client:
+            item = client.post(f"{at}/item").json()["item"]
+            while item is not None:
+                place = "first" if item["first"] == wins else "second"
+                bad = "first" if item["first"] == BAD else "second"
+                vote = {"person": name, "ticket": item["ticket"], "seal": item["seal"], "choice": place}
+                answer = {"place": bad, "principle": CLEAR, "answer": said, "evidence": "Sort it"}
+                item = client.post(f"{at}/votes", json=vote | {"principles": [answer]}).json()["next"]["item"]
+    with signed_in(url, "dora") as dora:
+        given = dora.post(f"{at}/conflict")
+        assert "Sort it first" in given.text
+        assert not any(said in given.text for said in ("bea", "cleo", '"evidence"')), "blind until it is asked for"
+        item = given.json()["item"]
+
+        def check(votes: list[dict[str, Any]], item: dict[str, Any]) -> None:
+            bad = "first" if item["first"] == BAD else "second"
+            answers = {vote["by"]: vote["principles"] for vote in votes}
+            common = {"place": bad, "principle": CLEAR, "evidence": "Sort it"}
+            assert answers == {"bea": [common | {"answer": "yes"}], "cleo": [common | {"answer": "no"}]}
+
+        blind = {"person": "dora", "ticket": item["ticket"], "seal": item["seal"], "choice": "tie"}
+        reply = dora.post(f"{at}/votes", json=blind).json()
+        check(reply["receipt"]["votes"], item)
+        second = dora.post(f"{at}/reveal", json={"ticket": reply["next"]["item"]["ticket"]}).json()
+        check(second["votes"], second["item"])
+
+
 def select(page: Page, letter: str, from_text: str, to_text: str) -> None:
     """The words of a response from the first of one text node to the last of another, as a mouse would leave them."""
     found = page.evaluate(

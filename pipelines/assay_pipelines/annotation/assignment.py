@@ -101,16 +101,18 @@ def next_conflict(
         if (held := _held(db, queue, adjudicator, held_as)) is not None:
             return held
     item = db.execute(
-        """SELECT item_id FROM items i
-           WHERE queue = :queue AND conflict = 1
-             AND NOT EXISTS (SELECT 1 FROM votes v WHERE v.item_id = i.item_id AND v.withdrawn_at IS NULL
-                               AND (v.role <> 'vote' OR v.annotator = :who))
-             AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.item_id = i.item_id AND l.role <> 'vote'
-                               AND l.expires_at > :now)
-           ORDER BY priority DESC, draw LIMIT 1""",
+        f"SELECT item_id {_CONFLICTS} ORDER BY priority DESC, draw LIMIT 1",
         {"queue": queue["name"], "who": adjudicator, "now": time.time()},
     ).fetchone()
     return None if item is None else lease_item(db, queue, adjudicator, item["item_id"], role)
+
+
+def conflicts_left(db: sqlite3.Connection, queue: str, adjudicator: str) -> int:
+    """Items without a majority that the adjudicator can have: the one before them counts, others' do not."""
+    (number,) = db.execute(
+        f"SELECT count(*) {_CONFLICTS}", {"queue": queue, "who": adjudicator, "now": time.time()}
+    ).fetchone()
+    return int(number)
 
 
 def slots_left(db: sqlite3.Connection, item_id: int, annotator: str) -> bool:
@@ -147,6 +149,13 @@ def _assignment(queue: sqlite3.Row, annotator: str, lease: sqlite3.Row) -> Assig
     )
 
 
+# Items without a majority, not adjudicated, that the adjudicator did not vote on and no other has before them.
+_CONFLICTS = """FROM items i
+    WHERE queue = :queue AND conflict = 1
+      AND NOT EXISTS (SELECT 1 FROM votes v WHERE v.item_id = i.item_id AND v.withdrawn_at IS NULL
+                        AND (v.role <> 'vote' OR v.annotator = :who))
+      AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.item_id = i.item_id AND l.role <> 'vote'
+                        AND l.annotator <> :who AND l.expires_at > :now)"""
 # Leases of an item `i` that others hold now.
 _LEASED = """(SELECT count(*) FROM leases l WHERE l.item_id = i.item_id AND l.role = 'vote'
                AND l.annotator <> :who AND l.expires_at > :now)"""

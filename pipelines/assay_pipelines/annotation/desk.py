@@ -28,6 +28,7 @@ from assay_pipelines.annotation.assignment import (
     Assignment,
     Ticket,
     assignment_of,
+    conflicts_left,
     drop_lease,
     lease_item,
     next_assignment,
@@ -36,7 +37,13 @@ from assay_pipelines.annotation.assignment import (
 )
 from assay_pipelines.annotation.items import Choice, ShownOpinion, ShownOrder, shown_opinions
 from assay_pipelines.annotation.ledger import Ledger
-from assay_pipelines.annotation.principle_votes import PlacedAnswer, checked, keep_answers, kept_answers
+from assay_pipelines.annotation.principle_votes import (
+    PlacedAnswer,
+    answers_with,
+    checked,
+    keep_answers,
+    kept_answers,
+)
 from assay_pipelines.annotation.queues import Progress, find_queue, progress_of
 from assay_pipelines.annotation.recording import sync_events
 from assay_pipelines.annotation.recovery import note_annotator, open_ledger, recount
@@ -67,10 +74,12 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One person's standing votes in a queue: their number, and the ticket of the last."""
+    """One person's standing votes in a queue: their number, and the ticket of the last. `waiting`: for an adjudicator,
+    how many items without a majority they can have."""
 
     votes: int
     last: str | None
+    waiting: int | None = None
 
 
 class Desk:
@@ -138,6 +147,11 @@ class Desk:
                 if own is None:
                     raise BadInputError("others' votes are shown after one's own")
             return item_votes(db, ticket.item_id)
+
+    def principles_with(self, votes: Sequence[QueueVote]) -> Mapping[str, tuple[PrincipleAnswer, ...]]:
+        """Judgment id -> what was said of principles with that vote, of those votes that said something."""
+        with self._ledger.reading() as db:
+            return answers_with(db, [vote.judgment_id for vote in votes])
 
     def vote(
         self,
@@ -280,7 +294,8 @@ class Desk:
             name = _queue(db, queue)["name"]
             last = _last_vote(db, name, annotator, adjudication)
             (number,) = db.execute(f"SELECT count(*) {_STANDING}", (name, annotator, adjudication)).fetchone()
-        return Standing(number, None if last is None else _ticket(last))
+            waiting = conflicts_left(db, name, annotator) if adjudication else None
+        return Standing(number, None if last is None else _ticket(last), waiting)
 
     def undo(
         self, queue: str, annotator: str, *, adjudication: bool = False, ticket: str | None = None

@@ -71,6 +71,15 @@ def keep_answers(db: sqlite3.Connection, judgment_id: str, answers: Iterable[Pri
     )
 
 
+def answers_with(db: sqlite3.Connection, judgments: Iterable[str]) -> dict[str, tuple[PrincipleAnswer, ...]]:
+    """What was said with votes, in the order of the principles' words; votes that said nothing are left out."""
+    found: dict[str, tuple[PrincipleAnswer, ...]] = {}
+    for judgment in judgments:
+        if said := kept_answers(db, judgment):
+            found[judgment] = tuple(sorted(said, key=lambda one: (one.principle, one.response)))
+    return found
+
+
 def kept_answers(db: sqlite3.Connection, judgment_id: str) -> frozenset[PrincipleAnswer]:
     rows = db.execute(
         "SELECT response, principle, answer, evidence FROM vote_principles WHERE judgment_id = ?", (judgment_id,)

@@ -6,11 +6,12 @@ check, or which comparison it is. The responses come in the order that the desk 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from assay.domain import Fulfilment
+from assay.domain import Fulfilment, PrincipleAnswer
 from assay.domain import Role as Speaker
 from assay.errors import ConflictError
 from assay_pipelines.annotation.assignment import Assignment
@@ -102,13 +103,23 @@ class VoteBody(BaseModel):
     principles: Annotated[list[PrincipleBody], Field(max_length=2 * MOST_PRINCIPLES)] = []
 
 
+class RevealedAnswer(BaseModel):
+    """What another annotator said of one response and principle. `place`: on the reader's own screen."""
+
+    place: Place
+    principle: str
+    answer: Fulfilment
+    evidence: str | None
+
+
 class RevealedOpinion(BaseModel):
-    """What a judge, or another annotator, said of the pair."""
+    """What a judge, or another annotator, said of the pair, and with it of principles."""
 
     by: str
     said: Said
     strength: int | None = None
     rationale: str = ""
+    principles: list[RevealedAnswer] = []
 
 
 class ReceiptReply(BaseModel):
@@ -152,7 +163,7 @@ def check_seal(given: Assignment, seal: str, queue: str) -> None:
         raise ConflictError("this vote is about an item that is not here: of another workspace, or made anew since")
 
 
-def receipt_reply(given: Assignment, receipt: Receipt, votes: list[QueueVote]) -> ReceiptReply:
+def receipt_reply(given: Assignment, receipt: Receipt, votes: list[RevealedOpinion]) -> ReceiptReply:
     order = given.shown_order
     return ReceiptReply(
         ticket=given.ticket,
@@ -161,13 +172,30 @@ def receipt_reply(given: Assignment, receipt: Receipt, votes: list[QueueVote]) -
         opinions=[
             RevealedOpinion(by=o.judge, said=placed(o.answer, order), rationale=o.rationale) for o in receipt.opinions
         ],
-        votes=vote_replies(votes, order),
+        votes=votes,
     )
 
 
-def vote_replies(votes: list[QueueVote], order: ShownOrder) -> list[RevealedOpinion]:
+def vote_replies(
+    votes: Sequence[QueueVote], principles: Mapping[str, Sequence[PrincipleAnswer]], order: ShownOrder
+) -> list[RevealedOpinion]:
+    """`principles`: by judgment id."""
     return [
-        RevealedOpinion(by=v.annotator, said=placed(v.answer, order), strength=v.strength, rationale=v.rationale or "")
+        RevealedOpinion(
+            by=v.annotator,
+            said=placed(v.answer, order),
+            strength=v.strength,
+            rationale=v.rationale or "",
+            principles=[
+                RevealedAnswer(
+                    place="first" if said.response == order[0] else "second",
+                    principle=said.principle,
+                    answer=said.answer,
+                    evidence=said.evidence,
+                )
+                for said in principles.get(v.judgment_id, ())
+            ],
+        )
         for v in votes
     ]
 

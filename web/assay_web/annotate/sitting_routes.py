@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from assay.errors import AssayError, BadInputError, ConflictError
 from assay_pipelines.annotation.agreement import AgreementReport
 from assay_pipelines.annotation.assignment import Assignment
+from assay_pipelines.annotation.desk import Desk
 from assay_pipelines.annotation.own_figures import OwnFigures, own_figures
 from assay_pipelines.annotation.queues import Progress
 from assay_pipelines.annotation.recovery import open_ledger
@@ -46,11 +47,13 @@ STEP = 0.05
 
 class SittingProgress(BaseModel):
     """`share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
-    skips and gold checks included. `last`: the ticket that an undo would take back."""
+    skips and gold checks included. `last`: the ticket that an undo would take back. `waiting`: for an adjudicator, the
+    items without a majority that they can have, the one before them included."""
 
     share: float
     mine: int
     last: str | None
+    waiting: int | None
 
 
 class SittingReply(BaseModel):
@@ -143,7 +146,7 @@ def cast_vote(
         )
     note_change(request, queue, judgment=receipt.judgment_id, repeated=receipt.repeated)
     try:  # whatever happens now, the vote is cast: the reply must say so
-        votes = desk.votes_on(given) if adjudicating else []
+        votes = _others(desk, given) if adjudicating else []
         following = _sitting(service, live, queue, person, adjudicating=adjudicating)
     except AssayError:
         votes, following = [], None
@@ -185,7 +188,7 @@ def reveal_votes(queue: QueueName, body: TicketBody, person: Curator, service: S
     """Show an adjudicator the votes before their own, which the records then say."""
     desk = service.desk
     given = desk.reveal(desk.given(body.ticket, person.name))
-    return RevealReply(item=item_reply(given), votes=vote_replies(desk.votes_on(given), given.shown_order))
+    return RevealReply(item=item_reply(given), votes=_others(desk, given))
 
 
 @router.get("/api/annotate/queues/{queue}/live")
@@ -224,11 +227,18 @@ def _sitting(service: WebService, live: LiveFigures, queue: str, person: Person,
     state = live.state(queue)
     return SittingReply(
         item=item_reply(given) if given is not None else None,
-        progress=SittingProgress(share=share_done(state.progress), mine=standing.votes, last=standing.last),
+        progress=SittingProgress(
+            share=share_done(state.progress), mine=standing.votes, last=standing.last, waiting=standing.waiting
+        ),
         guideline=state.queue.guideline,
         lease_seconds=state.queue.lease_seconds,
         empty=_why_nothing(state, adjudicating) if given is None else None,
     )
+
+
+def _others(desk: Desk, given: Assignment) -> list[RevealedOpinion]:
+    votes = desk.votes_on(given)
+    return vote_replies(votes, desk.principles_with(votes), given.shown_order)
 
 
 def _why_nothing(state: QueueState, adjudicating: bool) -> Literal["closed", "done", "waiting"]:

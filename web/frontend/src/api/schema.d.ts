@@ -499,7 +499,7 @@ export interface paths {
         put?: never;
         /**
          * Create Loop File
-         * @description Describe a new loop in the workspace's folder `loops`; nothing is run.
+         * @description Describe a new loop in the workspace's folder `loops`; nothing is run. 403 for models outside the workspace.
          */
         post: operations["create_loop_file"];
         delete?: never;
@@ -597,7 +597,8 @@ export interface paths {
         };
         /**
          * List Stages
-         * @description Stages that were started from the page, and whether one goes on. Answers while a stage holds the store.
+         * @description Stages that were started from the page, how far each is, and whether one goes on. Answers while a stage holds the
+         *     store: figures that take the store are then the last that were known.
          */
         get: operations["list_stages"];
         put?: never;
@@ -624,7 +625,7 @@ export interface paths {
         put?: never;
         /**
          * Estimate Stage
-         * @description What the stage would ask and cost at most. Asks nobody.
+         * @description What the stage would ask and cost at most. Asks nobody. 403 for models outside the workspace.
          */
         post: operations["estimate_stage"];
         delete?: never;
@@ -1285,7 +1286,7 @@ export interface paths {
         put?: never;
         /**
          * Sign In
-         * @description Begin a session; the reply sets its cookie. Failures are limited by account and by address (429).
+         * @description Begin a session; the reply sets its cookie. Failures are limited by account and address (429).
          */
         post: operations["sign_in"];
         /**
@@ -1999,6 +2000,39 @@ export interface components {
             parties: components["schemas"]["PartyAgreement"][];
         };
         /**
+         * ConsistencyStage
+         * @description The pass with reward models alone: keep the labels all of them agree with, flip or discard the others.
+         */
+        ConsistencyStage: {
+            /**
+             * Dry Run
+             * @default false
+             */
+            dry_run: boolean;
+            /**
+             * Flip Below
+             * @default 0
+             */
+            flip_below: number;
+            /**
+             * Keep Above
+             * @default 0.5
+             */
+            keep_above: number;
+            /** Models */
+            models: string[];
+            /**
+             * Sources
+             * @default []
+             */
+            sources: string[];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "consistency";
+        };
+        /**
          * ConversationTurn
          * @description A message as it was imported, whatever its role.
          */
@@ -2514,6 +2548,34 @@ export interface components {
              * @default 0
              */
             tokens: number;
+        };
+        /**
+         * JudgeStage
+         * @description Ask judges about comparisons; decides nothing. `judges`: one of the workspace's files of judges. `pools`: all but
+         *     discarded and pending ones unless some are named.
+         */
+        JudgeStage: {
+            /** Judges */
+            judges: string;
+            /** Limit */
+            limit?: number | null;
+            /** Max Cost */
+            max_cost?: number | null;
+            /**
+             * Pools
+             * @default []
+             */
+            pools: ("unverified" | "gold" | "silver" | "recycled" | "pending" | "discarded")[];
+            /**
+             * Sources
+             * @default []
+             */
+            sources: string[];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "judge";
         };
         /**
          * JudgesAgreement
@@ -3911,12 +3973,37 @@ export interface components {
             votes: components["schemas"]["RevealedOpinion"][];
         };
         /**
+         * RevealedAnswer
+         * @description What another annotator said of one response and principle. `place`: on the reader's own screen.
+         */
+        RevealedAnswer: {
+            /**
+             * Answer
+             * @enum {string}
+             */
+            answer: "yes" | "no" | "partially";
+            /** Evidence */
+            evidence: string | null;
+            /**
+             * Place
+             * @enum {string}
+             */
+            place: "first" | "second";
+            /** Principle */
+            principle: string;
+        };
+        /**
          * RevealedOpinion
-         * @description What a judge, or another annotator, said of the pair.
+         * @description What a judge, or another annotator, said of the pair, and with it of principles.
          */
         RevealedOpinion: {
             /** By */
             by: string;
+            /**
+             * Principles
+             * @default []
+             */
+            principles: components["schemas"]["RevealedAnswer"][];
             /**
              * Rationale
              * @default
@@ -4410,7 +4497,8 @@ export interface components {
         /**
          * SittingProgress
          * @description `share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
-         *     skips and gold checks included. `last`: the ticket that an undo would take back.
+         *     skips and gold checks included. `last`: the ticket that an undo would take back. `waiting`: for an adjudicator, the
+         *     items without a majority that they can have, the one before them included.
          */
         SittingProgress: {
             /** Last */
@@ -4419,6 +4507,8 @@ export interface components {
             mine: number;
             /** Share */
             share: number;
+            /** Waiting */
+            waiting: number | null;
         };
         /**
          * SittingReply
@@ -4509,9 +4599,49 @@ export interface components {
          */
         StageAsked: {
             /** Settings */
-            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
             /** Token */
             token: string;
+        };
+        /**
+         * StageCount
+         * @description What a stage counts now: `done` of `total` things called `unit`, with `rate` a second over the last minute.
+         *     `total`: null where it is not known; a step that counts nothing is at 0. `seconds_left`: at this rate, null without
+         *     one. `at`: when something was counted last, in seconds since the epoch. `ended`: no more will be counted here.
+         */
+        StageCount: {
+            /** At */
+            at: number;
+            /** Began */
+            began: number;
+            /** Done */
+            done: number;
+            /** Ended */
+            ended: boolean;
+            /** Rate */
+            rate: number | null;
+            /** Seconds Left */
+            seconds_left: number | null;
+            /** Total */
+            total: number | null;
+            /** Unit */
+            unit: string;
+            /** What */
+            what: string;
+        };
+        /**
+         * StageExpected
+         * @description What the estimate said when the stage was started. `spent`: before it, of the same budget.
+         */
+        StageExpected: {
+            /** Budget */
+            budget: number | null;
+            /** Calls */
+            calls: number;
+            /** Cost */
+            cost: number | null;
+            /** Spent */
+            spent: number;
         };
         /**
          * StageOptions
@@ -4532,7 +4662,9 @@ export interface components {
         /**
          * StageRecord
          * @description A stage started from the page. `waiting`: it ended and goes on when run again, `why` says what for. `paused`: it
-         *     was interrupted. `output`: its last lines. Seconds since the epoch.
+         *     was interrupted. `progress`: the outermost count first, as its run noted it; of a stage that has ended, where it
+         *     was. `spent`: null where no model was called, or the store has not told yet. `output`: its last lines. Seconds since
+         *     the epoch.
          */
         StageRecord: {
             /** By */
@@ -4541,14 +4673,18 @@ export interface components {
             command: string;
             /** Ended */
             ended: number | null;
+            expected: components["schemas"]["StageExpected"] | null;
             /** Id */
             id: string;
             /** Output */
             output: string;
+            /** Progress */
+            progress: components["schemas"]["StageCount"][];
             /** Run Id */
             run_id: string | null;
             /** Settings */
-            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+            spent: components["schemas"]["StageSpent"] | null;
             /** Started */
             started: number;
             /**
@@ -4560,12 +4696,29 @@ export interface components {
             why: string | null;
         };
         /**
+         * StageSpent
+         * @description Calls of models that a stage's run made so far, failed ones too. `cost`: null where a reply has no price.
+         */
+        StageSpent: {
+            /** Calls */
+            calls: number;
+            /** Cost */
+            cost: number | null;
+            /** Tokens */
+            tokens: number;
+        };
+        /**
          * StagesReply
-         * @description The newest first; at most one goes on. `elsewhere`: a run of a stage that was started by other means.
+         * @description The newest first; at most one goes on. `elsewhere`: a run of a stage that was started by other means, with its
+         *     progress. `now`: the server's clock, in seconds since the epoch.
          */
         StagesReply: {
             /** Elsewhere */
             elsewhere: string | null;
+            /** Elsewhere Progress */
+            elsewhere_progress: components["schemas"]["StageCount"][];
+            /** Now */
+            now: number;
             /** Stages */
             stages: components["schemas"]["StageRecord"][];
         };
@@ -5742,7 +5895,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+                "application/json": components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
             };
         };
         responses: {

@@ -20,6 +20,7 @@ import { NavLink as RouterLink, useLocation } from "react-router";
 
 import { api } from "../api/client";
 import { Waiting } from "../components/States";
+import { Undelivered } from "../pages/annotate/Undelivered";
 import { AREAS } from "./areas";
 import { useSession, type Role } from "./session";
 
@@ -72,6 +73,7 @@ export function Shell({ children }: { children: ReactNode }) {
         ))}
       </AppShell.Navbar>
       <AppShell.Main id="page" tabIndex={-1} style={{ outline: "none" }}>
+        <Undelivered person={session.name} />
         <Suspense fallback={<Waiting />}>{children}</Suspense>
       </AppShell.Main>
     </AppShell>

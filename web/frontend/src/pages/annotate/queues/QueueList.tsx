@@ -3,15 +3,13 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
-import { useAllows, useSession } from "../../../app/session";
+import { useAllows } from "../../../app/session";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { QueueRow } from "./QueueRow";
-import { Undelivered } from "./Undelivered";
 
 /** All queues with how far they are. */
 export function QueueList() {
   const curator = useAllows("curator");
-  const { name } = useSession();
   const { data, error } = useQuery({
     queryKey: ["queues"],
     queryFn: () => body(api.GET("/api/queues")),
@@ -27,7 +25,6 @@ export function QueueList() {
           </Button>
         )}
       </Group>
-      <Undelivered key={name} person={name} />
       {data === undefined ? (
         error ? (
           <Failure error={error} />

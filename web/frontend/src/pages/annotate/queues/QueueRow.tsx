@@ -7,6 +7,7 @@ import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { useAllows } from "../../../app/session";
+import { count, counted } from "../../../format/count";
 import { shareInWords } from "../sitting/words";
 import { DecideDialog } from "./DecideDialog";
 
@@ -30,7 +31,7 @@ export function QueueRow({ queue }: { queue: Queue }) {
               </Badge>
             )}
             <Text size="sm" className="dim">
-              {queue.overlap === "all" ? "everyone votes on everything" : queue.overlap === 1 ? "1 person each" : `${queue.overlap} people each`}
+              {queue.overlap === "all" ? "everyone votes on everything" : `${counted(queue.overlap, "person", "people")} each`}
             </Text>
           </Group>
           {queue.guideline !== "" && (
@@ -44,16 +45,16 @@ export function QueueRow({ queue }: { queue: Queue }) {
           <Text size="sm" className="dim">
             {queue.counts === null
               ? shareInWords(queue.share)
-              : `${queue.counts.done} of ${queue.counts.items} done, ${queue.counts.votes} votes`}
+              : `${count(queue.counts.done)} of ${count(queue.counts.items)} done, ${counted(queue.counts.votes, "vote")}`}
           </Text>
         </Box>
         <Text size="sm" className="dim" w={150}>
-          {queue.mine} by you, {queue.voting} voting now
+          {count(queue.mine)} by you, {count(queue.voting)} voting now
         </Text>
         <Group gap={6} wrap="nowrap">
           {curator && conflicts > 0 && (
             <Button component={Link} to={`${at}/adjudicate`} variant="light" color="violet">
-              Adjudicate {conflicts}
+              Adjudicate {count(conflicts)}
             </Button>
           )}
           {annotator && (

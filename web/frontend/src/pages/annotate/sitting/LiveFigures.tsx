@@ -2,6 +2,7 @@ import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { count, counted } from "../../../format/count";
 import { percent } from "../../../format/percent";
 
 const EVERY_MS = 5000;
@@ -18,7 +19,7 @@ export function LiveFigures({ queue }: { queue: string }) {
   return (
     <>
       <Text size="sm">
-        {data.voting === 1 ? "1 person" : `${data.voting} people`} voting now, {data.people} in all
+        {counted(data.voting, "person", "people")} voting now, {count(data.people)} in all
       </Text>
       {all.items === 0 ? (
         <Text size="sm" className="dim">
@@ -33,7 +34,7 @@ export function LiveFigures({ queue }: { queue: string }) {
             Krippendorff&apos;s alpha <Estimate of={all.alpha} />, without ties <Estimate of={decided.alpha} />
           </Text>
           <Text size="xs" className="dim">
-            over {all.items} items with two votes or more; 95 % intervals
+            over {counted(all.items, "item")} with two votes or more; 95 % intervals
           </Text>
         </>
       )}

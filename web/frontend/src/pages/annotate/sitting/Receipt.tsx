@@ -1,7 +1,8 @@
 import { Stack, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { saidInWords } from "./words";
+import { ANSWERS, LETTERS } from "../principles/answers";
+import { rationaleInWords, saidInWords } from "./words";
 import type { LastVote } from "./useSitting";
 
 /** What a stored vote said, and what judges and others said of the same pair: never shown before it. */
@@ -30,9 +31,20 @@ export function Opinions({ title, opinions }: { title: string; opinions: Schemas
       {opinions.map((opinion) => (
         <Text key={opinion.by} size="sm" style={{ overflowWrap: "anywhere" }}>
           {opinion.by}: <strong>{saidInWords(opinion.said, opinion.strength)}</strong>
-          {opinion.rationale !== "" && <span className="dim">. {opinion.rationale}</span>}
+          {opinion.rationale !== "" && <span className="dim">. {rationaleInWords(opinion.said, opinion.rationale)}</span>}
+          <Principles answers={opinion.principles} />
         </Text>
       ))}
     </div>
   );
+}
+
+/** What somebody said of principles with their vote: "A, is clear: yes", and the words that show it. */
+function Principles({ answers }: { answers: Schemas["RevealedAnswer"][] }) {
+  return answers.map(({ place, principle, answer, evidence }) => (
+    <Text key={`${place} ${principle}`} component="span" display="block" size="sm" pl="sm">
+      {LETTERS[place]}, {principle}: <strong>{ANSWERS.find((one) => one.answer === answer)?.label}</strong>
+      {evidence !== null && <q className="dim sitting-evidence">{evidence}</q>}
+    </Text>
+  ));
 }

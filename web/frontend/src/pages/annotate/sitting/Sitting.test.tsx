@@ -25,7 +25,7 @@ function reply(number: number): Reply {
       principles: number === 1 ? ["is clear"] : [],
       expires_at: 0,
     },
-    progress: { share: 0.2, mine: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null },
+    progress: { share: 0.2, mine: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null, waiting: null },
     guideline: "Prefer what helps.",
     lease_seconds: 1800,
     empty: null,

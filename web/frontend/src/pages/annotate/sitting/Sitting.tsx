@@ -92,9 +92,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
     <>
       <SittingHeader
         queue={queue}
-        adjudicating={adjudicating}
-        share={reply?.progress.share ?? 0}
-        mine={reply?.progress.mine ?? 0}
+        progress={reply?.progress}
         seconds={seconds}
         look={look}
         canUndo={reply?.progress.last != null}
@@ -200,7 +198,7 @@ const WHY = {
 
 function NothingLeft({ reply, adjudicating, onUndo }: { reply: Reply; adjudicating: boolean; onUndo: () => void }) {
   const [title, text] = adjudicating
-    ? ["No conflict is left for you", "Every item has a majority, is decided, or is one that you voted on."]
+    ? ["No conflict is left for you", "Every item has a majority, is decided, is one that you voted on, or is before somebody else who adjudicates."]
     : WHY[reply.empty ?? "done"];
   return (
     <div className="panel">

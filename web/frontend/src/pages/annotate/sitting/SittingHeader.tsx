@@ -2,15 +2,15 @@ import { ActionIcon, Anchor, Badge, Group, Progress, Text, Title, Tooltip } from
 import { IconArrowBackUp, IconFileDiff, IconKeyboard, IconLogout2, IconMarkdownOff, type Icon } from "@tabler/icons-react";
 import { Link } from "react-router";
 
+import type { Schemas } from "../../../api/client";
+import { count, counted } from "../../../format/count";
 import type { Look } from "./ResponsePair";
 import { Timer } from "./Timer";
 import { shareInWords } from "./words";
 
 interface SittingHeaderProps {
   queue: string;
-  adjudicating: boolean;
-  share: number;
-  mine: number;
+  progress: Schemas["SittingProgress"] | undefined;
   seconds: () => number;
   look: Look;
   canUndo: boolean;
@@ -18,7 +18,7 @@ interface SittingHeaderProps {
 }
 
 /** Where one is: queue, progress, time; and what is not a decision. */
-export function SittingHeader({ queue, adjudicating, share, mine, seconds, look, canUndo, press }: SittingHeaderProps) {
+export function SittingHeader({ queue, progress, seconds, look, canUndo, press }: SittingHeaderProps) {
   const tool = (key: string, label: string, Drawn: Icon, pressed?: boolean, disabled = false) => (
     <Tooltip label={`${label} (${key})`}>
       <ActionIcon
@@ -53,22 +53,38 @@ export function SittingHeader({ queue, adjudicating, share, mine, seconds, look,
         </Group>
       </Group>
       <Group gap="sm" mb="xs">
-        {adjudicating && (
-          <Badge variant="light" color="violet">
-            adjudication
-          </Badge>
-        )}
-        <Group gap={6} wrap="nowrap">
-          <Progress w={90} value={100 * share} aria-label="Queue done" />
-          <Text size="sm" className="dim">
-            {shareInWords(share)}
-          </Text>
-        </Group>
-        <Text size="sm" className="dim">
-          {mine} by you
-        </Text>
+        {progress !== undefined && <HowFar progress={progress} />}
         <Timer seconds={seconds} />
       </Group>
     </div>
+  );
+}
+
+/** Of the whole queue; for an adjudicator, of what has no majority and waits for them. */
+function HowFar({ progress: { share, mine, waiting } }: { progress: Schemas["SittingProgress"] }) {
+  if (waiting !== null) {
+    return (
+      <>
+        <Badge variant="light" color="violet">
+          adjudication
+        </Badge>
+        <Text size="sm" className="dim">
+          {waiting === 0 ? "nothing waits" : `${counted(waiting, "item")} without a majority`}, {count(mine)} decided by you
+        </Text>
+      </>
+    );
+  }
+  return (
+    <>
+      <Group gap={6} wrap="nowrap">
+        <Progress w={90} value={100 * share} aria-label="Queue done" />
+        <Text size="sm" className="dim">
+          {shareInWords(share)}
+        </Text>
+      </Group>
+      <Text size="sm" className="dim">
+        {count(mine)} by you
+      </Text>
+    </>
   );
 }

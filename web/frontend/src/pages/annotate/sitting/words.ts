@@ -35,6 +35,14 @@ export function saidInWords(said: Said, strength?: number | null): string {
   return `${said === "first" ? "A" : "B"} is ${STRENGTHS[strength]} better`;
 }
 
+/** What was written with a vote; a skip's begins with its reason's name, which its words stand for. */
+export function rationaleInWords(said: Said, rationale: string): string {
+  if (said !== "skip") return rationale;
+  const [reason, ...rest] = rationale.split(": ");
+  const label = Object.values(SKIPS).find((skip) => skip.reason === reason)?.label;
+  return label === undefined ? rationale : [label, ...rest].join(": ");
+}
+
 /** 95 -> "1:35" */
 export function clock(seconds: number): string {
   const whole = Math.floor(seconds);

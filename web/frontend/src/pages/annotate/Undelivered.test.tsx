@@ -1,0 +1,65 @@
+import { Notifications, cleanNotifications } from "@mantine/notifications";
+import { screen, waitFor } from "@testing-library/react";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+
+import { renderAt } from "../../testing/render";
+import { keepVote, keptVotes, type KeptVote } from "./sitting/outbox";
+import { Undelivered } from "./Undelivered";
+
+let sent: string[];
+let status: number;
+
+function vote(ticket: string, person = "ada"): KeptVote {
+  const body = { person, ticket, seal: "s", choice: "first", strength: 2, rationale: "B invents a source", seconds: 3, principles: [] } as const;
+  return { queue: "first-round", at: 0, body: { ...body, principles: [] } };
+}
+
+beforeEach(() => {
+  sent = [];
+  status = 200;
+  vi.stubGlobal("fetch", async (request: Request) => {
+    const { ticket } = (await request.json()) as { ticket: string };
+    sent.push(ticket);
+    const receipt = { ticket, said: "first", repeated: false, opinions: [], votes: [] };
+    const told = status === 200 ? { receipt, next: null } : { code: "conflict", detail: "the time for this item ran out" };
+    return new Response(JSON.stringify(told), { status, headers: { "Content-Type": "application/json" } });
+  });
+});
+afterEach(() => {
+  cleanNotifications();
+  vi.unstubAllGlobals();
+});
+
+const page = (
+  <>
+    <Notifications />
+    <Undelivered person="ada" />
+  </>
+);
+
+it("sends votes that waited from a page of any area, and says so", async () => {
+  keepVote(vote("1-1-vote"));
+  keepVote(vote("2-1-vote"));
+  keepVote(vote("3-1-vote", "ben"));
+  renderAt(page, "/curate/quality");
+  await screen.findByText("2 votes that waited in this browser are stored now.");
+  expect(sent).toEqual(["1-1-vote", "2-1-vote"]);
+  expect([keptVotes("ada").length, keptVotes("ben").length]).toEqual([0, 1]);
+});
+
+it("leaves them to a sitting, which sends its own", async () => {
+  keepVote(vote("1-1-vote"));
+  for (const address of ["/annotate/queue/first-round", "/annotate/queue/first-round/adjudicate"]) renderAt(page, address).unmount();
+  renderAt(page, "/annotate/queue/first-round/report");
+  await screen.findByText("1 vote that waited in this browser is stored now.");
+  expect(sent).toEqual(["1-1-vote"]);
+});
+
+it("shows one that the server will not take, with what was written for it", async () => {
+  status = 409;
+  keepVote(vote("1-1-vote"));
+  renderAt(page, "/runs");
+  await waitFor(() => expect(screen.getByRole("alert")).toHaveTextContent("the time for this item ran out"));
+  expect(screen.getByRole("alert")).toHaveTextContent("B invents a source");
+  expect(screen.queryByText(/stored now/)).not.toBeInTheDocument();
+});
