@@ -76,12 +76,13 @@ _PARTIES = f"""
         QUALIFY row_number() OVER (
             PARTITION BY o.comparison_id, o.annotator_id ORDER BY o.created_at DESC, o.judgment_id) = 1),
     counted AS (
-        SELECT comparison_id, party, answer, count(*) AS votes,
-               sum(count(*)) OVER (PARTITION BY comparison_id, party) AS all_votes
-        FROM latest GROUP BY comparison_id, party, answer),
+        SELECT comparison_id, party, count(*) AS votes, 2 * count(*) FILTER (answer = 'A') AS twice_a,
+               2 * count(*) FILTER (answer = 'B') AS twice_b, 2 * count(*) FILTER (answer = 'tie') AS twice_tie
+        FROM latest GROUP BY comparison_id, party),
     said AS (
-        SELECT comparison_id, party, coalesce(max(answer) FILTER (2 * votes > all_votes), 'split') AS answer
-        FROM counted GROUP BY comparison_id, party)
+        SELECT comparison_id, party, CASE WHEN twice_a > votes THEN 'A' WHEN twice_b > votes THEN 'B'
+                                          WHEN twice_tie > votes THEN 'tie' ELSE 'split' END AS answer
+        FROM counted)
     SELECT comparison_id, max(answer) FILTER (party = 'source') AS source,
            max(answer) FILTER (party = 'people') AS people, max(answer) FILTER (party = 'judges') AS judges
     FROM said GROUP BY comparison_id"""

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.browsing.texts import locate
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -42,28 +44,36 @@ class ShownPair:
     sources: list[str]
 
 
+_CHOSEN = """
+    CREATE OR REPLACE TEMP TABLE chosen AS
+    SELECT rowid AS place, comparison_id, prompt_id, response_a, response_b FROM comparisons
+    WHERE comparison_id IN (SELECT unnest($ids))"""
+# Of the large tables the narrow columns are looked through, and the texts of these rows alone are read.
 _PAIRS = f"""
-    WITH chosen AS (SELECT * FROM comparisons WHERE list_contains($ids, comparison_id)),
-    decided AS (
+    WITH decided AS (
         SELECT comparison_id, arg_max({{'pool': pool, 'label': label, 'rule': rule, 'reason': reason}}, position) AS d
-        FROM decisions WHERE list_contains($ids, comparison_id) GROUP BY comparison_id),
+        FROM decisions SEMI JOIN chosen USING (comparison_id) GROUP BY comparison_id),
     said AS (
         SELECT comparison_id, if(min(answer) = max(answer), min(answer), NULL) AS label FROM (
             SELECT comparison_id,
                    CASE WHEN answer IN ('A', 'B') THEN answer WHEN answer <> 'skip' THEN 'tie' END AS answer
-            FROM judgments JOIN annotators USING (annotator_id)
-            WHERE kind = 'source' AND answer <> 'skip' AND list_contains($ids, comparison_id)
+            FROM judgments SEMI JOIN chosen USING (comparison_id) JOIN annotators USING (annotator_id)
+            WHERE kind = 'source' AND answer <> 'skip'
         ) GROUP BY comparison_id),
     seen AS (
         SELECT comparison_id, list_sort(list(DISTINCT source)) AS sources
-        FROM origins WHERE list_contains($ids, comparison_id) GROUP BY comparison_id)
-    SELECT c.comparison_id, p.messages, a.content[:{CHARACTERS}], b.content[:{CHARACTERS}],
-           length(a.content), length(b.content), coalesce(d.pool, 'unverified'),
-           if(d IS NULL, s.label, d.label), s.label, d.rule, d.reason, coalesce(o.sources, [])
+        FROM origins SEMI JOIN chosen USING (comparison_id) GROUP BY comparison_id),
+    asked AS (SELECT prompt_id, messages FROM prompts WHERE rowid IN (SELECT place FROM at_prompts)),
+    answered AS (
+        SELECT response_id, content[:{CHARACTERS}] AS content, length(content) AS characters
+        FROM responses WHERE rowid IN (SELECT place FROM at_responses))
+    SELECT c.comparison_id, p.messages, a.content, b.content, a.characters, b.characters,
+           coalesce(d.pool, 'unverified'), if(d IS NULL, s.label, d.label), s.label, d.rule, d.reason,
+           coalesce(o.sources, [])
     FROM chosen c
-    JOIN prompts p ON p.prompt_id = c.prompt_id
-    JOIN responses a ON a.response_id = c.response_a
-    JOIN responses b ON b.response_id = c.response_b
+    JOIN asked p ON p.prompt_id = c.prompt_id
+    JOIN answered a ON a.response_id = c.response_a
+    JOIN answered b ON b.response_id = c.response_b
     LEFT JOIN decided ON decided.comparison_id = c.comparison_id
     LEFT JOIN said s ON s.comparison_id = c.comparison_id
     LEFT JOIN seen o ON o.comparison_id = c.comparison_id"""
@@ -73,8 +83,16 @@ def shown_pairs(db: duckdb.DuckDBPyConnection, comparison_ids: Sequence[str]) ->
     """By id; unknown ids are left out."""
     if not comparison_ids:
         return {}
-    rows = db.execute(_PAIRS, {"ids": list(dict.fromkeys(comparison_ids))}).fetchall()
+    db.execute(_CHOSEN, {"ids": list(dict.fromkeys(comparison_ids))})
+    ((low, high, total),) = db.execute(
+        "SELECT min(place), max(place), (SELECT count(*) FROM comparisons) FROM chosen"
+    ).fetchall()
+    if low is None:
+        return {}
+    span = (low / total, (high + 1) / total)
+    locate(db, "prompts", "SELECT DISTINCT prompt_id FROM chosen", span)
+    locate(db, "responses", "SELECT response_a FROM chosen UNION SELECT response_b FROM chosen", span)
     return {
         comparison: ShownPair(comparison, [ShownTurn(m["role"], m["content"][:CHARACTERS]) for m in messages], *rest)
-        for comparison, messages, *rest in rows
+        for comparison, messages, *rest in db.execute(_PAIRS).fetchall()
     }

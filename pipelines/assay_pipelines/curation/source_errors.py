@@ -57,26 +57,30 @@ class ErrorTypes:
     annotators: list[AnswerErrors]
 
 
-_COUNTS = """count(*) FILTER (s.label IN ('A', 'B')),
-    count(*) FILTER (s.label IN ('A', 'B') AND d.label IN ('A', 'B') AND d.label <> s.label),
-    count(*) FILTER (s.label IN ('A', 'B') AND d.label = 'tie'),
-    count(*) FILTER (s.label IS NULL OR s.label NOT IN ('A', 'B'))"""
-_KEPT = "d.pool IN ('gold', 'silver', 'recycled') AND d.label IS NOT NULL"
-_BY_RULE = f"""
-    SELECT d.pool || ' by ' || d.rule, {_COUNTS}
+# Once for all three tables: at a million comparisons this is most of the work.
+_CONCLUDED = """
+    CREATE OR REPLACE TEMP TABLE concluded AS
+    SELECT d.comparison_id, d.pool, d.rule, d.label, s.label AS said
     FROM current_decisions d LEFT JOIN source_labels s USING (comparison_id)
-    WHERE {_KEPT} GROUP BY 1 ORDER BY 2 DESC, 1"""
+    WHERE d.pool IN ('gold', 'silver', 'recycled') AND d.label IS NOT NULL"""
+_GOLD = """
+    CREATE OR REPLACE TEMP TABLE concluded AS
+    SELECT comparison_id, pool, rule, label FROM current_decisions WHERE pool = 'gold' AND label IS NOT NULL"""
+_COUNTS = """count(*) FILTER (said IN ('A', 'B')),
+    count(*) FILTER (said IN ('A', 'B') AND label IN ('A', 'B') AND label <> said),
+    count(*) FILTER (said IN ('A', 'B') AND label = 'tie'),
+    count(*) FILTER (said IS NULL OR said NOT IN ('A', 'B'))"""
+_BY_RULE = f"SELECT pool || ' by ' || rule, {_COUNTS} FROM concluded GROUP BY 1 ORDER BY 2 DESC, 1"
 _BY_CATEGORY = f"""
-    SELECT coalesce(o.category, ''), {_COUNTS}
-    FROM current_decisions d LEFT JOIN source_labels s USING (comparison_id)
-    LEFT JOIN (
+    SELECT coalesce(o.category, ''), {_COUNTS} FROM concluded LEFT JOIN (
         SELECT comparison_id, min(category) AS category FROM origins GROUP BY comparison_id) o USING (comparison_id)
-    WHERE {_KEPT} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MOST_CATEGORIES}"""
+    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MOST_CATEGORIES}"""
 _ANNOTATORS = """
     WITH said AS (
         SELECT o.comparison_id, n.kind, n.name,
                CASE WHEN o.answer IN ('A', 'B', 'skip') THEN o.answer ELSE 'tie' END AS answer
         FROM opinions o JOIN annotators n USING (annotator_id)
+        WHERE o.comparison_id IN (SELECT comparison_id FROM concluded WHERE pool = 'gold')
         QUALIFY row_number() OVER (
             PARTITION BY o.comparison_id, o.annotator_id ORDER BY o.created_at DESC, o.judgment_id) = 1)
     SELECT a.kind, a.name, count(*), count(*) FILTER (answer = label),
@@ -85,15 +89,21 @@ _ANNOTATORS = """
            count(*) FILTER (answer = 'tie' AND label IN ('A', 'B')),
            count(*) FILTER (answer IN ('A', 'B') AND label = 'tie'),
            count(*) FILTER (answer = 'skip')
-    FROM said a JOIN current_decisions d USING (comparison_id)
-    WHERE d.pool = 'gold' AND d.label IS NOT NULL
-      AND NOT (d.rule = 'verifier' AND a.kind = 'verifier') AND NOT (d.rule <> 'verifier' AND a.kind = 'human')
+    FROM said a JOIN concluded d USING (comparison_id)
+    WHERE NOT (d.rule = 'verifier' AND a.kind = 'verifier') AND NOT (d.rule <> 'verifier' AND a.kind = 'human')
     GROUP BY ALL ORDER BY a.kind, a.name"""
 
 
 def error_types(db: duckdb.DuckDBPyConnection) -> ErrorTypes:
+    db.execute(_CONCLUDED)
     return ErrorTypes(
         [LabelErrors(*row) for row in db.execute(_BY_RULE).fetchall()],
         [LabelErrors(*row) for row in db.execute(_BY_CATEGORY).fetchall()],
         [AnswerErrors(*row) for row in db.execute(_ANNOTATORS).fetchall()],
     )
+
+
+def answer_errors(db: duckdb.DuckDBPyConnection) -> list[AnswerErrors]:
+    """The annotators of `error_types` alone."""
+    db.execute(_GOLD)
+    return [AnswerErrors(*row) for row in db.execute(_ANNOTATORS).fetchall()]

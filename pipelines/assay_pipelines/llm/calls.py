@@ -165,6 +165,18 @@ def fold_calls(workspace: Workspace) -> None:
                 continue
 
 
+def waiting_attempts(workspace: Workspace) -> list[Attempt]:
+    """What the journals hold that is not in the store yet, of logs in use too; each attempt once."""
+    found = {}
+    for path in sorted(workspace.journal.glob("calls-*.jsonl")):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        found.update({attempt.call_id: attempt for attempt in _read(content)})
+    return list(found.values())
+
+
 def insert_attempts(db: duckdb.DuckDBPyConnection, attempts: Iterable[Attempt]) -> None:
     """Those that are there already are left alone."""
     import pyarrow as pa

@@ -12,11 +12,24 @@ from pathlib import Path
 from assay.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.curation.candidates import count_candidates
-from assay_pipelines.curation.loop.estimating import StageEstimate, estimate_stage1, estimate_stage2
+from assay_pipelines.curation.consistency import ConsistencyConfig
+from assay_pipelines.curation.loop.estimating import (
+    StageEstimate,
+    estimate_judging,
+    estimate_stage1,
+    estimate_stage2,
+)
 from assay_web.curate.loop_files import located, loop_of
 from assay_web.curate.replies import EstimateReply
 from assay_web.curate.stage_process import command_line
-from assay_web.curate.stage_settings import Stage1Stage, Stage2Stage, StageSettings, VerifyStage
+from assay_web.curate.stage_settings import (
+    ConsistencyStage,
+    JudgeStage,
+    Stage1Stage,
+    Stage2Stage,
+    StageSettings,
+    VerifyStage,
+)
 
 
 def estimated(workspace: Workspace, settings: StageSettings) -> EstimateReply:
@@ -58,6 +71,13 @@ def _estimate(workspace: Workspace, settings: StageSettings) -> tuple[int, Stage
         judges: Path | None = None if settings.judges is None else located(workspace, settings.judges)
         found = estimate_stage2(workspace, selection, None if judges is None else str(judges), budget=settings.max_cost)
         return count_candidates(workspace, selection), found
+    if isinstance(settings, JudgeStage):
+        selection = Selection(settings.pools or Selection().pools, settings.sources)
+        path = located(workspace, settings.judges)
+        return estimate_judging(workspace, selection, str(path), limit=settings.limit, budget=settings.max_cost)
+    if isinstance(settings, ConsistencyStage):
+        ConsistencyConfig(settings.keep_above, settings.flip_below)  # refuses what the command would refuse
+        return count_candidates(workspace, Selection(("unverified",), settings.sources)), StageEstimate([])
     if isinstance(settings, VerifyStage):
         return count_candidates(workspace, Selection(("unverified",), settings.sources)), StageEstimate([])
     with workspace.store.unit() as db:

@@ -11,7 +11,7 @@ from assay_pipelines.annotation.quality import AnnotatorQuality, annotator_quali
 from assay_pipelines.annotation.queues import list_queues
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import queue_votes
-from assay_pipelines.curation.source_errors import AnswerErrors, error_types
+from assay_pipelines.curation.source_errors import AnswerErrors, answer_errors
 from assay_pipelines.judging.reporting import JudgeReport, judges_report
 from assay_web.curate.replies import (
     AnnotatorFigures,
@@ -30,7 +30,7 @@ def quality_of(workspace: Workspace) -> QualityReply:
     """Reads the store and the queues' votes."""
     report = judges_report(workspace)
     with workspace.store.unit() as db:
-        against_gold = {(found.kind, found.annotator): found for found in error_types(db).annotators}
+        against_gold = {(found.kind, found.annotator): found for found in answer_errors(db)}
     judges = [_judge(judge) for judge in report.judges]
     people = [_person(person, against_gold.get(("human", person.annotator))) for person in _people(workspace)]
     known = {(one.kind, one.name) for one in (*judges, *people)}

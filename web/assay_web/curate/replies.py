@@ -223,9 +223,44 @@ class StageAsked(BaseModel):
 StageStatus = Literal["starting", "running", "pausing", "done", "waiting", "paused", "failed"]
 
 
+class StageCount(BaseModel):
+    """What a stage counts now: `done` of `total` things called `unit`, with `rate` a second over the last minute.
+    `total`: null where it is not known; a step that counts nothing is at 0. `seconds_left`: at this rate, null without
+    one. `at`: when something was counted last, in seconds since the epoch. `ended`: no more will be counted here."""
+
+    what: str
+    done: int
+    total: int | None
+    unit: str
+    rate: float | None
+    seconds_left: float | None
+    began: float
+    at: float
+    ended: bool
+
+
+class StageSpent(BaseModel):
+    """Calls of models that a stage's run made so far, failed ones too. `cost`: null where a reply has no price."""
+
+    calls: int
+    tokens: int
+    cost: float | None
+
+
+class StageExpected(BaseModel):
+    """What the estimate said when the stage was started. `spent`: before it, of the same budget."""
+
+    calls: int
+    cost: float | None
+    budget: float | None
+    spent: float
+
+
 class StageRecord(BaseModel):
     """A stage started from the page. `waiting`: it ended and goes on when run again, `why` says what for. `paused`: it
-    was interrupted. `output`: its last lines. Seconds since the epoch."""
+    was interrupted. `progress`: the outermost count first, as its run noted it; of a stage that has ended, where it
+    was. `spent`: null where no model was called, or the store has not told yet. `output`: its last lines. Seconds since
+    the epoch."""
 
     id: str
     settings: StageSettings
@@ -236,11 +271,17 @@ class StageRecord(BaseModel):
     status: StageStatus
     why: str | None
     run_id: str | None
+    progress: list[StageCount]
+    spent: StageSpent | None
+    expected: StageExpected | None
     output: str
 
 
 class StagesReply(BaseModel):
-    """The newest first; at most one goes on. `elsewhere`: a run of a stage that was started by other means."""
+    """The newest first; at most one goes on. `elsewhere`: a run of a stage that was started by other means, with its
+    progress. `now`: the server's clock, in seconds since the epoch."""
 
     stages: list[StageRecord]
     elsewhere: str | None
+    elsewhere_progress: list[StageCount]
+    now: float

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from assay.workspace import Workspace
 from assay_pipelines.contamination.ledger import evidence, ledger
 from assay_pipelines.curation.conflicts import Between, conflicts_between, party_agreements
 from assay_pipelines.curation.funnel import decided_by, funnel
@@ -19,6 +18,7 @@ from assay_pipelines.near_duplicates.stored import duplicate_clusters, duplicate
 from assay_web.access.audit import AuditedRoute
 from assay_web.access.guard import Viewer
 from assay_web.curate.quality import quality_of
+from assay_web.curate.remembered import remembered
 from assay_web.curate.replies import (
     PAGE,
     ChoicesPage,
@@ -47,17 +47,25 @@ PageNumber = Annotated[int, Query(ge=0, le=1_000_000, description="From 0.")]
 @router.get("/api/curate/funnel")
 def read_funnel(person: Viewer, service: ServiceNow) -> FunnelReply:
     """Where every comparison is, by which rule; what imports could not take."""
-    with service.store() as db:
-        found = funnel(db)
-    return FunnelReply(comparisons=found.comparisons, flows=found.flows, rules=found.rules, rejected=found.rejected)
+
+    def make() -> FunnelReply:
+        with service.store() as db:
+            found = funnel(db)
+        return FunnelReply(comparisons=found.comparisons, flows=found.flows, rules=found.rules, rejected=found.rejected)
+
+    return remembered(service).reply("funnel", make)
 
 
 @router.get("/api/curate/decided")
 def list_decided(person: Viewer, service: ServiceNow, pool: Text, rule: Text, page: PageNumber = 0) -> DecidedPage:
     """What a rule decided and holds, with its reasons."""
-    with service.store() as db:
-        pairs, total = decided_by(db, pool, rule, limit=PAGE, offset=PAGE * page)
-    return DecidedPage(pairs=pairs, total=total)
+
+    def make() -> DecidedPage:
+        with service.store() as db:
+            pairs, total = decided_by(db, pool, rule, limit=PAGE, offset=PAGE * page)
+        return DecidedPage(pairs=pairs, total=total)
+
+    return remembered(service).reply(("decided", pool, rule, page), make)
 
 
 @router.get("/api/curate/loops")
@@ -80,19 +88,23 @@ def list_loop_choices(
 @router.get("/api/curate/quality")
 def read_annotator_quality(person: Viewer, service: ServiceNow) -> QualityReply:
     """Judges, people and sources against gold, their position bias, failures and cost."""
-    return quality_of(Workspace(service.workspace.root, wait=service.settings.store_wait_s))
+    return remembered(service).reply("quality", lambda: quality_of(service.workspace))
 
 
 @router.get("/api/curate/errors")
 def read_error_types(person: Viewer, service: ServiceNow) -> ErrorTypesReply:
     """What was wrong with the sources' labels, and how annotators err."""
-    with service.store() as db:
-        found = error_types(db)
-    return ErrorTypesReply(
-        by_rule=[_entry(counts) for counts in found.by_rule],
-        by_category=[_entry(counts) for counts in found.by_category],
-        annotators=found.annotators,
-    )
+
+    def make() -> ErrorTypesReply:
+        with service.store() as db:
+            found = error_types(db)
+        return ErrorTypesReply(
+            by_rule=[_entry(counts) for counts in found.by_rule],
+            by_category=[_entry(counts) for counts in found.by_category],
+            annotators=found.annotators,
+        )
+
+    return remembered(service).reply("errors", make)
 
 
 @router.get("/api/curate/contamination")
@@ -130,16 +142,24 @@ def list_duplicate_clusters(person: Viewer, service: ServiceNow, run_id: str, pa
 @router.get("/api/curate/conflicts")
 def read_conflicts(person: Viewer, service: ServiceNow) -> ConflictsReply:
     """How often source, people and judges contradict each other."""
-    with service.store() as db:
-        return ConflictsReply(parties=party_agreements(db))
+
+    def make() -> ConflictsReply:
+        with service.store() as db:
+            return ConflictsReply(parties=party_agreements(db))
+
+    return remembered(service).reply("conflicts", make)
 
 
 @router.get("/api/curate/conflicts/{between}")
 def list_conflicts(person: Viewer, service: ServiceNow, between: Between, page: PageNumber = 0) -> ConflictsPage:
     """Comparisons on which two parties prefer different sides, with everybody's answer."""
-    with service.store() as db:
-        found, total = conflicts_between(db, between, limit=PAGE, offset=PAGE * page)
-    return ConflictsPage(between=between, conflicts=found, total=total)
+
+    def make() -> ConflictsPage:
+        with service.store() as db:
+            found, total = conflicts_between(db, between, limit=PAGE, offset=PAGE * page)
+        return ConflictsPage(between=between, conflicts=found, total=total)
+
+    return remembered(service).reply(("conflicts", between, page), make)
 
 
 def _entry(counts: LabelErrors) -> LabelErrorsEntry:

@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from assay.durable import replacing
+
 EXIT_FILE = "exit.json"
 
 
@@ -32,7 +34,10 @@ def run(folder: Path, arguments: list[str]) -> None:
     except KeyboardInterrupt:  # before the command could take it
         code = 130
     finally:
-        (folder / EXIT_FILE).write_text(json.dumps({"code": code, "at": time.time()}), encoding="utf-8")
+        for number in (signal.SIGINT, signal.SIGTERM):  # nothing is left to interrupt
+            signal.signal(number, signal.SIG_IGN)
+        with replacing(folder / EXIT_FILE) as temporary:
+            temporary.write_text(json.dumps({"code": code, "at": time.time()}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Stages started from the page: each a process group of its own that outlives the web server, one at a time.
 
 Covers: starting, finding again, pausing (the Ctrl-C that the commands answer by leaving everything in order), what
-became of it. Leaves out: what is run (`stage_settings`), its run's record (`assay.runs`).
+became of it. Leaves out: what is run (`stage_settings`), its run's record (`assay.runs`), how far it is
+(`stage_progress`).
 
     WORKSPACE/stages/lock           held by the process of the stage that goes on, whichever server began it
     WORKSPACE/stages/ID/            stage.json, output.txt, pause.json, exit.json
@@ -31,8 +32,9 @@ from assay.durable import replacing
 from assay.errors import ConflictError, NotFoundError
 from assay.run_process import RunProcess, birth_of, process_of
 from assay.workspace import Workspace
-from assay_web.curate.replies import StageRecord, StageStatus
+from assay_web.curate.replies import StageExpected, StageRecord, StageStatus
 from assay_web.curate.stage_child import EXIT_FILE
+from assay_web.curate.stage_progress import Told, counts_of
 from assay_web.curate.stage_settings import StageSettings
 
 FOLDER, LOCK = "stages", "lock"
@@ -47,6 +49,7 @@ KINDS = frozenset(
         "curate-consistency",
         "curate-stage1",
         "curate-stage2",
+        "judge",
     )
 )
 INTERRUPTED = 130  #: exit status of a command that was interrupted
@@ -66,6 +69,7 @@ class Stage:
     started: float
     process: RunProcess
     folder: Path
+    expected: StageExpected | None  #: None for one that was started before this was noted
 
 
 def command_line(settings: StageSettings) -> str:
@@ -73,7 +77,7 @@ def command_line(settings: StageSettings) -> str:
     return shlex.join(["assay", *settings.arguments()])
 
 
-def start_stage(workspace: Workspace, settings: StageSettings, by: str) -> Stage:
+def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected: StageExpected) -> Stage:
     """Raises ConflictError while another stage goes on, whoever started it."""
     if (other := running_elsewhere(workspace)) is not None:
         raise ConflictError(f"{other} is going on: one stage at a time")
@@ -106,7 +110,7 @@ def start_stage(workspace: Workspace, settings: StageSettings, by: str) -> Stage
             "stage",
             datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
         )
-        stage = Stage(folder.name, settings, command_line(settings), by, now, process, folder)
+        stage = Stage(folder.name, settings, command_line(settings), by, now, process, folder, expected)
         with replacing(folder / STAGE_FILE) as temporary:
             temporary.write_text(json.dumps(_plain(stage)), encoding="utf-8")
         threading.Thread(target=child.wait, name=f"assay-{folder.name}", daemon=True).start()  # leaves no zombie
@@ -161,9 +165,9 @@ def running_elsewhere(workspace: Workspace) -> str | None:
     return None
 
 
-def record_of_stage(stage: Stage, run_id: str | None, told: dict[str, Any]) -> StageRecord:
-    """`told`: the figures that its run ended with, for why it waits."""
-    status, why, ended = _outcome(stage, run_id, told)
+def record_of_stage(stage: Stage, run_id: str | None, told: Told) -> StageRecord:
+    """`told`: what the store has of its run."""
+    status, why, ended = _outcome(stage, run_id, told.metrics)
     return StageRecord(
         id=stage.id,
         settings=stage.settings,
@@ -174,6 +178,9 @@ def record_of_stage(stage: Stage, run_id: str | None, told: dict[str, Any]) -> S
         status=status,
         why=why,
         run_id=run_id,
+        progress=counts_of(stage.folder.parent.parent / "runs" / run_id) if run_id is not None else [],
+        spent=told.spent,
+        expected=stage.expected,
         output=_tail(stage.folder / OUTPUT_FILE),
     )
 
@@ -194,7 +201,8 @@ def _outcome(stage: Stage, run_id: str | None, told: dict[str, Any]) -> tuple[St
         last = _tail(stage.folder / OUTPUT_FILE).strip().splitlines()
         said = next((line for line in reversed(last) if line.startswith("assay: ")), last[-1] if last else "")
         return "failed", said.removeprefix("assay: "), ended
-    why = told.get("waiting") or told.get("stopped")
+    judges = [judge for judge in told.values() if isinstance(judge, dict)]  # of a run of judges alone
+    why = told.get("waiting") or next((one["stopped"] for one in (told, *judges) if one.get("stopped")), None)
     return ("waiting", f"{'waiting for people: ' if told.get('waiting') else ''}{why}", ended) if why else (
         "done", None, ended
     )  # fmt: skip
@@ -212,6 +220,7 @@ def _plain(stage: Stage) -> dict[str, Any]:
         "by": stage.by,
         "started": stage.started,
         "process": vars(stage.process),
+        "expected": stage.expected.model_dump(mode="json") if stage.expected is not None else None,
     }
 
 
@@ -221,7 +230,8 @@ def _read(folder: Path) -> Stage | None:
         return None
     settings = _SETTINGS.validate_python(found["settings"])
     process = RunProcess(**found["process"])
-    return Stage(folder.name, settings, found["command"], found["by"], found["started"], process, folder)
+    expected = StageExpected.model_validate(found["expected"]) if found.get("expected") else None
+    return Stage(folder.name, settings, found["command"], found["by"], found["started"], process, folder, expected)
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -5,22 +5,23 @@ Resuming is starting the same settings again: every stage goes on where it stopp
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+import time
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi import Path as InPath
 
-from assay.errors import BusyError, ConflictError
-from assay.workspace import Workspace
+from assay.errors import ConflictError
 from assay_web.access.audit import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
 from assay_web.curate.estimates import begun_loops, estimated
 from assay_web.curate.loop_files import judge_files, loop_files, loop_of, new_loop, written_out
+from assay_web.curate.reach import models_of, require_reach
 from assay_web.curate.replies import (
     EstimateReply,
     LoopFile,
     StageAsked,
+    StageExpected,
     StageOptions,
     StageRecord,
     StagesReply,
@@ -34,6 +35,7 @@ from assay_web.curate.stage_process import (
     stages_of,
     start_stage,
 )
+from assay_web.curate.stage_progress import NOTHING, counts_of, told_of_runs
 from assay_web.curate.stage_settings import NewLoop, Stage1Stage, StageSettings
 from assay_web.server.service import ServiceNow, WebService
 
@@ -44,14 +46,18 @@ StageId = Annotated[str, InPath(pattern=r"^stage-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$"
 
 @router.get("/api/curate/stages")
 def list_stages(person: Viewer, service: ServiceNow) -> StagesReply:
-    """Stages that were started from the page, and whether one goes on. Answers while a stage holds the store."""
+    """Stages that were started from the page, how far each is, and whether one goes on. Answers while a stage holds the
+    store: figures that take the store are then the last that were known."""
     workspace = service.workspace
     stages = stages_of(workspace)
     runs = runs_of(workspace, stages)
-    told = _told(service, list(runs.values()))
+    told = told_of_runs(workspace, runs.values())
+    elsewhere = running_elsewhere(workspace)
     return StagesReply(
-        stages=[record_of_stage(stage, run := runs.get(stage.id), told.get(run or "", {})) for stage in stages],
-        elsewhere=running_elsewhere(workspace),
+        stages=[record_of_stage(stage, run := runs.get(stage.id), told.get(run or "", NOTHING)) for stage in stages],
+        elsewhere=elsewhere,
+        elsewhere_progress=counts_of(workspace.runs / elsewhere) if elsewhere is not None else [],
+        now=time.time(),
     )
 
 
@@ -74,29 +80,34 @@ def read_stage_options(person: Viewer, service: ServiceNow) -> StageOptions:
 
 @router.post("/api/curate/loops")
 def create_loop_file(person: Curator, service: ServiceNow, body: NewLoop, request: Request) -> LoopFile:
-    """Describe a new loop in the workspace's folder `loops`; nothing is run."""
-    file = new_loop(service.workspace, body, begun_loops(_reading(service)))
+    """Describe a new loop in the workspace's folder `loops`; nothing is run. 403 for models outside the workspace."""
+    require_reach(service.workspace, person, (body.base, body.encoder))
+    file = new_loop(service.workspace, body, begun_loops(service.workspace))
     note_change(request, file)
     return LoopFile(file=file, name=body.name, begun=False, iterations=body.iterations, problem=None)
 
 
 @router.post("/api/curate/stages/estimate")
 def estimate_stage(person: Curator, service: ServiceNow, body: StageSettings, request: Request) -> EstimateReply:
-    """What the stage would ask and cost at most. Asks nobody."""
+    """What the stage would ask and cost at most. Asks nobody. 403 for models outside the workspace."""
     note_change(request, body.stage)
-    return estimated(_reading(service), body)
+    require_reach(service.workspace, person, models_of(body))
+    return estimated(service.workspace, body)
 
 
 @router.post("/api/curate/stages")
 def begin_stage(person: Curator, service: ServiceNow, body: StageAsked, request: Request) -> StageRecord:
     """Run the stage's command in a process of its own, after its estimate was seen. 409 while another goes on, and
     where the estimate has changed since."""
-    if estimated(_reading(service), body.settings).token != body.token:
+    require_reach(service.workspace, person, models_of(body.settings))
+    found = estimated(service.workspace, body.settings)
+    if found.token != body.token:
         raise ConflictError("what the stage would take has changed since: look at the estimate again")
     if isinstance(body.settings, Stage1Stage):
-        config = loop_of(service.workspace, body.settings.file, begun_loops(_reading(service)))
+        config = loop_of(service.workspace, body.settings.file, begun_loops(service.workspace))
         written_out(service.workspace, body.settings.file, config)
-    stage = start_stage(service.workspace, body.settings, person.name)
+    expected = StageExpected(calls=found.calls, cost=found.cost, budget=found.budget, spent=found.spent)
+    stage = start_stage(service.workspace, body.settings, person.name, expected)
     note_change(request, stage.id, command=stage.command)
     return _record(service, stage)
 
@@ -108,24 +119,4 @@ def interrupt_stage(person: Curator, service: ServiceNow, stage_id: StageId) -> 
 
 
 def _record(service: WebService, stage: Stage) -> StageRecord:
-    return record_of_stage(stage, runs_of(service.workspace, [stage]).get(stage.id), {})
-
-
-def _told(service: WebService, runs: list[str]) -> dict[str, dict[str, Any]]:
-    """The figures that runs ended with; none of them while another process holds the store."""
-    if not runs:
-        return {}
-    try:
-        with service.store() as db:
-            rows = db.execute(
-                "SELECT run_id, metrics::VARCHAR FROM runs WHERE list_contains($runs, run_id) AND metrics IS NOT NULL",
-                {"runs": runs},
-            ).fetchall()
-    except BusyError:
-        return {}
-    return {run: json.loads(metrics) for run, metrics in rows}
-
-
-def _reading(service: WebService) -> Workspace:
-    """The workspace, waiting for the store no longer than a page may."""
-    return Workspace(service.workspace.root, wait=service.settings.store_wait_s)
+    return record_of_stage(stage, runs_of(service.workspace, [stage]).get(stage.id), NOTHING)

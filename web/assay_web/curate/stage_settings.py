@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-\s][^\x00-\x1f]*$")]  # no option in disguise
+PoolName = Literal["unverified", "gold", "silver", "recycled", "pending", "discarded"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -113,8 +114,53 @@ class Stage2Stage(_Settings):
         return ["curate", "stage2", *given, *(["--dry-run"] if self.dry_run else [])]
 
 
+class ConsistencyStage(_Settings):
+    """The pass with reward models alone: keep the labels all of them agree with, flip or discard the others."""
+
+    stage: Literal["consistency"]
+    models: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
+    keep_above: Share = 0.5
+    flip_below: Share = 0.0
+    sources: tuple[Name, ...] = ()
+    dry_run: bool = False
+
+    def arguments(self) -> list[str]:
+        given = [part for name in self.models for part in ("--model", name)]
+        given += ["--keep-above", f"{self.keep_above:g}", "--flip-below", f"{self.flip_below:g}"]
+        given += [part for name in self.sources for part in ("--source", name)]
+        return ["curate", "consistency", *given, *(["--dry-run"] if self.dry_run else [])]
+
+
+class JudgeStage(_Settings):
+    """Ask judges about comparisons; decides nothing. `judges`: one of the workspace's files of judges. `pools`: all but
+    discarded and pending ones unless some are named."""
+
+    stage: Literal["judge"]
+    judges: Name
+    pools: tuple[PoolName, ...] = ()
+    sources: tuple[Name, ...] = ()
+    limit: Annotated[int, Field(ge=1)] | None = None
+    max_cost: Annotated[float, Field(ge=0)] | None = None
+
+    def arguments(self) -> list[str]:
+        given = ["--judges", self.judges]
+        given += [part for name in self.pools for part in ("--pool", name)]
+        given += [part for name in self.sources for part in ("--source", name)]
+        given += ["--limit", str(self.limit)] if self.limit is not None else []
+        given += ["--max-cost", f"{self.max_cost:g}"] if self.max_cost is not None else []
+        return ["judge", "run", *given]
+
+
 StageSettings: TypeAlias = Annotated[
-    CleanStage | DedupStage | NearDuplicatesStage | DecontaminateStage | VerifyStage | Stage1Stage | Stage2Stage,
+    CleanStage
+    | DedupStage
+    | NearDuplicatesStage
+    | DecontaminateStage
+    | VerifyStage
+    | ConsistencyStage
+    | JudgeStage
+    | Stage1Stage
+    | Stage2Stage,
     Field(discriminator="stage"),
 ]
 

@@ -1,8 +1,8 @@
 """What a stage would ask of judges and people, and what that would cost at most, before anything is asked.
 
-Covers: stage 1 (its next step exactly where that is known, later iterations by their bounds) and stage 2 (at most every
-labelled pair), from the texts of the pool and the prices of the judges' file. Leaves out: loading models (a reward
-model or verifier among the judges costs nothing), retries, and what `not_counted` names.
+Covers: stage 1 (its next step exactly where that is known, later iterations by their bounds), stage 2 (at most every
+labelled pair) and judges alone, from the texts of the pool and the prices of the judges' file. Leaves out: loading
+models (a reward model or verifier among the judges costs nothing), retries, and what `not_counted` names.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.judging.config import judge_of
 from assay_pipelines.judging.estimating import estimate
 from assay_pipelines.judging.judge import Demonstration, Question
-from assay_pipelines.judging.questions import load_questions
+from assay_pipelines.judging.questions import iter_questions, load_questions
 
+READ = 2_000  #: questions that are read for an exact estimate
 SAMPLE = 40  #: questions whose length stands for those that are not known yet
 
 
@@ -113,6 +114,20 @@ def estimate_stage2(
     """Of asking about every pair of the selection: at most these are doubted; a dry run of the stage says how many."""
     most = count_candidates(workspace, selection)
     return StageEstimate(_costs(workspace, judges, [], most, selection, 0, 0), known=False, budget=budget)
+
+
+def estimate_judging(
+    workspace: Workspace, selection: Selection, judges: str, *, limit: int | None = None, budget: float | None = None
+) -> tuple[int, StageEstimate]:
+    """Of `assay judge run --judges FILE`, and the comparisons it looks at: what the judges have not answered yet, where
+    that is little enough to be read; else at most as much as there is."""
+    looked_at = count_candidates(workspace, selection)
+    looked_at = looked_at if limit is None else min(looked_at, limit)
+    if looked_at > READ:
+        costs = _costs(workspace, judges, [], looked_at, selection, 0, 0)
+        return looked_at, StageEstimate(costs, known=False, budget=budget)
+    asked = [q.comparison_id for page in iter_questions(workspace, selection, limit=limit) for q in page]
+    return looked_at, StageEstimate(_costs(workspace, judges, asked, 0, selection, 0, 0), budget=budget)
 
 
 def _progress(workspace: Workspace, loop: str) -> tuple[set[tuple[int, str]], dict[int, dict[str, list[str]]]]:

@@ -1,0 +1,75 @@
+"""Replies that are kept as long as the store is as it was: never an old one after a write, never two at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from assay.workspace import Workspace
+from assay_web.curate import remembered as module
+from assay_web.curate.remembered import Remembered, state_of
+
+
+def test_a_reply_is_made_again_once_something_was_written(workspace: Workspace) -> None:
+    made: list[int] = []
+
+    def make() -> int:
+        with workspace.store.unit() as db:
+            made.append(len(db.execute("FROM annotators").fetchall()))
+        return made[-1]
+
+    kept = Remembered(workspace)
+    assert [kept.reply("people", make) for _ in range(3)] == [0, 0, 0]
+    assert len(made) == 1
+    with workspace.store.unit() as db:
+        db.execute("INSERT INTO annotators (annotator_id, kind, name, config) VALUES ('x', 'human', 'ann', '{}')")
+    assert kept.reply("people", make) == 1
+    assert kept.reply("others", lambda: "another key") == "another key"
+    (workspace.journal / "votes-1.jsonl").write_text("{}\n")
+    kept.reply("people", make)
+    assert len(made) == 3, "votes that are not in the store yet change what is said, too"
+
+
+def test_what_is_written_while_a_reply_is_made_makes_it_an_old_one(workspace: Workspace) -> None:
+    kept = Remembered(workspace)
+    journal = workspace.journal / "votes-1.jsonl"
+
+    def written_meanwhile() -> str:
+        journal.write_text("{}\n")
+        return "before"
+
+    assert kept.reply("key", written_meanwhile) == "before"
+    assert kept.reply("key", lambda: "after") == "after"
+
+
+def test_reading_leaves_the_state_as_it_is(workspace: Workspace) -> None:
+    with workspace.store.unit() as db:
+        db.execute("CREATE OR REPLACE TEMP TABLE own AS SELECT 1")
+    before = state_of(workspace)
+    with workspace.store.unit() as db:
+        db.execute("CREATE OR REPLACE TEMP TABLE own AS SELECT 2")
+    assert state_of(workspace) == before
+
+
+def test_two_that_ask_at_once_wait_for_one_answer(workspace: Workspace) -> None:
+    kept, made, said = Remembered(workspace), [], []
+
+    def slowly() -> int:
+        time.sleep(0.2)
+        made.append(1)
+        return len(made)
+
+    threads = [threading.Thread(target=lambda: said.append(kept.reply("key", slowly))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == [1, 1, 1, 1]
+
+
+def test_few_replies_are_kept(workspace: Workspace) -> None:
+    kept = Remembered(workspace)
+    for number in range(module.MOST + 1):
+        kept.reply(number, lambda n=number: n)  # type: ignore[misc]
+    assert kept.reply(0, lambda: "made again") == "made again"
+    assert kept.reply(module.MOST, lambda: "made again") == module.MOST

@@ -1,0 +1,48 @@
+"""Which models a stage may load for whom: a curator has those of the workspace and of the hub, an admin any folder.
+
+A stage runs as the person who started the server: what it may read, a form must not name for everybody who may start
+stages. Leaves out: files of loops and judges, which are the workspace's alone (`loop_files`), and what these name: they
+were put there by somebody with a hand on the workspace's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.errors import BadInputError
+from assay.runs import locate_model
+from assay.workspace import Workspace
+from assay_serving.server.problems import ProblemError
+from assay_web.access.roles import allows
+from assay_web.access.sessions import Person
+from assay_web.curate.stage_settings import ConsistencyStage, Stage2Stage, StageSettings
+
+
+def models_of(settings: StageSettings) -> tuple[str, ...]:
+    """What the person named."""
+    if isinstance(settings, Stage2Stage):
+        return settings.best, settings.gold
+    return settings.models if isinstance(settings, ConsistencyStage) else ()
+
+
+def require_reach(workspace: Workspace, person: Person, names: Sequence[str]) -> None:
+    """Raises ProblemError 403 for a folder outside the workspace, BadInputError for one that is not there,
+    NotFoundError for a slip of a model's name. An admin may name what the command may."""
+    for name in names:
+        if locate_model(workspace, name)[1] is not None or allows(person.role, "admin"):
+            continue  # a model that a run made is known wherever it lies
+        if "://" in name:
+            raise ProblemError(403, f"{name!r} is an address: a stage loads models of the workspace or of the hub")
+        try:
+            path = (workspace.root / Path(name).expanduser()).resolve()
+        except RuntimeError:  # the home of nobody
+            path = Path("/")
+        if not path.is_relative_to(workspace.root.resolve()):
+            raise ProblemError(
+                403,
+                f"{name!r} is outside the workspace: name one of its models, a folder in it or a model of the hub "
+                f"(owner/name); other folders take the role admin, {person.name} has {person.role}",
+            )
+        if not path.exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
+            raise BadInputError(f"no such folder in the workspace: {name}", field="model")

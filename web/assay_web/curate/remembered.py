@@ -1,0 +1,82 @@
+"""Replies that take a look at the whole store, kept for as long as the store stays as it is.
+
+Covers: what the workspace's files say of that, one computation at a time of one reply, a bounded number of replies.
+Leaves out: the replies (`routes`). Files say it by size and time of change: of the store and its log, of the journal of
+votes and calls, and of the file of queues. Reading changes none of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from assay.workspace import Workspace
+from assay_pipelines.annotation.ledger import FILE as QUEUES
+from assay_web.server.service import WebService
+
+MOST = 100  #: replies; one has at most a page of comparisons with their texts
+
+T = TypeVar("T")
+State: TypeAlias = tuple[tuple[str, int, int], ...]
+
+
+class Remembered:
+    """Of one workspace. Threads may share it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._lock = threading.Lock()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._kept: OrderedDict[Hashable, tuple[State, object]] = OrderedDict()
+
+    def reply(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returned last under this key, or returns now. Two that ask at once wait for one answer."""
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            # Before it is made: what is written meanwhile makes the reply an old one.
+            state = state_of(self._workspace)
+            with self._lock:
+                kept = self._kept.get(key)
+                if kept is not None and kept[0] == state:
+                    self._kept.move_to_end(key)
+                    return cast(T, kept[1])
+            made = make()
+            with self._lock:
+                self._kept[key] = (state, made)
+                while len(self._kept) > MOST:
+                    gone, _ = self._kept.popitem(last=False)
+                    self._making.pop(gone, None)
+        return made
+
+
+def remembered(service: WebService) -> Remembered:
+    """What this server remembers."""
+    with _LOCK:
+        if service not in _OF:
+            _OF[service] = Remembered(service.workspace)
+        return _OF[service]
+
+
+def state_of(workspace: Workspace) -> State:
+    """Another value once the store, a vote or a call was written."""
+    store = workspace.store.path
+    files = [store, store.with_name(f"{store.name}.wal"), workspace.root / QUEUES, workspace.root / f"{QUEUES}-wal"]
+    files += sorted(workspace.journal.glob("*"))
+    return tuple(found for file in files if (found := _file(file)) is not None)
+
+
+def _file(path: Path) -> tuple[str, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return path.name, found.st_size, found.st_mtime_ns
+
+
+_OF: WeakKeyDictionary[WebService, Remembered] = WeakKeyDictionary()
+_LOCK = threading.Lock()
