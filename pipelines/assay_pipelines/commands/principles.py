@@ -9,6 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_pipelines.commands.endpoint_options import (
+    BaseUrl,
+    Concurrency,
+    KeyVariable,
+    MaxCalls,
+    MaxCost,
+    MaxTokens,
+    MaxTotal,
+    ModelOption,
+    PriceIn,
+    PriceOut,
+    PromptsFolder,
+    Temperature,
+    Timeout,
+    endpoint_of,
+    spending_of,
+)
 
 if TYPE_CHECKING:
     from assay_pipelines.principles.extraction import Extractor
@@ -81,18 +98,23 @@ def import_feedback(
 
 
 def extract(
+    context: typer.Context,
     extractor: Annotated[
         str, typer.Option(help="openai (a chat endpoint), or lexicon (rules, a baseline).")
     ] = "openai",
-    base_url: Annotated[str | None, typer.Option(help="openai: address of the endpoint, up to /v1.")] = None,
-    model: Annotated[str | None, typer.Option(help="openai: name of the model.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="openai: environment variable that holds the key.")] = None,
-    temperature: Annotated[float, typer.Option(help="openai: sampling temperature.", min=0.0)] = 0.0,
-    max_tokens: Annotated[int, typer.Option(help="openai: longest answer.", min=1)] = 1024,
-    concurrency: Annotated[int, typer.Option(help="openai: calls at a time.", min=1)] = 8,
-    timeout: Annotated[float, typer.Option(help="openai: seconds of one attempt.")] = 120.0,
-    max_calls: Annotated[int | None, typer.Option(help="openai: stop after this many attempts.", min=0)] = None,
-    prompts: Annotated[Path | None, typer.Option(help="openai: folder with prompts of your own.")] = None,
+    base_url: BaseUrl = None,
+    model: ModelOption = None,
+    api_key_env: KeyVariable = None,
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = 1024,
+    concurrency: Concurrency = 8,
+    timeout: Timeout = 120.0,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    max_cost: MaxCost = None,
+    max_calls: MaxCalls = None,
+    max_total_tokens: MaxTotal = None,
+    prompts: PromptsFolder = None,
     lexicon: Annotated[Path | None, typer.Option(help="lexicon: rules of your own.")] = None,
     source: Annotated[str | None, typer.Option(help="Only annotators whose name begins with this.")] = None,
     limit: Annotated[int | None, typer.Option(help="Read at most this many.", min=1)] = None,
@@ -120,22 +142,11 @@ def extract(
 
         reader = LexiconExtractor(lexicon)
     elif extractor == "openai":
-        from assay_pipelines.judging.budget import Budget, Spending
-        from assay_pipelines.llm.configuration import EndpointConfig
         from assay_pipelines.principles.llm_extractor import LlmExtractor
 
         if not base_url or not model:
             raise BadInputError("--extractor openai needs --base-url and --model; --extractor lexicon needs neither")
-        endpoint = EndpointConfig(
-            base_url,
-            model,
-            api_key_env=api_key_env,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            concurrency=concurrency,
-            timeout=timeout,
-        )
-        reader = LlmExtractor(endpoint, ws, prompts=prompts, spending=Spending(Budget(calls=max_calls)))
+        reader = LlmExtractor(endpoint_of(context), ws, prompts=prompts, spending=spending_of(context))
     else:
         raise BadInputError(f"unknown extractor {extractor!r}: openai or lexicon", field="extractor")
     waiting = count_waiting(ws, reader.name, source=source, again=again)

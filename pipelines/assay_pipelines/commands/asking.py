@@ -1,0 +1,110 @@
+"""What commands that ask models about comparisons share: which pages, the run and its bar, one report at the end.
+
+Leaves out: their options (`endpoint_options`, `selection`), asking (`assay_pipelines.judging`, `.attributes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from assay.progress import Advance
+    from assay.runs import Run
+    from assay.snapshots import Selection
+    from assay.workspace import Workspace
+    from assay_pipelines.judging.judge import JudgingReport, Question
+
+Limit = Annotated[int | None, typer.Option(min=1, help="At most so many comparisons, by id.", show_default=False)]
+
+
+def question_pages(workspace: Workspace, selection: Selection, limit: int | None) -> Iterator[list[Question]]:
+    from assay_pipelines.judging.questions import iter_questions
+
+    return iter_questions(workspace, selection, limit=limit)
+
+
+@contextmanager
+def asking_run(
+    workspace: Workspace,
+    kind: str,
+    config: dict[str, Any],
+    selection: Selection,
+    limit: int | None,
+    times: int,
+    doing: str,
+) -> Iterator[tuple[Run, Advance]]:
+    """A run record and a progress bar around the work; httpx's line per request is left out."""
+    import logging
+
+    from assay.progress import progress_bar
+    from assay.runs import start_run
+    from assay_pipelines.curation.candidates import count_candidates
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    total = count_candidates(workspace, selection)
+    total = total if limit is None else min(total, limit)
+    try:
+        with start_run(workspace, kind, config) as run, progress_bar(doing, times * total, unit="questions") as advance:
+            yield run, advance
+    except KeyboardInterrupt:
+        typer.echo("assay: interrupted; what was answered is kept, the same command goes on from there", err=True)
+        raise
+
+
+def summed(passes: Iterator[JudgingReport]) -> JudgingReport:
+    """One report of the pages' reports, which are made one by one; one that stopped is the last."""
+    from collections import Counter
+
+    from assay_pipelines.judging.judge import JudgingReport
+
+    reports: list[JudgingReport] = []
+    for made in passes:
+        reports.append(made)
+        if made.stopped:
+            break
+    if not reports:
+        return JudgingReport("nothing to ask")
+    failures: Counter[str] = Counter()
+    for one in reports:
+        failures.update(one.failures)
+    return JudgingReport(
+        judge=reports[0].judge,
+        asked=sum(one.asked for one in reports),
+        answered=sum(one.answered for one in reports),
+        known=sum(one.known for one in reports),
+        failures=dict(sorted(failures.items())),
+        attempts=sum(one.attempts for one in reports),
+        tokens_in=sum(one.tokens_in for one in reports),
+        tokens_out=sum(one.tokens_out for one in reports),
+        cost=sum(one.cost for one in reports),
+        stopped=reports[-1].stopped,
+    )
+
+
+def fail_if_given_up(reports: list[JudgingReport]) -> None:
+    """A budget that is used up is what was asked for; an endpoint that was given up, or that never replied to the few
+    questions there were, is a failure."""
+    from assay.errors import BackendError
+    from assay_pipelines.llm.endpoint import PASSING
+
+    given_up = any(one.stopped and not one.stopped.startswith("budget") for one in reports)
+    if given_up or any(not one.answered and not PASSING.isdisjoint(one.failures) for one in reports):
+        raise typer.Exit(BackendError.exit_code)
+
+
+def told(report: JudgingReport, unit: str) -> str:
+    parts = [f"{report.judge}: {report.answered} of {report.asked} {unit} answered, {report.known} were known"]
+    unasked = sum(report.failures.get(code, 0) for code in ("over_budget", "not_asked"))
+    failed = {code: n for code, n in report.failures.items() if code not in ("over_budget", "not_asked")}
+    if failed:
+        parts.append("no answer: " + ", ".join(f"{number} {code}" for code, number in failed.items()))
+    if report.attempts:
+        cost = f", cost {report.cost:.4f}" if report.cost else ""
+        parts.append(f"{report.attempts} calls, {report.tokens_in} tokens in, {report.tokens_out} out{cost}")
+    if report.stopped:
+        parts.append(f"stopped: {report.stopped}" + (f"; {unasked} {unit} left for the next run" if unasked else ""))
+    return "; ".join(parts)

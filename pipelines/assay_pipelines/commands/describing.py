@@ -1,0 +1,155 @@
+"""`assay judge attributes` and `verify`: what a model says of a pair, or of a response, that is no preference.
+
+Leaves out: preferences (`judge`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, summed, told
+from assay_pipelines.commands.endpoint_options import (
+    BaseUrl,
+    Concurrency,
+    KeyVariable,
+    MaxCalls,
+    MaxCost,
+    MaxTokens,
+    MaxTotal,
+    ModelOption,
+    PriceIn,
+    PriceOut,
+    PromptsFolder,
+    Temperature,
+    Timeout,
+    endpoint_of,
+    spending_of,
+)
+from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
+
+
+def attributes(
+    context: typer.Context,
+    base_url: BaseUrl = None,
+    model: ModelOption = None,
+    api_key_env: KeyVariable = None,
+    rules: Annotated[bool, typer.Option("--rules", help="By rules from the category, without a model.")] = False,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="From JSON lines that somebody wrote.", show_default=False)
+    ] = None,
+    person: Annotated[str, typer.Option(help="Who wrote the --file.")] = "attributes-file",
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = 512,
+    concurrency: Concurrency = 8,
+    timeout: Timeout = 120.0,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    max_cost: MaxCost = None,
+    max_calls: MaxCalls = None,
+    max_total_tokens: MaxTotal = None,
+    prompts: PromptsFolder = None,
+    limit: Limit = None,
+    pool: PoolOption = None,
+    source: SourceFilter = None,
+    category: CategoryFilter = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Describe pairs by the 5-tuple of attributes: category, objectivity, controversiality, wishes, guideline.
+
+    Example: `assay judge attributes --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
+    """
+    from assay.errors import BadInputError
+    from assay.runs import start_run
+    from assay.workspace import Workspace
+
+    ws = Workspace.find(workspace)
+    selection = selection_of(pool, source, category)
+    if sum((base_url is not None, rules, file is not None)) != 1:
+        raise BadInputError("name one of --base-url with --model, --rules, --file")
+    if file is not None or rules:
+        from assay_pipelines.attributes.ruled import describe_by_rules, describe_from_file
+
+        config = {"selection": asdict(selection), "limit": limit, "rules": rules, "file": str(file) if file else None}
+        with start_run(ws, "attributes", config) as run:
+            if file is not None:
+                new = describe_from_file(ws, file, run.id, person=person)
+            else:
+                new = sum(
+                    describe_by_rules(ws, [q.comparison_id for q in page], run.id)
+                    for page in question_pages(ws, selection, limit)
+                )
+            run.metrics["described"] = new
+        emit({"run": run.id, "described": new}, f"{new} comparisons described", as_json=as_json)
+        return
+
+    from assay_pipelines.attributes.extraction import AttributeExtractor, AttributesConfig, extract_attributes
+
+    endpoint = endpoint_of(context)
+    extractor = AttributeExtractor(AttributesConfig(endpoint, prompts=prompts), ws)
+    spending = spending_of(context)
+    settings = {"selection": asdict(selection), "limit": limit, **extractor.annotator.config}
+    with asking_run(ws, "attributes", settings, selection, limit, 1, "describing") as (run, advance):
+        report = summed(
+            extract_attributes(ws, extractor, page, run.id, budget=spending, advance=advance)
+            for page in question_pages(ws, selection, limit)
+        )
+        run.metrics.update(asdict(report))
+    emit({"run": run.id, **asdict(report)}, told(report, "comparisons"), as_json=as_json)
+    fail_if_given_up([report])
+
+
+def verify(
+    context: typer.Context,
+    base_url: BaseUrl = None,
+    model: ModelOption = None,
+    api_key_env: KeyVariable = None,
+    every_pair: Annotated[
+        bool, typer.Option("--every-pair", help="Not only those whose attributes say objective.")
+    ] = False,
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = 1024,
+    concurrency: Concurrency = 8,
+    timeout: Timeout = 120.0,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    max_cost: MaxCost = None,
+    max_calls: MaxCalls = None,
+    max_total_tokens: MaxTotal = None,
+    prompts: PromptsFolder = None,
+    limit: Limit = None,
+    pool: PoolOption = None,
+    source: SourceFilter = None,
+    category: CategoryFilter = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a model check each response of objective pairs by itself, as a hint for the people who see the pair.
+
+    Example: `assay judge verify --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
+    """
+    from assay.workspace import Workspace
+    from assay_pipelines.attributes.preverification import CheckerConfig, CorrectnessChecker, preverify
+
+    ws = Workspace.find(workspace)
+    selection = selection_of(pool, source, category)
+    endpoint = endpoint_of(context)
+    checker = CorrectnessChecker(CheckerConfig(endpoint, prompts=prompts), ws)
+    spending = spending_of(context)
+    settings = {"selection": asdict(selection), "limit": limit, "every_pair": every_pair, **checker.annotator.config}
+    with asking_run(ws, "preverify", settings, selection, limit, 2, "checking") as (run, advance):
+        report = summed(
+            preverify(ws, checker, page, run.id, every_pair=every_pair, budget=spending, advance=advance)
+            for page in question_pages(ws, selection, limit)
+        )
+        run.metrics.update(asdict(report))
+    text = told(report, "responses")
+    if not (report.asked or report.known or report.failures):
+        text = "no pair of the selection has attributes that say objective; see `assay judge attributes`"
+    emit({"run": run.id, **asdict(report)}, text, as_json=as_json)
+    fail_if_given_up([report])
