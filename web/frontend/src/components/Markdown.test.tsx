@@ -1,3 +1,5 @@
+import { readFileSync } from "node:fs";
+
 import { screen } from "@testing-library/react";
 import { describe, expect, it } from "vitest";
 import { axe } from "vitest-axe";
@@ -40,6 +42,14 @@ describe("Markdown", () => {
     expect(container.querySelectorAll(".katex").length).toBe(3);
     expect(container.querySelectorAll(".katex-display").length).toBe(1);
     expect((await axe(container)).violations).toEqual([]);
+  });
+
+  it("draws formulas by the very version of KaTeX whose style is loaded", () => {
+    const { container } = renderAt(<Markdown text={"$\\frac{a}{b}$"} />);
+    const style = readFileSync("node_modules/katex/dist/katex.min.css", "utf8");
+    const drawn = container.querySelectorAll(".katex-html, .katex-html > *, .katex-html > * > :first-child");
+    expect(drawn.length).toBe(3);
+    for (const part of drawn) expect(style).toMatch(new RegExp(`\\.${part.classList[0]}[ {>]`));
   });
 
   it("leaves prices and code alone", () => {
