@@ -29,7 +29,8 @@ MANY = 0.3  #: and, once a window has brought too few matches, the share of all 
 FIRST, LARGEST = 4_096, 1 << 18  #: comparisons of a window
 FIRST_TEXT, LARGEST_TEXT = 1_024, 1 << 15  #: where their texts are read: up to about 50 MB
 SEEDED = 16  #: of candidates that a condition named, so much fewer: most of them match
-GROWTH = 4
+GROWTH, GROWTH_TEXT = 4, 16
+PATIENCE = 1 / 3  #: of the time, for a search's first page that has a row: it is shown, and the rest is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +74,14 @@ def walk(
     limit: int | None = None,
     seconds: float = 0.15,
 ) -> Walked:
-    """Matches that lie behind place `after`, at most `limit`. Begins no further window after `seconds`: it may return
-    few or none and still not be at the end."""
+    """Matches that lie behind place `after`, at most `limit`. Begins no further window after `seconds`, nor, at the
+    start of a search that has a match, after a part of them: it may return few or none and still not be at the end."""
     started = time.monotonic()
     total = _one(db, "SELECT coalesce(max(rowid), -1) + 1 FROM comparisons")
     up = order == "oldest"
     at = (0 if up else total - 1) if after is None else (after.place + 1 if up else after.place - 1)
-    largest = LARGEST_TEXT if wanted.text else LARGEST
     first = FIRST_TEXT if wanted.text else FIRST
-    size = min(after.window if after is not None else first, largest)
+    size = min(after.window if after is not None else first, LARGEST_TEXT if wanted.text else LARGEST)
     sparse = size > first
     seed = _seed(db, wanted, max(FEW, round(MANY * total)) if sparse else FEW)
     found: list[int] = []
@@ -104,8 +104,9 @@ def walk(
             break
         at = end + 1 if up else end - 1
         now = time.monotonic()
-        size = _next_size(size, first, largest, now - began, seconds)
-        if now - started >= seconds:
+        size = _next_size(size, wanted, now - began, seconds)
+        shown = wanted.text and found and limit is not None and after is None
+        if now - started >= (seconds * PATIENCE if shown else seconds):
             break
         if seed is None and not sparse:
             sparse, seed = True, _seed(db, wanted, round(MANY * total))
@@ -114,12 +115,13 @@ def walk(
     return Walked(found, None, total, total)
 
 
-def _next_size(size: int, first: int, largest: int, took: float, seconds: float) -> int:
+def _next_size(size: int, wanted: Filter, took: float, seconds: float) -> int:
     """Of the window after one of `size` that took so long. Larger, because most of a small window's time does not
     depend on its size; but on a slow machine no larger than what somebody waits for."""
+    first, largest, growth = (FIRST_TEXT, LARGEST_TEXT, GROWTH_TEXT) if wanted.text else (FIRST, LARGEST, GROWTH)
     if took > 2 * seconds > 0:
         return max(size // GROWTH, first + 1)
-    return size if took > seconds > 0 else min(size * GROWTH, largest)
+    return size if took > seconds > 0 else min(size * growth, largest)
 
 
 def _seeded_end(db: duckdb.DuckDBPyConnection, at: int, size: int, up: bool) -> int | None:
