@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
 from web_pages import check_accessible, opened, running_web, screenshot, signed_in
 
 from assay.errors import ConflictError, NotFoundError
@@ -27,6 +28,7 @@ from assay_web.access.guard import anybody, person_now
 from assay_web.access.invitations import invite, invite_to_new_password, open_invitation, setup_token
 from assay_web.access.passwords import PasswordCost, Passwords
 from assay_web.server.app import create_app
+from assay_web.server.settings import WebSettings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -223,7 +225,7 @@ def test_a_new_password_ends_the_other_sessions(workspace: Workspace) -> None:
 
 
 def test_signing_in_is_limited_and_says_nothing_of_who_there_is(workspace: Workspace) -> None:
-    limits = SignInLimits(by_account=3, by_address=8, refill_s=900.0)
+    limits = SignInLimits(by_pair=3, by_address=8, refill_s=900.0)
     with with_accounts(workspace, sign_in_limits=limits) as url:
         tried = {name: [attempt(url, name, "wrong password") for _ in range(4)] for name in ("grace", "nobody")}
         for replies in tried.values():
@@ -237,6 +239,25 @@ def test_signing_in_is_limited_and_says_nothing_of_who_there_is(workspace: Works
         with AccessFile(workspace.root / FILE) as access, access.reading() as db:
             refused = db.execute("SELECT person, subject FROM audit WHERE action = 'sign_in_refused'").fetchall()
         assert [tuple(row) for row in refused] == [("", "")] * 8
+    with running_web(workspace, open_access=False, sign_in_limits=limits, password_cost=CHEAP) as url:
+        assert attempt(url, "grace", PASSWORD).status_code == 429, "a restart forgets nothing"
+
+
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [
+        ("https://annotate.example.org", "max-age=31536000"),
+        ("http://annotate.example.org", None),
+        ("https://localhost:8443", None),
+        ("https://[::1]:8443", None),
+    ],
+)
+def test_browsers_are_told_to_come_back_by_https(workspace: Workspace, address: str, sent: str | None) -> None:
+    """A page, the API and a refusal; not by this machine's own names, for which it would count at every port."""
+    app = create_app(workspace, WebSettings(allowed_hosts=("*",)))
+    with TestClient(app, base_url=address) as client:
+        for path in ("/", "/api/session", "/api/accounts", "/api/none"):
+            assert client.get(path).headers.get("strict-transport-security") == sent
 
 
 def attempt(url: str, name: str, password: str) -> httpx.Response:
@@ -290,7 +311,7 @@ def test_servers_of_two_workspaces_on_one_machine_know_their_own_sessions(tmp_pa
 
 
 def test_a_name_counts_once_however_it_is_spelled(workspace: Workspace) -> None:
-    limits = SignInLimits(by_account=2, by_address=100)
+    limits = SignInLimits(by_pair=2, by_address=100)
     with with_accounts(workspace, sign_in_limits=limits) as url:
         with AccessFile(workspace.root / FILE) as access:
             passwords = Passwords(CHEAP)
@@ -416,7 +437,7 @@ def pictured(page: Page, name: str) -> None:
 
 @pytest.mark.browser
 def test_a_password_is_changed_and_the_rate_limit_is_said(workspace: Workspace, browser: Browser) -> None:
-    limits = SignInLimits(by_account=2, by_address=30)
+    limits = SignInLimits(by_pair=2, by_address=30)
     with with_accounts(workspace, sign_in_limits=limits) as url:
         with opened(browser, url, name="grace", password=PASSWORD) as page:
             page.goto("/annotate")

@@ -1,4 +1,4 @@
-"""The file `access.sqlite` of a workspace: accounts, invitations, sessions, and the audit log.
+"""The file `access.sqlite` of a workspace: accounts, invitations, sessions, attempts to sign in, and the audit log.
 
 Tokens are kept as SHA-256 digests, passwords as argon2 hashes: who reads the file cannot sign in with what it holds.
 """
@@ -29,6 +29,13 @@ CREATE TABLE IF NOT EXISTS sessions (
     seen_at REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS sessions_of ON sessions (name);
 
+-- Buckets of failed attempts: how much was taken, as of when.
+CREATE TABLE IF NOT EXISTS attempts (key TEXT PRIMARY KEY, used REAL NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+
+-- From where an account has signed in, and when last.
+CREATE TABLE IF NOT EXISTS known_addresses (
+    name TEXT NOT NULL, network TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (name, network)) WITHOUT ROWID;
+
 -- Appended to, never changed.
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL,
@@ -42,7 +49,7 @@ class AccessFile(OperationalFile):
     """The open file; only its owner may read it."""
 
     schema = _SCHEMA
-    version = 1
+    version = 2
     remedy = "move it away and start again: accounts have to be made anew, votes and data are elsewhere"
 
     def __init__(self, path: Path, *, wait: float = 30.0) -> None:

@@ -1,83 +1,115 @@
-"""How often somebody may try to sign in, by account and by address: buckets of failures that refill evenly.
+"""How often somebody may try to sign in: buckets of failures that refill evenly, in the access file.
 
-A failure takes one from both; a success gives them back. Names without an account have buckets like the others, so
+Three count: an account from one address, an address, and an account from everywhere, which is much wider and does not
+hold up addresses that the account has signed in from: a stranger who knows a name keeps its owner from nothing. Each
+attempt takes one of each, the right password gives it back. Names without an account have buckets like the others, so
 that being refused says nothing of which names there are. Leaves out: passwords.
 """
 
 from __future__ import annotations
 
 import math
-import threading
+import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 
 from assay.errors import RateLimitError
+from assay_web.access.access_file import AccessFile
 from assay_web.access.accounts import plain_name
 
-MOST_KEPT = 10_000  #: buckets; full ones are dropped first
+MOST_KEPT = 10_000  #: buckets; those of which the least was taken go first
+KNOWN_S = 90 * 86400.0  #: so long an address counts as one that the account signs in from
+NAME_BITS = 16  #: of a name's digest that are kept: what is typed as a name may be a password
 
 
 @dataclass(frozen=True)
 class SignInLimits:
-    """Failures in a row that are let through, and the seconds after which as many are again."""
+    """Failures in a row that are let through, and the seconds after which as many are again. `by_pair`: of an account
+    from one address. `by_account`: of an account from all addresses that it has not signed in from."""
 
-    by_account: int = 10
+    by_pair: int = 10
     by_address: int = 30
     refill_s: float = 900.0
+    by_account: int = 100
+    account_refill_s: float = 3600.0
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    key: str
+    most: int
+    refill_s: float
+
+    def used(self, db: sqlite3.Connection, now: float) -> float:
+        row = db.execute("SELECT used, at FROM attempts WHERE key = ?", (self.key,)).fetchone()
+        # A clock that was set back must not lock people out until it has caught up.
+        if row is None or row["at"] > now + 1:
+            return 0.0
+        return max(0.0, row["used"] - max(0.0, now - row["at"]) * self.most / self.refill_s)
 
 
 class Attempts:
-    """The buckets of one server, in memory: a restart forgets them. Threads may share it."""
+    """The buckets of a workspace; its servers share them, and a restart forgets nothing. Threads may share it."""
 
-    def __init__(self, limits: SignInLimits, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, access: AccessFile, limits: SignInLimits, *, clock: Callable[[], float] = time.time) -> None:
         self.limits = limits
+        self._access = access
         self._clock = clock
-        self._turn = threading.Lock()
-        self._used: dict[tuple[str, str], tuple[float, float]] = {}  #: how much was taken, as of when
 
     def take(self, name: str, address: str) -> None:
         """Before the password is looked at. Raises RateLimitError, which takes nothing, and says when to come back."""
         now = self._clock()
-        with self._turn:
-            wait = 0.0
-            found = []
-            for key, most in self._buckets(name, address):
-                used = self._now(key, most, now)
-                found.append((key, used))
-                wait = max(wait, (used + 1 - most) * self.limits.refill_s / most)
+        with self._access.writing(durable=False) as db:
+            found = [(bucket, bucket.used(db, now)) for bucket in self._buckets(db, name, address, now)]
+            wait = max((used + 1 - bucket.most) * bucket.refill_s / bucket.most for bucket, used in found)
             if wait > 1e-6:
                 seconds = math.ceil(wait)
                 raise RateLimitError(f"too many attempts to sign in: try again in {seconds} s", retry_after=wait)
-            for key, used in found:
-                self._used[key] = (used + 1, now)
-            if len(self._used) > MOST_KEPT:
-                self._forget(now)
+            for bucket, used in found:
+                _keep(db, bucket, used + 1, now)
+            self._forget(db, now)
 
     def give_back(self, name: str, address: str) -> None:
-        """It was the right password."""
-        now = self._clock()
-        with self._turn:
-            for key, most in self._buckets(name, address):
-                self._used[key] = (max(0.0, self._now(key, most, now) - 1), now)
+        """It was the right password: the address is known from now on."""
+        now, own = self._clock(), _own(name)
+        with self._access.writing(durable=False) as db:
+            for bucket in self._buckets(db, name, address, now):
+                _keep(db, bucket, max(0.0, bucket.used(db, now) - 1), now)
+            db.execute("INSERT OR REPLACE INTO known_addresses VALUES (?, ?, ?)", (own, network_of(address), now))
 
-    def _buckets(self, name: str, address: str) -> list[tuple[tuple[str, str], int]]:
-        return [
-            (("account", plain_name(name).casefold()), self.limits.by_account),
-            (("address", network_of(address)), self.limits.by_address),
+    def _buckets(self, db: sqlite3.Connection, name: str, address: str, now: float) -> list[_Bucket]:
+        limits, network = self.limits, network_of(address)
+        marked = sha256(_own(name).encode()).hexdigest()[: NAME_BITS // 4]
+        found = [
+            _Bucket(f"pair {marked} {network}", limits.by_pair, limits.refill_s),
+            _Bucket(f"address {network}", limits.by_address, limits.refill_s),
         ]
+        query = "SELECT 1 FROM known_addresses WHERE name = ? AND network = ? AND at > ?"
+        if db.execute(query, (_own(name), network, now - KNOWN_S)).fetchone() is None:
+            found.append(_Bucket(f"account {marked}", limits.by_account, limits.account_refill_s))
+        return found
 
-    def _now(self, key: tuple[str, str], most: int, now: float) -> float:
-        used, at = self._used.get(key, (0.0, now))
-        return max(0.0, used - (now - at) * most / self.limits.refill_s)
-
-    def _forget(self, now: float) -> None:
+    def _forget(self, db: sqlite3.Connection, now: float) -> None:
         """What has refilled, and the least used of the rest if there are still too many."""
-        most = {"account": self.limits.by_account, "address": self.limits.by_address}
-        left = {key: (used, now) for key in self._used if (used := self._now(key, most[key[0]], now)) > 0}
-        kept = sorted(left, key=lambda key: left[key][0], reverse=True)[: MOST_KEPT // 2]
-        self._used = {key: left[key] for key in kept}
+        longest = max(self.limits.refill_s, self.limits.account_refill_s)
+        db.execute("DELETE FROM attempts WHERE at < ?", (now - longest,))
+        db.execute("DELETE FROM known_addresses WHERE at < ?", (now - KNOWN_S,))
+        (count,) = db.execute("SELECT count(*) FROM attempts").fetchone()
+        if count > MOST_KEPT:
+            query = "DELETE FROM attempts WHERE key IN (SELECT key FROM attempts ORDER BY used, at LIMIT ?)"
+            db.execute(query, (count - MOST_KEPT // 2,))
+
+
+def _keep(db: sqlite3.Connection, bucket: _Bucket, used: float, now: float) -> None:
+    db.execute("INSERT OR REPLACE INTO attempts VALUES (?, ?, ?)", (bucket.key, used, now))
+
+
+def _own(name: str) -> str:
+    """One spelling of an account's name, as signing in takes it."""
+    return plain_name(name).casefold()
 
 
 def network_of(address: str) -> str:

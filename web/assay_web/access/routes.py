@@ -76,7 +76,7 @@ def get_session(person: PersonNow, service: ServiceNow) -> SessionReply:
 
 @router.post("/api/session")
 def sign_in(body: SignIn, request: Request, response: Response, service: ServiceNow, _: Anybody) -> SessionReply:
-    """Begin a session; the reply sets its cookie. Failures are limited by account and by address (429)."""
+    """Begin a session; the reply sets its cookie. Failures are limited by account and address (429)."""
     if service.settings.open_access:
         return _enter(check_name(body.name), "admin", request, response, service)
     address = address_of(request)

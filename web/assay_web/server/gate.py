@@ -1,4 +1,4 @@
-"""What every request passes before its route: a body bounded in bytes, time and shape; unforeseen errors as problems.
+"""What every request passes: a body bounded in bytes, time and shape; headers of every reply; unforeseen errors.
 
 Whoever reaches the server may send a body before anybody knows who they are: it is read here, whole, before anything
 makes sense of it. Leaves out: other sites (`access.same_origin`), threads (`lanes`), slow headers
@@ -19,6 +19,10 @@ from assay_web.access.audit import SAFE
 
 log = logging.getLogger(__name__)
 
+#: Under https: browsers come back by https alone, so that nobody in between answers first. By name, for all its ports
+#: (RFC 6797): not for this machine's own names, by which other servers are reached.
+_HTTPS_ONLY = [(b"strict-transport-security", b"max-age=31536000")]
+_OWN_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 _API = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
@@ -38,7 +42,9 @@ class Gate:
             return
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        own = _API if scope["path"].startswith("/api/") else []
+        own = [*_API] if scope["path"].startswith("/api/") else []
+        if scope["scheme"] == "https" and _name(scope) not in _OWN_NAMES:
+            own += _HTTPS_ONLY
         begun = False
 
         async def answer(message: Message) -> None:
@@ -69,3 +75,10 @@ class Gate:
             if body:
                 checked_json(body)
             await self.app(scope, replayed(body, receive), send)
+
+
+def _name(scope: Scope) -> bytes:
+    """By which the server was called, without its port."""
+    host: bytes = dict(scope["headers"]).get(b"host", b"").lower()
+    name, _, port = host.rpartition(b":")
+    return name if name and port.isdigit() else host

@@ -40,11 +40,11 @@ class WebService:
         self.workspace = Workspace(workspace.root, wait=settings.store_wait_s)
         self.settings = settings
         self.passwords = Passwords(settings.password_cost)
-        self.attempts = Attempts(settings.sign_in_limits)
         self._patient = workspace
         self._ending = threading.Event()
         self._desk: Desk | None = None
         self._access: AccessFile | None = None
+        self._attempts: Attempts | None = None
         self._folding: threading.Thread | None = None
 
     @property
@@ -57,6 +57,11 @@ class WebService:
         assert self._access is not None, "the service has not been started"
         return self._access
 
+    @property
+    def attempts(self) -> Attempts:
+        assert self._attempts is not None, "the service has not been started"
+        return self._attempts
+
     @contextmanager
     def store(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """The store for one short unit of work. Raises BusyError, naming the holder, when another process keeps it."""
@@ -66,6 +71,7 @@ class WebService:
 
     def start(self) -> None:
         self._access = AccessFile(self.workspace.root / FILE)
+        self._attempts = Attempts(self._access, self.settings.sign_in_limits)
         if not self.settings.open_access:
             _ = self.passwords.nobodys  # so that the first name without an account takes no longer than the next
         self._desk = Desk(self._patient)
@@ -81,7 +87,7 @@ class WebService:
             self._desk = None
         if self._access is not None:
             self._access.close()
-            self._access = None
+            self._access = self._attempts = None
 
     def drain(self) -> None:
         """Called when the process is told to stop; requests in progress are answered."""
