@@ -162,6 +162,18 @@ def tiny_reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def rule_reward(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A composed reward without a model, 1 for at most three words: for tests of servers, of which it asks no torch."""
+    file = tmp_path_factory.mktemp("models") / "brief.yaml"
+    file.write_text(
+        "kind: composed\n"
+        "parts: [{name: brief, constraints: [{kind: max_words, limit: 3}], measure: passed}]\n"
+        "combine: {kind: weighted_sum, weights: {brief: 1}}\n"
+    )
+    return file
+
+
+@pytest.fixture(scope="session")
 def tiny_principle_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny language model whose tokenizer has Yes and No, with and without a leading space, as one token each."""
     from assay.models.tiny import make_tiny

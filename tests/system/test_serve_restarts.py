@@ -13,35 +13,28 @@ from typing import Any
 
 import httpx
 import pytest
-from test_serve_processes import ASSAY, PATIENCE_S, children_of, offline, pytestmark, started, until, url_when_ready
+from test_serve_processes import PATIENCE_S, children_of, pytestmark, started, until, url_when_ready
 
-from assay.score import Score
 from assay_serving.engine_process.folder import PREFIX
-from assay_serving.scorer import ScoreItem
-from assay_serving.transformers_engine import TransformersScorer
 
-__all__ = ["ASSAY", "offline", "pytestmark"]
+__all__ = ["pytestmark"]
 
 BODY = {"prompt": "Name a metal.", "responses": ["Gold."]}
+UNREADABLE = "it must say `kind: ensemble`, or `kind: composed`"
 
 
-class Weights:
-    """Of a model's folder: they can be spoilt and mended."""
+class Rewards:
+    """The file of a composed reward, that can be spoilt and mended."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "model.safetensors"
-        self._good = self._file.read_bytes()
+    def __init__(self, file: Path, good: str) -> None:
+        self.file, self._good = file, good
+        self.mend()
 
     def spoil(self) -> None:
-        self._file.write_bytes(b"no weights")
+        self.file.write_text("kind: none")
 
     def mend(self) -> None:
-        self._file.write_bytes(self._good)
-
-
-@pytest.fixture
-def folder(tiny_reward_model: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_reward_model, tmp_path / "other"))
+        self.file.write_text(self._good)
 
 
 @pytest.fixture
@@ -59,20 +52,12 @@ def crash(supervisor: int, client: httpx.Client, url: str) -> dict[str, Any]:
     return dict(client.get(url + "/readyz").json())
 
 
-def reward(offline: TransformersScorer) -> float:
-    from assay.domain import Message
-
-    (score,) = offline.score([ScoreItem((Message("user", "Name a metal."),), "Gold.")])
-    assert isinstance(score, Score)
-    return score.reward
-
-
 def test_a_model_that_cannot_be_loaded_again_keeps_no_other_away(
-    tiny_reward_model: Path, folder: Path, offline: TransformersScorer, client: httpx.Client
+    rule_reward: Path, tmp_path: Path, client: httpx.Client
 ) -> None:
-    weights = Weights(folder)
-    arguments = (str(tiny_reward_model), str(folder), "--name", "rm", "--name", "other", "--port", "0")
-    with started(*arguments, "--device", "cpu") as process:
+    other = Rewards(tmp_path / "long.yaml", rule_reward.read_text().replace("max_words", "min_words"))
+    arguments = (str(rule_reward), str(other.file), "--name", "rm", "--name", "other", "--port", "0")
+    with started(*arguments) as process:
         url = url_when_ready(process)
         until(lambda: client.get(url + "/readyz").is_success)
 
@@ -81,19 +66,19 @@ def test_a_model_that_cannot_be_loaded_again_keeps_no_other_away(
 
         def check_both() -> None:
             assert client.get(url + "/readyz").json() == {"status": "ready", "models": ["rm", "other"]}
-            for name in ("rm", "other", str(folder)):
+            for name, reward in (("rm", 1.0), ("other", 0.0), (str(other.file), 0.0)):
                 (result,) = ask(model=name).json()["results"]
-                assert result["reward"] == pytest.approx(reward(offline), abs=1e-5)
+                assert result["reward"] == reward
 
         check_both()
-        weights.spoil()
+        other.spoil()
         ready = crash(process.pid, client, url)
         assert ready["models"] == ["rm"]
         (absent,) = ready["not_ready"]
         assert absent["id"] == "other"
-        assert "is not the checkpoint" in absent["reason"]
-        assert ask(model="rm").json()["results"][0]["reward"] == pytest.approx(reward(offline), abs=1e-5)
-        for reply in (ask(model="other"), ask(model=str(folder)), client.get(url + "/v1/models/other")):
+        assert UNREADABLE in absent["reason"]
+        assert ask(model="rm").json()["results"][0]["reward"] == 1.0
+        for reply in (ask(model="other"), ask(model=str(other.file)), client.get(url + "/v1/models/other")):
             assert reply.status_code == 503
             assert int(reply.headers["Retry-After"]) >= 1
             assert reply.json()["code"] == "busy"
@@ -104,16 +89,16 @@ def test_a_model_that_cannot_be_loaded_again_keeps_no_other_away(
         assert listed["not_ready"] == [absent]
         # An administrator gets the reason, and the model once it is mended; nothing has to be said of how it is loaded.
         again: dict[str, Any] = {"json": {"plan": {"reference": "other"}}}
-        assert "is not the checkpoint" in client.post(url + "/v1/admin/models", **again).json()["detail"]
+        assert UNREADABLE in client.post(url + "/v1/admin/models", **again).json()["detail"]
         (told,) = client.get(url + "/v1/admin/models").json()["not_ready"]
-        assert (told["name"], told["plan"]["reference"]) == ("other", str(folder))
-        weights.mend()
+        assert (told["name"], told["plan"]["reference"]) == ("other", str(other.file))
+        other.mend()
         assert client.post(url + "/v1/admin/models", **again).is_success
         check_both()
         # A restart tries it again too: it is forgotten by nobody.
-        weights.spoil()
+        other.spoil()
         assert len(crash(process.pid, client, url)["not_ready"]) == 1
-        weights.mend()
+        other.mend()
         assert crash(process.pid, client, url) == {"status": "ready", "models": ["rm", "other"]}
         check_both()
         process.send_signal(signal.SIGTERM)
@@ -124,20 +109,19 @@ def test_a_model_that_cannot_be_loaded_again_keeps_no_other_away(
     assert all(absent["reason"] in line for line in lines)
 
 
-def test_at_the_start_such_a_model_is_an_error(tiny_reward_model: Path, folder: Path) -> None:
-    Weights(folder).spoil()
+def test_at_the_start_such_a_model_is_an_error(rule_reward: Path, tiny_reward_model: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_reward_model, tmp_path / "other")
+    (folder / "model.safetensors").write_bytes(b"no weights")
     with started(
-        str(tiny_reward_model), str(folder), "--port", "0", "--device", "cpu", "--name", "a", "--name", "b"
-    ) as (process):
+        str(rule_reward), str(folder), "--port", "0", "--device", "cpu", "--name", "a", "--name", "b"
+    ) as process:
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert "is not the checkpoint" in json.loads(out)["error"]["message"]
 
 
-def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(
-    tiny_reward_model: Path, client: httpx.Client
-) -> None:
-    with started(str(tiny_reward_model), "--name", "rm", "--port", "0", "--device", "cpu", "--workers", "2") as process:
+def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(rule_reward: Path, client: httpx.Client) -> None:
+    with started(str(rule_reward), "--name", "rm", "--port", "0", "--workers", "2") as process:
         url = url_when_ready(process)
         until(lambda: client.get(url + "/readyz").is_success)
         _, most = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
@@ -160,7 +144,7 @@ def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(
 
 
 def test_what_a_killed_server_leaves_the_next_one_takes_away(
-    tiny_reward_model: Path,
+    rule_reward: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     client: httpx.Client,
@@ -174,7 +158,7 @@ def test_what_a_killed_server_leaves_the_next_one_takes_away(
     def folders() -> set[Path]:
         return set(tmp_path.glob(f"{PREFIX}*")) - {kept}
 
-    arguments = (str(tiny_reward_model), "--name", "rm", "--port", "0", "--device", "cpu")
+    arguments = (str(rule_reward), "--name", "rm", "--port", "0")
     with started(*arguments) as first:
         until(folders)
         (used,) = folders()
