@@ -25,6 +25,7 @@ from assay.models.distributed import Parallel, world_size
 from assay.models.packing import unwrapped
 from assay.models.parallel import resolve
 from assay.models.spec import weights_digest
+from assay.name_claim import claimed
 from assay.progress import progress_bar
 from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
 from assay.score import Score
@@ -33,7 +34,6 @@ from assay.workspace import Workspace
 from assay_policy_training.checkpoint import checkpoints
 from assay_policy_training.evaluation import PolicyEvaluation, evaluate_policy
 from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE
-from assay_policy_training.name_claim import claimed
 from assay_policy_training.policy import Policy
 from assay_policy_training.process_reward import ProcessReward
 from assay_policy_training.recipe import Recipe

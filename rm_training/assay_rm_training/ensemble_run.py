@@ -21,8 +21,8 @@ from assay.runs import folder_digest, locate_model, start_run
 from assay.workspace import Workspace
 from assay_rm_training.card_sections import CARD, table
 from assay_rm_training.metrics import Accuracy
+from assay_rm_training.model_name import held_folder, model_folder
 from assay_rm_training.run_inputs import inputs_of
-from assay_rm_training.training_run import model_folder
 from assay_serving.ensemble import (
     FILE,
     Combine,
@@ -92,12 +92,16 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
     if len(set(config.members)) != len(config.members):
         raise BadInputError("a member is named twice", field="members")
     described(config, tuple(Member(name) for name in config.members))  # settings are checked before minutes of scoring
-    target = model_folder(workspace, config.name, force=config.force)
+    model_folder(workspace, config.name, force=config.force)  # said before the pairs are read
     located = [locate_model(workspace, member) for member in config.members]
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     judged = load_pairs_or_file(workspace, config.eval_data)[: config.limit or None] if config.eval_data else []
     inputs = inputs_of(workspace, located, filter(None, (config.data, config.eval_data)))
-    with start_run(workspace, "ensemble", asdict(config), inputs=inputs) as run:
+    with (
+        held_folder(workspace, config.name, force=config.force) as (target, told),
+        start_run(workspace, "ensemble", asdict(config), inputs=inputs) as run,
+    ):
+        told(run.id)
         scorers = [
             load_engine(
                 source,

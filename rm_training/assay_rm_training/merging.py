@@ -38,8 +38,8 @@ from assay.workspace import Workspace
 from assay_rm_training.base_model import Trainee
 from assay_rm_training.card_sections import table
 from assay_rm_training.checkpoint import SAMPLE, save_checkpoint
+from assay_rm_training.model_name import held_folder, model_folder
 from assay_rm_training.run_inputs import inputs_of
-from assay_rm_training.training_run import model_folder
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import TransformersScorer
 
@@ -206,13 +206,18 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> Merged:
     Raises BadInputError for members that cannot be averaged, a name that is taken, and pairs that nobody can score. A
     barrier is no exception: nothing is saved then, unless `allow_barrier`, and the outcome says so.
     """
-    target = model_folder(workspace, config.name, force=config.force)
+    model_folder(workspace, config.name, force=config.force)  # said before the pairs are read
     located = [locate_model(workspace, member) for member in config.members]
     folders = [Path(source).expanduser() for source, _ in located]
     specs = check_members(folders)
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     inputs = inputs_of(workspace, located, [config.data])
-    with start_run(workspace, "merge", asdict(config), inputs=inputs) as run, ExitStack() as stack:
+    with (
+        held_folder(workspace, config.name, force=config.force) as (target, told),
+        start_run(workspace, "merge", asdict(config), inputs=inputs) as run,
+        ExitStack() as stack,
+    ):
+        told(run.id)
         names = list(config.members)
         device = pick_device(config.device)
         tokenizer = load_tokenizer(str(folders[0]))

@@ -19,9 +19,9 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoint import save_checkpoint
 from assay_rm_training.evaluate import Evaluation, evaluate
 from assay_rm_training.features import FeatureCache, FrozenBackbone
+from assay_rm_training.model_name import held_folder
 from assay_rm_training.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
 from assay_rm_training.run_inputs import snapshot_id
-from assay_rm_training.training_run import model_folder
 from assay_serving.scorer import ScoreItem
 from assay_serving.transformers_engine import TransformersScorer
 
@@ -45,7 +45,7 @@ class ProbePlan:
 
 @dataclass(frozen=True)
 class TrainedProbe:
-    """`folder`: the run's; `path`: the checkpoint's."""
+    """`path`: the checkpoint's folder."""
 
     artifact_id: str
     path: Path
@@ -64,26 +64,30 @@ def train_probe_model(
     *,
     waivers: Mapping[str, str] | None = None,
 ) -> TrainedProbe:
-    """Fit, save and evaluate, with progress on standard error. Raises BadInputError for a name that is taken (unless
-    `plan.force`), for data neither checked against a registered benchmark nor waived, and what the parts raise.
+    """Fit, save and evaluate, with progress on standard error. Raises BadInputError for a name that is taken or that
+    another run is going to give (unless `plan.force`), for data neither checked against a registered benchmark nor
+    waived, and what the parts raise.
     """
-    model_folder(workspace, plan.name, force=plan.force)
     check_contamination(workspace, None, plan.data, waivers or {})
     names = [name for name in (plan.data, plan.gold, plan.eval_data) if name is not None]
     snapshots = {name: snapshot_id(workspace, name) for name in names}
     inputs = {found or name: "snapshot" if found else "file" for name, found in snapshots.items()}
     settings = {"method": "probe", **asdict(plan)}
-    with start_run(workspace, "train", settings, inputs=inputs) as run:
+    with (
+        held_folder(workspace, plan.name, force=plan.force) as (folder, told),
+        start_run(workspace, "train", settings, inputs=inputs) as run,
+    ):
+        told(run.id)
         check_contamination(workspace, run, plan.data, waivers or {})
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
         with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
             probe = train_probe(cache, pairs, plan.config, gold=gold, advance=advance)
-        artifact, path, spec = save_probe(run, cache, probe, plan.name, data=plan.data, sample=pairs)
+        artifact, spec = _save_probe(run, cache, probe, folder, data=plan.data, sample=pairs)
         evaluation = None
         if eval_pairs is not None:
             with progress_bar("evaluating", 2 * len(eval_pairs), unit="responses") as advance:
                 evaluation = evaluate(
-                    TransformersScorer.load(str(path), device=plan.device), eval_pairs, advance=advance
+                    TransformersScorer.load(str(folder), device=plan.device), eval_pairs, advance=advance
                 )
             evaluation.write(run.folder)
             run.metrics["evaluation"] = evaluation.to_dict()
@@ -96,7 +100,7 @@ def train_probe_model(
                 "candidates": [[l2, *found] for l2, found in probe.candidates.items()],
             }
         )
-        return TrainedProbe(artifact, path, run.id, probe, spec, evaluation)
+        return TrainedProbe(artifact, folder, run.id, probe, spec, evaluation)
 
 
 def check_contamination(workspace: Workspace, run: Run | None, data: str, waivers: Mapping[str, str]) -> list[str]:
@@ -119,8 +123,16 @@ def save_probe(
 
     Returns artifact id, folder and spec. `sample`: pairs whose scores must be the same once it is loaded again.
     """
+    with held_folder(run.workspace, name, force=True) as (folder, told):
+        told(run.id)
+        artifact, spec = _save_probe(run, cache, probe, folder, data=data, sample=sample)
+    return artifact, folder, spec
+
+
+def _save_probe(
+    run: Run, cache: FeatureCache, probe: Probe, folder: Path, *, data: str, sample: Sequence[PreferencePair]
+) -> tuple[str, RewardModelSpec]:
     backbone = cache.backbone
-    folder = model_folder(run.workspace, name, force=True)
     tried = ", ".join(f"{l2:g}: {nll:.4f}" for l2, (_, nll) in sorted(probe.candidates.items()))
     states = contamination_of(run.workspace, snapshot_id(run.workspace, data), run_id=run.id)
     card = "\n".join(
@@ -157,4 +169,4 @@ def save_probe(
     artifact = run.add_artifact(
         "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
     )
-    return artifact, folder, spec
+    return artifact, spec

@@ -1,6 +1,6 @@
 """One reward-model training in a workspace: run record, data, training, evaluation, checkpoint, artifact.
 
-Covers: what ties the parts of this package together, names of models, going on with an interrupted run. Leaves out:
+Covers: what ties the parts of this package together, going on with an interrupted run. Leaves out:
 the loop (`trainer.py`), the checkpoint's proof (`checkpoint.py`).
 
     RUN/ run.json (what --resume needs)  metrics.jsonl  state.pt (until done)  evaluation.json  items.jsonl
@@ -37,6 +37,7 @@ from assay_rm_training.findings import Findings
 from assay_rm_training.item_set import ItemSet
 from assay_rm_training.methods import Divides, Finishes, Method, Prepares, method_of, method_payload
 from assay_rm_training.model_card import model_card
+from assay_rm_training.model_name import held_folder
 from assay_rm_training.pairwise import Pairwise
 from assay_rm_training.run_inputs import snapshot_id
 from assay_rm_training.run_totals import TrainingSummary
@@ -46,7 +47,6 @@ from assay_rm_training.trainer import train
 from assay_serving.scorer import ScoreItem
 
 PLAN = "run.json"
-_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def train_model(
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
     `rows`, `eval_rows`, `final_rows`: what the method's `read` gives of the plan's data. `resume`: an interrupted run's
-    id, whose plan and data these are. Raises BadInputError for a name that is taken (unless `plan.force`, which writes
-    `NAME-v2`, `-v3`, ...), for data that is neither checked against a registered benchmark nor waived, and all that
-    the parts raise.
+    id, whose plan and data these are. Raises BadInputError for a name that is taken or that another run is going to
+    give (unless `plan.force`, which writes `NAME-v2`, `-v3`, ...), for data that is neither checked against a
+    registered benchmark nor waived, and all that the parts raise.
     """
     if isinstance(plan.method, Divides):
         rows, eval_rows = plan.method.divide(rows, eval_rows)
@@ -124,13 +124,16 @@ def train_model(
             final_rows = plan.method.divide(rows, final_rows)[1]
     if plan.config.keep == "best" and eval_rows is None:
         raise BadInputError("choosing a step needs held-out data: --eval-data", field="keep")
-    folder = model_folder(workspace, plan.name, force=plan.force)
     contamination = _contamination(workspace, plan)
     mark_dead_runs(workspace)
     inputs = _inputs(workspace, plan, resume)
     settings = plan.to_dict() | {"method": plan.method.name, "objective": plan.method.to_dict()}
     settings |= {"processes": world_size(), "division": resolve(plan.config.parallel)}
-    with start_run(workspace, "train", settings, inputs=inputs) as run:
+    with (
+        held_folder(workspace, plan.name, force=plan.force) as (folder, told),
+        start_run(workspace, "train", settings, inputs=inputs) as run,
+    ):
+        told(run.id)
         plan.write(run.folder)
         record_waivers(workspace, run.id, snapshot_id(workspace, plan.data) or plan.data, contamination)
         if resume is not None:
@@ -289,20 +292,6 @@ def default_name(base: str, data: str) -> str:
     """e.g. `smollm2-helpful` for data `helpful` or `/data/helpful.jsonl.gz`."""
     stem = Path(data).name.split(".")[0]
     return re.sub(r"[^\w.+-]+", "-", f"{Path(base).name}-{stem}").strip("-.")[:100]
-
-
-def model_folder(workspace: Workspace, name: str, *, force: bool) -> Path:
-    if not _NAME.fullmatch(name):
-        raise BadInputError(f"{name!r} is not a model name: letters, digits, and . _ + - after the first")
-    folder = workspace.models / name
-    if not folder.exists():
-        return folder
-    if not force:
-        raise BadInputError(f"a model {name!r} exists; choose another --name, or --force to write a new version of it")
-    version = 2
-    while (newer := workspace.models / f"{name}-v{version}").exists():
-        version += 1
-    return newer
 
 
 def _inputs(workspace: Workspace, plan: Plan, resume: str | None) -> dict[str, str]:

@@ -12,8 +12,8 @@ import pytest
 
 from assay.cli.main import main
 from assay.errors import BadInputError
+from assay.name_claim import claimed
 from assay.workspace import Workspace
-from assay_policy_training.name_claim import claimed
 
 PLAN = ["--recipe", "dr_grpo", "--reward", "verifier", "--policy", "tiny", "--prompts", "constrained:8"]
 PLAN += ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--set", "checkpoint_every=1"]
@@ -68,7 +68,7 @@ def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: py
 
 def test_a_claim_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
     target = tmp_path / "models" / "name"
-    holding = "import sys, time, pathlib; from assay_policy_training.name_claim import claimed\n"
+    holding = "import sys, time, pathlib; from assay.name_claim import claimed\n"
     holding += (
         "with claimed(pathlib.Path(sys.argv[1])) as told: told('run-x'); print('held', flush=True); time.sleep(600)"
     )

@@ -6,6 +6,8 @@ import json
 import random
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import pytest
 
 from assay.cli.main import main
 from assay.domain import Message, PreferencePair
+from assay.errors import BadInputError
 from assay.models.spec import RewardModelSpec
 from assay.pairs import write_pairs
 from assay.runs import locate_model
 from assay.workspace import Workspace
-from assay_rm_training import trainer
+from assay_rm_training import model_name, trainer
 from assay_rm_training.metrics_file import read_metrics
+from assay_rm_training.model_name import held_folder
 
 WORDS = ["red", "blue", "green", "tree", "stone", "river", "cloud", "apple"]
 FAST = ("--base", "tiny", "--lr", "0.005", "--head-lr", "0.005", "--batch-size", "8", "--device", "cpu")
@@ -128,6 +132,56 @@ def test_an_existing_model_is_not_overwritten(workspace: Workspace, train_file: 
     assert told["model"] == "one-v2"
     assert told["new_head"] is False  # it went on from its own head
     assert (workspace.models / "one" / "model.safetensors").read_bytes() == before
+
+
+def test_two_that_make_a_model_of_one_name_do_not_mix(workspace: Workspace, train_file: Path, assay: Any) -> None:
+    """Whatever makes it: the second is refused and leaves no run; with --force it makes the version after."""
+    code, _, err = assay("train", "bt", "--data", train_file, *FAST, "--name", "a", "-w", workspace.root)
+    assert code == 0, err
+    bases = (workspace.models / "a", shutil.copytree(workspace.models / "a", workspace.models / "b"))
+    data = ("--data", train_file, "--device", "cpu", "--name", "one", "-w", workspace.root)
+    ways = {
+        "bt": ("train", "bt", "--base", "tiny", *data),
+        "probe": ("train", "probe", "--base", "tiny", *data),
+        "ensemble": ("ensemble", *bases, *data),
+        "merge": ("merge", *bases, "--allow-barrier", *data),
+    }
+    with workspace.store.unit() as db:
+        (before,) = db.execute("SELECT count(*) FROM runs").fetchall()
+    with held_folder(workspace, "one", force=False) as (folder, told):
+        told("run-of-another")
+        for way, command in ways.items():
+            code, _, err = assay(*command)
+            assert (code, "run-of-another is making it; choose another --name" in err) == (2, True), (way, err)
+        with workspace.store.unit() as db:
+            assert db.execute("SELECT count(*) FROM runs").fetchall() == [before]
+        code, out, err = assay(*ways["bt"], "--force", "--json")
+        assert code == 0, err
+        assert json.loads(out)["model"] == "one-v2"
+        assert not folder.exists()
+    assert assay(*ways["probe"])[0] == 0
+    assert folder.is_dir()
+    assert not list(workspace.models.glob(".*")), "no claim is left behind"
+
+
+def test_a_name_that_is_given_while_its_folder_is_waited_for(workspace: Workspace, monkeypatch: Any) -> None:
+    """Between the look at the folder and the claim another run ends well."""
+    real = model_name.claimed
+
+    @contextmanager
+    def late(target: Path) -> Iterator[Any]:
+        if target.name in ("one", "one-v2"):
+            target.mkdir()
+        with real(target) as told:
+            yield told
+
+    monkeypatch.setattr(model_name, "claimed", late)
+    with held_folder(workspace, "one", force=True) as (folder, _):
+        assert folder == workspace.models / "one-v3"
+    shutil.rmtree(workspace.models / "one")
+    with pytest.raises(BadInputError, match="a model 'one' exists"), held_folder(workspace, "one", force=False):
+        pass
+    assert not list(workspace.models.glob(".*"))
 
 
 def test_an_interrupted_run_is_resumed(

@@ -55,6 +55,7 @@ def generative_sft(
 
 
 def generative_rl(
+    context: typer.Context,
     data: Annotated[str | None, typer.Option(help="Snapshot of the workspace, or a file of judged rows.")] = None,
     base: Annotated[
         str, typer.Option(help="What to go on from: as a rule a model of train generative-sft.")
@@ -86,7 +87,8 @@ def generative_rl(
     """Reinforce a generative judge: GRPO, rewarded where its verdict is the label. Rationales are not needed.
 
     Both orders of a pair are two questions of one batch. An answer without a verdict has the least reward and is
-    counted. With --resume the plan is the old run's; --steps and --name may be given anew.
+    counted. With --resume the plan is the old run's; --steps, --name, --force and
+    --waive-contamination may be given anew.
 
     Example: `assay train generative-rl --data gold --base judge --eval-data gold-holdout --name judge-rl --steps 50`
     """
@@ -105,8 +107,7 @@ def generative_rl(
         plan = JudgePlan.read(here, resume)
         if steps is None or steps <= plan.recipe.steps:
             require_unfinished(here, resume)
-        if overrides:
-            raise BadInputError("a resumed run keeps its recipe; only --steps may change", field="--set")
+        _refuse_changes(context)
         kept = plan.recipe if steps is None else replace(plan.recipe, steps=steps)
         plan = replace(plan, recipe=kept, name=name or plan.name, force=force, waivers={**plan.waivers, **waivers})
     else:
@@ -207,6 +208,25 @@ def eval_judge(
     _table(report.title, report.evaluation.rows())
     if report.folder is not None:
         typer.echo(f"items and figures in {report.folder}")
+
+
+#: What a resumed reinforcement may be given anew; all else is its own.
+_ANEW = frozenset(("resume", "steps", "name", "force", "waive_contamination", "workspace", "as_json"))
+_FLAGS = {"overrides": "set", "form": "format"}
+
+
+def _refuse_changes(context: typer.Context) -> None:
+    from assay.errors import BadInputError
+
+    sources = {option: context.get_parameter_source(option) for option in context.params}
+    given = [o for o, source in sources.items() if source is not None and source.name != "DEFAULT" and o not in _ANEW]
+    if given:
+        flags = ", ".join(sorted(f"--{_FLAGS.get(option, option).replace('_', '-')}" for option in given))
+        raise BadInputError(
+            f"a resumed run goes on as it began; leave out {flags} (--steps, --name, --force and "
+            "--waive-contamination may be given anew)",
+            field="--resume",
+        )
 
 
 def _absolute(data: str) -> str:

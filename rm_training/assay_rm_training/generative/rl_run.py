@@ -40,8 +40,8 @@ from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_ju
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import answered
 from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
+from assay_rm_training.model_name import held_folder, model_folder
 from assay_rm_training.run_inputs import snapshot_id
-from assay_rm_training.training_run import model_folder
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
@@ -128,14 +128,14 @@ def reinforce_judge(
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
     `resume`: id of the interrupted run whose plan and data these are. Raises BadInputError for a name that is taken
-    (unless `plan.force`), data that is neither checked against a registered benchmark nor waived, questions of which
-    none fits, several processes, and all that the parts raise.
+    or that another run is going to give (unless `plan.force`), data that is neither checked against a registered
+    benchmark nor waived, questions of which none fits, several processes, and all that the parts raise.
     """
     if world_size() > 1:
         raise BadInputError(
             "a judge is reinforced in one process: start the command without torchrun", field="torchrun"
         )
-    folder = model_folder(workspace, plan.name, force=plan.force)
+    model_folder(workspace, plan.name, force=plan.force)  # said first
     if resume is not None and not checkpoints(workspace.runs / resume):
         raise BadInputError(f"{resume} has no checkpoint to go on from", field="--resume")
     snapshot = snapshot_id(workspace, plan.data)
@@ -145,7 +145,11 @@ def reinforce_judge(
     )
     mark_dead_runs(workspace)
     inputs = _inputs(workspace, plan, resume)
-    with start_run(workspace, "train", {"method": "generative-rl", **plan.to_dict()}, inputs=inputs) as run:
+    with (
+        held_folder(workspace, plan.name, force=plan.force) as (folder, told),
+        start_run(workspace, "train", {"method": "generative-rl", **plan.to_dict()}, inputs=inputs) as run,
+    ):
+        told(run.id)
         plan.write(run.folder)
         record_waivers(workspace, run.id, snapshot or plan.data, states)
         if resume is not None:

@@ -1,7 +1,7 @@
-"""The name that a run will give its policy, claimed while it trains, so that two of one name do not meet at the end.
+"""The name that a run will give its model, claimed while it trains, so that two of one name do not meet at the end.
 
 Covers: one claim a name and workspace, by a lock that the kernel takes back however the process ends. Leaves out: names
-that are taken already (`run`), one run in several processes (its first claims for all).
+that are taken already (the trainings), one run in several processes (its first claims for all).
 """
 
 from __future__ import annotations
