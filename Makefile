@@ -37,9 +37,9 @@ test: $(VENV)/.installed-test page
 test-all: $(VENV)/.installed-test page
 	$(BIN)/python -m pytest
 
-# The site in build/site; its pictures are what the tests of the pages see.
+# The site in build/site; a browser, where there is one, renews its pictures first (docs/screenshots, minutes).
 docs: $(VENV)/.installed-test page
-	ASSAY_SCREENSHOTS=docs/screenshots $(BIN)/python -m pytest -q -m browser tests/system/test_web_*.py
+	ASSAY_SCREENSHOTS=docs/screenshots $(BIN)/python -m pytest -q tests/system/test_docs_pictures.py
 	$(BIN)/python -m mkdocs build --strict
 
 lint: $(VENV)/.installed-test
