@@ -17,6 +17,7 @@ from assay.cli.main import main
 from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
 from assay.models.spec import RewardModelSpec
+from assay.name_claim import claimed
 from assay.pairs import write_pairs
 from assay.runs import locate_model
 from assay.workspace import Workspace
@@ -166,7 +167,7 @@ def test_two_that_make_a_model_of_one_name_do_not_mix(workspace: Workspace, trai
 
 def test_a_name_that_is_given_while_its_folder_is_waited_for(workspace: Workspace, monkeypatch: Any) -> None:
     """Between the look at the folder and the claim another run ends well."""
-    real = model_name.claimed
+    real = claimed
 
     @contextmanager
     def late(target: Path) -> Iterator[Any]:
