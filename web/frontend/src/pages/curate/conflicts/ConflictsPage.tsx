@@ -11,6 +11,7 @@ import { Loaded } from "../shared/Loaded";
 import { Pager } from "../shared/Pager";
 import { usePage } from "../shared/usePage";
 import { ConflictCard } from "./ConflictCard";
+import { mostTold } from "./mostTold";
 
 type Parties = Schemas["PartyAgreement"];
 type Between = Parties["between"];
@@ -34,7 +35,7 @@ export function ConflictsPage() {
               Conflicts show once people or judges have answered: begin a loop under Stages, or a queue under Annotate.
             </Empty>
           );
-        const most = [...parties].sort((one, other) => other.opposed - one.opposed)[0]!.between;
+        const most = mostTold(parties);
         const chosen = parties.find(({ between }) => between === address.get("between"))?.between ?? most;
         return (
           <Stack gap="sm">
@@ -51,7 +52,13 @@ export function ConflictsPage() {
               onChange={(between) => setAddress({ between })}
               style={{ alignSelf: "start", maxWidth: "100%", flexWrap: "wrap" }}
             />
-            <Conflicts key={chosen} between={chosen} />
+            {parties.some((one) => one.between === chosen && one.common === 0) ? (
+              <Empty title={`No comparison has an answer of both ${NAMES[chosen]}`}>
+                Choose two others, or let both answer the same comparisons.
+              </Empty>
+            ) : (
+              <Conflicts key={chosen} between={chosen} />
+            )}
           </Stack>
         );
       }}

@@ -1,5 +1,6 @@
-import { Stack, Table, Text, Title } from "@mantine/core";
+import { Anchor, Code, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
@@ -22,7 +23,15 @@ export function ErrorsPage() {
       {(data) =>
         data.by_rule.length === 0 ? (
           <Empty title="Nothing has been decided against the sources yet">
-            Errors show once gold, silver or recycled pairs have labels: begin a loop under Stages.
+            Errors are labels of the sources that a decision contradicts. People decide in a queue under{" "}
+            <Anchor component={Link} to="/annotate" size="sm">
+              Annotate
+            </Anchor>{" "}
+            (then <Code>assay queue resolve NAME</Code>); constraints, reward models and loops decide under{" "}
+            <Anchor component={Link} to="/curate/stages" size="sm">
+              Stages
+            </Anchor>
+            : Verify, Consistency, Stage 1 and 2. Cleaning, duplicates and contamination say nothing of labels.
           </Empty>
         ) : (
           <Stack gap="sm">

@@ -1,7 +1,7 @@
-import { Alert, Stack } from "@mantine/core";
+import { Alert, Stack, Text } from "@mantine/core";
 import { IconClockPause } from "@tabler/icons-react";
 import type { UseQueryResult } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { useEffect, useState, type ReactNode } from "react";
 
 import { Problem } from "../../../api/problems";
 import { Failure, Waiting } from "../../../components/States";
@@ -12,12 +12,33 @@ import { Failure, Waiting } from "../../../components/States";
  */
 export function Loaded<T>({ query, children }: { query: UseQueryResult<T>; children: (data: T) => ReactNode }) {
   const problem = query.failureReason ?? query.error;
-  if (query.data === undefined) return problem == null ? <Waiting /> : <Failure error={problem} />;
+  if (query.data === undefined) return problem == null ? <SlowWaiting /> : <Failure error={problem} />;
   return (
     <Stack gap="sm">
       {problem != null && <Held problem={problem} />}
       {children(query.data)}
     </Stack>
+  );
+}
+
+const LONG_MS = 1000;
+
+/** At a million comparisons a first look takes seconds; the server keeps what it found until the store changes. */
+function SlowWaiting() {
+  const [long, setLong] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setLong(true), LONG_MS);
+    return () => clearTimeout(timer);
+  }, []);
+  return (
+    <>
+      <Waiting what="Looking through the store" />
+      {long && (
+        <Text size="sm" className="dim" ta="center">
+          Looking through the whole store. With many comparisons this takes some seconds, and again after something has changed.
+        </Text>
+      )}
+    </>
   );
 }
 

@@ -1,17 +1,7 @@
 import { Checkbox, Group, MultiSelect, NumberInput, Select } from "@mantine/core";
-import { useEffect, useState } from "react";
 
-import type { Options, Settings } from "./useStages";
-
-type Change = (settings: Settings) => void;
-type Of<S extends Settings["stage"]> = Extract<Settings, { stage: S }>;
-
-/** Settings that are valid from the start, told to the form whenever one changes. */
-function useSettings<S extends Settings["stage"]>(first: Of<S>, onChange: Change): [Of<S>, (changes: Partial<Of<S>>) => void] {
-  const [settings, setSettings] = useState(first);
-  useEffect(() => onChange(settings as Settings), [settings, onChange]);
-  return [settings, (changes) => setSettings((before) => ({ ...before, ...changes }))];
-}
+import { useSettings, type Change } from "./useSettings";
+import type { Options } from "./useStages";
 
 export function CleanFields({ onChange }: { onChange: Change }) {
   const [settings, change] = useSettings<"clean">({ stage: "clean", max_characters: 20000, control_characters: true }, onChange);

@@ -10,6 +10,7 @@ import { Failure } from "../../../components/States";
 import { duration } from "../../../format/duration";
 import { momentInWords } from "../../../format/moment";
 import { Clip } from "../shared/Clip";
+import { StageProgress, StageSpent } from "./StageProgress";
 import { goesOn, TITLES, type Settings, type Stage } from "./useStages";
 
 const COLOURS: Record<Stage["status"], string> = {
@@ -27,11 +28,13 @@ export function StageCard({
   stage,
   allowed,
   free,
+  now,
   onAgain,
 }: {
   stage: Stage;
   allowed: boolean;
   free: boolean;
+  now: number;
   onAgain: (settings: Settings) => void;
 }) {
   const going = goesOn(stage);
@@ -56,6 +59,7 @@ export function StageCard({
           <Text size="xs" className="dim">
             {stage.by}, {momentInWords(stage.started)}
             {stage.ended !== null && `, ${duration(stage.ended - stage.started)}`}
+            {going && `, for ${duration(Math.max(0, now - stage.started))}`}
           </Text>
           {stage.run_id !== null && (
             <Anchor component={Link} to={`/runs/${stage.run_id}`} size="xs">
@@ -109,6 +113,8 @@ export function StageCard({
           )}
         </Text>
       )}
+      {stage.status !== "done" && <StageProgress counts={stage.progress} going={going} now={now} />}
+      <StageSpent spent={stage.spent} expected={stage.expected} />
       {pause.error !== null && <Failure error={pause.error} />}
       <Collapse expanded={opened} id={id}>
         {opened && stage.output.trim() !== "" && (

@@ -4,7 +4,9 @@ import { useState, type FormEvent } from "react";
 
 import { api, body } from "../../../api/client";
 import { Loaded } from "../shared/Loaded";
+import { ConsistencyFields } from "./ConsistencyFields";
 import { CleanFields, DecontaminateFields, NearDuplicateFields, VerifyFields } from "./HygieneFields";
+import { JudgeFields } from "./JudgeFields";
 import { LoopFields } from "./LoopFields";
 import { Stage2Fields } from "./Stage2Fields";
 import { TITLES, type Options, type Settings } from "./useStages";
@@ -17,6 +19,8 @@ const DONE: Record<Settings["stage"], string> = {
   near_duplicates: "Clusters what shares most of its word shingles.",
   decontaminate: "Checks every prompt against the registered benchmarks by shared n-grams, with the text in common as evidence.",
   verify: "Decides, as gold, pairs whose prompt carries constraints that can be checked.",
+  consistency: "Keeps the sources' labels that every reward model agrees with, as silver; flips or discards the others. Asks nobody.",
+  judge: "Puts comparisons to judges and keeps their answers, for Quality, Errors and Conflicts. Decides nothing.",
   stage1: "Labels a seed, then trains, looks at the errors on gold and labels around them, iteration by iteration.",
   stage2: "Keeps what a gold model and either the best model or judges agree with; discards or recycles the rest.",
 };
@@ -60,6 +64,8 @@ function Chooser({ options, free, onReady }: { options: Options; free: boolean; 
         {kind === "near_duplicates" && <NearDuplicateFields onChange={setSettings} />}
         {kind === "decontaminate" && <DecontaminateFields options={options} onChange={setSettings} />}
         {kind === "verify" && <VerifyFields options={options} onChange={setSettings} />}
+        {kind === "consistency" && <ConsistencyFields options={options} onChange={setSettings} />}
+        {kind === "judge" && <JudgeFields options={options} onChange={setSettings} />}
         {kind === "stage1" && <LoopFields options={options} onChange={setSettings} />}
         {kind === "stage2" && <Stage2Fields options={options} onChange={setSettings} />}
         <Group gap="xs">

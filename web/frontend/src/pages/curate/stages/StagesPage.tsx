@@ -6,6 +6,7 @@ import { useAllows } from "../../../app/session";
 import { Loaded } from "../shared/Loaded";
 import { StageCard } from "./StageCard";
 import { StageForm } from "./StageForm";
+import { StageProgress } from "./StageProgress";
 import { StartDialog } from "./StartDialog";
 import { goesOn, useStages, type Settings } from "./useStages";
 
@@ -17,7 +18,7 @@ export function StagesPage() {
   return (
     <Stack gap="sm">
       <Loaded query={query}>
-        {({ stages, elsewhere }) => {
+        {({ stages, elsewhere, elsewhere_progress, now: clock }) => {
           const now = stages.find(goesOn);
           const free = now === undefined && elsewhere === null;
           return (
@@ -28,9 +29,10 @@ export function StagesPage() {
                     {elsewhere}
                   </Anchor>{" "}
                   is going on, started outside this page. One stage at a time.
+                  <StageProgress counts={elsewhere_progress} going now={clock} />
                 </Alert>
               )}
-              {now !== undefined && <StageCard stage={now} allowed={allowed} free={false} onAgain={setAsked} />}
+              {now !== undefined && <StageCard stage={now} allowed={allowed} free={false} now={clock} onAgain={setAsked} />}
               {allowed ? (
                 <StageForm free={free} onReady={setAsked} />
               ) : (
@@ -51,7 +53,7 @@ export function StagesPage() {
               {stages
                 .filter((stage) => !goesOn(stage))
                 .map((stage) => (
-                  <StageCard key={stage.id} stage={stage} allowed={allowed} free={free} onAgain={setAsked} />
+                  <StageCard key={stage.id} stage={stage} allowed={allowed} free={free} now={clock} onAgain={setAsked} />
                 ))}
             </Stack>
           );

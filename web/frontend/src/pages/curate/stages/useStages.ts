@@ -34,6 +34,8 @@ export const TITLES: Record<Settings["stage"], string> = {
   near_duplicates: "Near-duplicates",
   decontaminate: "Decontaminate",
   verify: "Verify",
+  consistency: "Consistency with reward models",
+  judge: "Ask judges",
   stage1: "Stage 1: people and judges",
   stage2: "Stage 2: reward models",
 };

@@ -1,0 +1,90 @@
+import { Group, Progress, Stack, Text } from "@mantine/core";
+
+import type { Schemas } from "../../../api/client";
+import { count } from "../../../format/count";
+import { duration } from "../../../format/duration";
+import { cost } from "../shared/figures";
+
+type Count = Schemas["StageCount"];
+
+const SILENCE_S = 30; // nothing was counted for so long: it is said, for the time left is not to be trusted then
+
+/** How far a stage is, from what its run notes: a bar for each thing that is counted, the outermost first. */
+export function StageProgress({ counts, going, now }: { counts: Count[]; going: boolean; now: number }) {
+  return (
+    <Stack gap={6} my={6}>
+      {counts.filter(({ total, ended }) => total !== null || !ended).map((one, place) => (
+        <Counted key={`${place} ${one.what}`} one={one} going={going} now={now} />
+      ))}
+    </Stack>
+  );
+}
+
+function Counted({ one, going, now }: { one: Count; going: boolean; now: number }) {
+  const share = one.total === null ? null : one.total === 0 ? 1 : Math.min(1, one.done / one.total);
+  const silent = going && !one.ended ? now - one.at : 0;
+  return (
+    <div>
+      <Group justify="space-between" gap="xs">
+        <Text size="sm">
+          {one.what}
+          {(one.done > 0 || one.total !== null) && (
+            <>
+              {": "}
+              <b>{count(one.done)}</b>
+              {one.total !== null && ` of ${count(one.total)}`} {one.unit}
+            </>
+          )}
+        </Text>
+        <Text size="xs" className="dim">
+          {told(one, going, silent)}
+        </Text>
+      </Group>
+      {share !== null && (
+        <Progress
+          size="sm"
+          value={100 * share}
+          color={going && !one.ended ? "blue" : "gray"}
+          animated={going && !one.ended && share < 1}
+          aria-label={`${one.what}: ${count(one.done)} of ${count(one.total)} ${one.unit}`}
+        />
+      )}
+    </div>
+  );
+}
+
+function told(one: Count, going: boolean, silent: number): string {
+  const parts = [];
+  if (one.ended || !going) {
+    parts.push(one.total !== null && one.done >= one.total ? `took ${duration(one.at - one.began)}` : "");
+    if (one.ended && going) parts.push("what comes next is not counted");
+  } else if (silent > SILENCE_S) {
+    parts.push(`nothing new for ${duration(silent)}`);
+  } else {
+    if (one.rate !== null && one.rate > 0) parts.push(rate(one.rate));
+    if (one.seconds_left !== null) parts.push(`about ${duration(one.seconds_left)} left`);
+  }
+  return parts.filter(Boolean).join(", ");
+}
+
+function rate(aSecond: number): string {
+  if (aSecond >= 10) return `${count(Math.round(aSecond))} a second`;
+  return aSecond >= 1 ? `${aSecond.toFixed(1)} a second` : `${(60 * aSecond).toFixed(1)} a minute`;
+}
+
+/** What calls of models have cost, of what was expected; nothing for a stage that calls none. */
+export function StageSpent({ spent, expected }: { spent: Schemas["StageSpent"] | null; expected: Schemas["StageExpected"] | null }) {
+  if (spent === null) return null;
+  const most = expected !== null && expected.cost !== null && expected.cost > 0 ? ` of at most ${cost(expected.cost)} estimated` : "";
+  return (
+    <Text size="sm">
+      {spent.cost === null ? "Cost unknown, a judge has no prices" : <b>{cost(spent.cost)}</b>}
+      {spent.cost !== null && ` spent${most}`}
+      {expected?.budget != null && `, budget ${cost(expected.budget)}`}
+      {expected !== null && expected.spent > 0 && `, ${cost(expected.spent)} before`}
+      <Text span size="xs" className="dim">
+        {` (${count(spent.calls)} calls, ${count(spent.tokens)} tokens)`}
+      </Text>
+    </Text>
+  );
+}
