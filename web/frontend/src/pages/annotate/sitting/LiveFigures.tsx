@@ -2,7 +2,7 @@ import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
-import { count, counted } from "../../../format/count";
+import { counted } from "../../../format/count";
 import { percent } from "../../../format/percent";
 
 const EVERY_MS = 5000;
@@ -19,7 +19,7 @@ export function LiveFigures({ queue }: { queue: string }) {
   return (
     <>
       <Text size="sm">
-        {counted(data.voting, "person", "people")} voting now, {count(data.people)} in all
+        {counted(data.voting, "person", "people")} here now; {counted(data.people, "has", "have")} voted so far
       </Text>
       {all.items === 0 ? (
         <Text size="sm" className="dim">
