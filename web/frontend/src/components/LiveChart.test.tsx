@@ -63,6 +63,7 @@ describe("chart data", () => {
       "–", "–", "1.23e+6", "1.20e-5", "12,345", "0.9877", "50.0 %",
     ]);
     expect(labels([0, 0.25, 0.5])).toEqual(["0.00", "0.25", "0.50"]);
+    expect(labels([-5, 0, 5])).toEqual(["\u22125", "0", "5"]);
     expect(labels([0.95, 1], true)).toEqual(["95 %", "100 %"]);
     expect(labels([5.5388, 5.539])).toEqual(["5.5388", "5.5390"]);
     expect(labels([0, 1e-6])).toEqual(["0", "1.0e-6"]);

@@ -88,7 +88,9 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
             {series.map((one, number) => (
               <Text key={one.name} size="xs">
                 <span className="live-chart-key" style={{ borderColor: colour(number), borderTopStyle: one.dashed ? "dashed" : "solid" }} />
-                {one.name} <b>{shown(at === null ? last(one.y) : (found.data[found.places[number]!.y]?.[at] ?? null), share)}</b>
+                {one.name}{" "}
+                {/* The last of a cloud of dots is the one farthest right, not the newest. */}
+                {(at !== null || !dots) && <b>{shown(at === null ? last(one.y) : (found.data[found.places[number]!.y]?.[at] ?? null), share)}</b>}
               </Text>
             ))}
             {reference !== null && (

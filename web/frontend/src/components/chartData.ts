@@ -71,12 +71,12 @@ export function labels(ticks: number[], share = false): string[] {
   const unit = share ? " %" : "";
   if (!share && ((gap < 1e-4 && most < 0.1) || most >= 1e7)) {
     const precision = Math.min(Math.max(Math.floor(Math.log10(most / gap)) + 1, 1), 6);
-    return ticks.map((tick) => (tick === 0 ? "0" : tick.toExponential(precision)));
+    return ticks.map((tick) => (tick === 0 ? "0" : minus(tick.toExponential(precision))));
   }
-  if (!share && most >= 1e5 && gap >= 1e3) return ticks.map((tick) => COMPACT.format(tick));
+  if (!share && most >= 1e5 && gap >= 1e3) return ticks.map((tick) => minus(COMPACT.format(tick)));
   let digits = 0;
   while (digits < 8 && !isWhole(gap * 10 ** digits)) digits += 1;
-  return ticks.map((tick) => (tick * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + unit);
+  return ticks.map((tick) => minus((tick * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })) + unit);
 }
 
 /** But for what subtracting ticks costs. */
