@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.browsing.comparison import ConversationTurn
 from assay.browsing.texts import locate
 
 if TYPE_CHECKING:
@@ -18,20 +19,12 @@ CHARACTERS = 4_000  #: of a text that are shown
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTurn:
-    """A message of a prompt, cut."""
-
-    role: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
 class ShownPair:
     """A comparison in its own order. `pool`, `label`: as now in force; `source_label`: where its sources agree.
     `reason`: of the decision in force. `characters_a`, `characters_b`: of the whole responses."""
 
     comparison_id: str
-    prompt: list[ShownTurn]
+    prompt: list[ConversationTurn]
     response_a: str
     response_b: str
     characters_a: int
@@ -92,7 +85,9 @@ def shown_pairs(db: duckdb.DuckDBPyConnection, comparison_ids: Sequence[str]) ->
     span = (low / total, (high + 1) / total)
     locate(db, "prompts", "SELECT DISTINCT prompt_id FROM chosen", span)
     locate(db, "responses", "SELECT response_a FROM chosen UNION SELECT response_b FROM chosen", span)
-    return {
-        comparison: ShownPair(comparison, [ShownTurn(m["role"], m["content"][:CHARACTERS]) for m in messages], *rest)
-        for comparison, messages, *rest in db.execute(_PAIRS).fetchall()
-    }
+    found = db.execute(_PAIRS).fetchall()
+    return {comparison: ShownPair(comparison, _cut(messages), *rest) for comparison, messages, *rest in found}
+
+
+def _cut(messages: Sequence[dict[str, str]]) -> list[ConversationTurn]:
+    return [ConversationTurn(message["role"], message["content"][:CHARACTERS]) for message in messages]

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
-    """A message as it was imported, whatever its role."""
+    """A message as it was written down, whatever its role."""
 
     role: str
     content: str

@@ -11,8 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from assay.domain import Fulfilment, PrincipleAnswer
-from assay.domain import Role as Speaker
+from assay.domain import Fulfilment, Message, PrincipleAnswer
 from assay.errors import ConflictError
 from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.desk import Receipt
@@ -29,13 +28,6 @@ _PLACES: dict[tuple[str, str], Said] = {
     ("A", "BA"): "second",
     ("B", "BA"): "first",
 }
-
-
-class ShownTurn(BaseModel):
-    """One turn of the conversation."""
-
-    role: Speaker
-    content: str
 
 
 class ShownAttributes(BaseModel):
@@ -63,7 +55,7 @@ class SittingItem(BaseModel):
     ticket: str
     seal: str
     role: Role
-    prompt: list[ShownTurn]
+    prompt: list[Message]
     first: str
     second: str
     attributes: ShownAttributes | None
@@ -139,7 +131,7 @@ def item_reply(given: Assignment) -> SittingItem:
         ticket=given.ticket,
         seal=seal_of(given),
         role=given.role,
-        prompt=[ShownTurn(role=turn.role, content=turn.content) for turn in shown.prompt],
+        prompt=list(shown.prompt),
         first=shown.first,
         second=shown.second,
         attributes=ShownAttributes(**shown.attributes.to_dict()) if shown.attributes is not None else None,

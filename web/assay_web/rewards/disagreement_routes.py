@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from assay.domain import Role
+from assay.domain import Message
 from assay.runs import start_run
 from assay.store.scored_models import scored_models
 from assay_pipelines.annotation.queues import add_items, create_queue, get_queue, list_queues
@@ -73,13 +73,6 @@ class AgreementReply(BaseModel):
     unlabelled: int
 
 
-class PairTurn(BaseModel):
-    """One message of a pair's prompt."""
-
-    role: Role
-    content: str
-
-
 class PairSide(BaseModel):
     """What one rater says. `margin`: reward A - reward B, or the confidence with the sign of the judgment;
     `relative_margin`: over its root mean square. `probability`: of its own preference, null where nothing gives one."""
@@ -98,7 +91,7 @@ class DisagreedPair(BaseModel):
     """A pair on which the raters prefer different responses. Long responses are cut; `characters_*`: whole."""
 
     comparison_id: str
-    prompt: list[PairTurn]
+    prompt: list[Message]
     response_a: str
     response_b: str
     characters_a: int
@@ -257,7 +250,7 @@ def send_disagreements_to_queue(
 def _pair(pair: Contradiction) -> DisagreedPair:
     return DisagreedPair(
         comparison_id=pair.comparison_id,
-        prompt=[PairTurn(role=turn.role, content=turn.content) for turn in pair.prompt],
+        prompt=list(pair.prompt),
         response_a=pair.response_a,
         response_b=pair.response_b,
         characters_a=pair.characters[0],

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from assay.browsing.comparison import ConversationTurn
 from assay_web.run_charts.chart import Source
 
 #: `ending`: somebody asked for the end and the process still runs. `unknown`: it has ended, and the store, which says
@@ -164,18 +165,11 @@ class CurvesReply(BaseModel):
     moments: list[Moment]
 
 
-class PromptTurn(BaseModel):
-    """One message of a prompt."""
-
-    role: str
-    content: str
-
-
 class SampleReply(BaseModel):
     """A rollout. `reward`: null where none was given, with the reasons in `failures`."""
 
     uid: str
-    prompt: list[PromptTurn]
+    prompt: list[ConversationTurn]
     response: str
     reward: float | None
     parts: dict[str, float | None]

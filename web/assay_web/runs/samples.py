@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from assay_web.runs.replies import PromptTurn, SampleReply
+from assay.browsing.comparison import ConversationTurn
+from assay_web.runs.replies import SampleReply
 
 #: By reward, those without one last; `group`: the responses to one prompt together.
 Order: TypeAlias = Literal["best", "worst", "group"]
@@ -27,7 +28,7 @@ def samples_of(
 def _sample(row: Mapping[str, Any]) -> SampleReply:
     return SampleReply(
         uid=str(row.get("uid", "")),
-        prompt=[PromptTurn(role=turn["role"], content=turn["content"]) for turn in row.get("prompt", ())],
+        prompt=[ConversationTurn(role=turn["role"], content=turn["content"]) for turn in row.get("prompt", ())],
         response=row.get("response", ""),
         reward=row.get("reward"),
         parts=row.get("parts", {}),

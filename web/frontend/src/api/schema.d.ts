@@ -2034,7 +2034,7 @@ export interface components {
         };
         /**
          * ConversationTurn
-         * @description A message as it was imported, whatever its role.
+         * @description A message as it was written down, whatever its role.
          */
         ConversationTurn: {
             /** Content */
@@ -2225,7 +2225,7 @@ export interface components {
             /** Pool */
             pool: string;
             /** Prompt */
-            prompt: components["schemas"]["PairTurn"][];
+            prompt: components["schemas"]["Message"][];
             /** Response A */
             response_a: string;
             /** Response B */
@@ -3030,6 +3030,19 @@ export interface components {
             loops: components["schemas"]["LoopHistory"][];
         };
         /**
+         * Message
+         * @description One turn of a conversation.
+         */
+        Message: {
+            /** Content */
+            content: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
+        };
+        /**
          * ModelChoice
          * @description A model by its server's address and its name there.
          */
@@ -3391,19 +3404,6 @@ export interface components {
             uncertainty_b: number | null;
         };
         /**
-         * PairTurn
-         * @description One message of a pair's prompt.
-         */
-        PairTurn: {
-            /** Content */
-            content: string;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "system" | "user" | "assistant" | "tool";
-        };
-        /**
          * PartyAgreement
          * @description Comparisons of which both parties say something. `opposed`: they prefer different sides; `softened`: one sees a
          *     tie, or is split, where the other prefers a side; the others agree.
@@ -3645,16 +3645,6 @@ export interface components {
              * @enum {string}
              */
             side: "A" | "B";
-        };
-        /**
-         * PromptTurn
-         * @description One message of a prompt.
-         */
-        PromptTurn: {
-            /** Content */
-            content: string;
-            /** Role */
-            role: string;
         };
         /**
          * QualityReply
@@ -4151,7 +4141,7 @@ export interface components {
                 [key: string]: number | null;
             };
             /** Prompt */
-            prompt: components["schemas"]["PromptTurn"][];
+            prompt: components["schemas"]["ConversationTurn"][];
             /** Response */
             response: string;
             /** Reward */
@@ -4437,7 +4427,7 @@ export interface components {
             /** Pool */
             pool: string;
             /** Prompt */
-            prompt: components["schemas"]["assay_pipelines__curation__shown_pairs__ShownTurn"][];
+            prompt: components["schemas"]["ConversationTurn"][];
             /** Reason */
             reason: string | null;
             /** Response A */
@@ -4479,7 +4469,7 @@ export interface components {
             /** Principles */
             principles: string[];
             /** Prompt */
-            prompt: components["schemas"]["assay_web__annotate__items__ShownTurn"][];
+            prompt: components["schemas"]["Message"][];
             /** Reason */
             reason: string;
             /**
@@ -4896,29 +4886,6 @@ export interface components {
         VoteReply: {
             next: components["schemas"]["SittingReply"] | null;
             receipt: components["schemas"]["ReceiptReply"];
-        };
-        /**
-         * ShownTurn
-         * @description A message of a prompt, cut.
-         */
-        assay_pipelines__curation__shown_pairs__ShownTurn: {
-            /** Content */
-            content: string;
-            /** Role */
-            role: string;
-        };
-        /**
-         * ShownTurn
-         * @description One turn of the conversation.
-         */
-        assay_web__annotate__items__ShownTurn: {
-            /** Content */
-            content: string;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "system" | "user" | "assistant" | "tool";
         };
     };
     responses: never;
