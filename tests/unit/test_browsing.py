@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -211,6 +213,66 @@ def test_pages_and_counts_are_those_of_a_plain_query(filled: Workspace, case: st
         if (after := part.after) is None:
             break
     assert total == len(expected)
+
+
+def together(*names: str) -> tuple[Filter, str] | None:
+    """The cases' filters in one; None where two of them ask for one thing differently."""
+    wanted: dict[str, Any] = {}
+    for name in names:
+        for field in fields(Filter):
+            value = getattr(CASES[name][0], field.name)
+            if value != field.default and wanted.setdefault(field.name, value) != value:
+                return None
+    return Filter(**wanted), " AND ".join(f"({CASES[name][1]})" for name in names)
+
+
+def some_together(number: int) -> list[tuple[str, ...]]:
+    """So many combinations of two to four cases that find something on their own, always the same ones."""
+    draw, found = random.Random(7), []
+    names = [name for name in CASES if "no such" not in name and name not in ("everything", "another model")]
+    while len(found) < number:
+        if together(*(those := tuple(draw.sample(names, draw.randint(2, 4))))) is not None and those not in found:
+            found.append(those)
+    return found
+
+
+@pytest.mark.parametrize("names", some_together(10), ids=" and ".join)
+def test_pages_of_filters_together_are_those_of_a_plain_query(filled: Workspace, names: tuple[str, ...]) -> None:
+    made = together(*names)
+    assert made is not None
+    wanted, where = made
+    with filled.store.unit() as db:
+        expected = [row[0] for row in db.execute(REFERENCE.format(where=where)).fetchall()]
+    assert paged(filled, wanted, limit=2, seconds=0.0) == expected
+    assert paged(filled, wanted, limit=3, seconds=10.0, order="newest") == expected[::-1]
+
+
+def test_a_search_answers_in_its_time_with_a_match_at_once(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock by which each look at it takes 0.1 s: a window 0.2 s."""
+    ticks = iter(range(1000))
+    monkeypatch.setattr(walking.time, "monotonic", lambda: next(ticks) / 10)
+    wanted, where = CASES["text of a response"]
+    with filled.store.unit() as db:
+        places = dict(db.execute("SELECT comparison_id, rowid FROM comparisons").fetchall())
+        expected = [row[0] for row in db.execute(REFERENCE.format(where=where)).fetchall()]
+        assert places[expected[0]] >= 2, "the first window has no match"
+        nothing = first_rows(db, wanted, limit=100, seconds=0.1)
+        assert (nothing.rows, nothing.examined) == ([], 2), "one window; and how far it came"
+        page = first_rows(db, wanted, limit=100, seconds=1.1)
+        assert [row.comparison_id for row in page.rows] == expected[: len(page.rows)]
+        assert 0 < len(page.rows) < len(expected), "shown before the rest is searched for"
+        rest = first_rows(db, wanted, limit=100, seconds=1000.0, after=page.after)
+        assert [row.comparison_id for row in page.rows + rest.rows] == expected
+
+
+def test_windows_grow_where_they_are_quick_and_shrink_where_they_are_not() -> None:
+    some, text = Filter(sources=("a",)), Filter(text="a")
+    assert walking._next_size(4096, some, took=0.02, seconds=0.15) == 16384
+    assert walking._next_size(walking.LARGEST, some, took=0.02, seconds=0.15) == walking.LARGEST
+    assert walking._next_size(1024, text, took=0.02, seconds=0.15) == 16384
+    assert walking._next_size(16384, text, took=0.2, seconds=0.15) == 16384
+    assert walking._next_size(16384, text, took=0.5, seconds=0.15) == 4096
+    assert walking._next_size(1024, text, took=9.0, seconds=0.15) > walking.FIRST_TEXT, "still known as not the first"
 
 
 def test_ids_of_each_kind_lead_to_their_comparisons(filled: Workspace) -> None:

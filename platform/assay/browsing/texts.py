@@ -30,14 +30,13 @@ def locate(
     key = KEYS[table]
     rows = _one(db, f"SELECT count(*) FROM {table}")
     low, high = int(span[0] * rows) - SLACK, int(span[1] * rows) + SLACK
-    db.execute(f"CREATE OR REPLACE TEMP TABLE sought ({key} VARCHAR)")
-    db.execute(f"INSERT INTO sought {wanted}")
+    db.execute(f"CREATE OR REPLACE TEMP TABLE sought ({key}) AS {wanted}")
     near = f"WHERE rowid BETWEEN {max(low, 0)} AND {high}" if high - low < rows // 2 else ""
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE at_{table} AS
             SELECT rowid AS place, {key} FROM {table} SEMI JOIN sought USING ({key}) {near}"""
     )
-    if near and _one(db, f"SELECT count(*) FROM at_{table}") < _one(db, "SELECT count(*) FROM sought"):
+    if near and _one(db, f"SELECT (SELECT count(*) FROM sought) - (SELECT count(*) FROM at_{table})") > 0:
         db.execute(
             f"""INSERT INTO at_{table} SELECT rowid, {key} FROM {table}
                 SEMI JOIN (FROM sought ANTI JOIN at_{table} USING ({key})) USING ({key})"""
