@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.domain import TIES
+from assay.domain import TIES, Judgment
 from assay.errors import BadInputError, BusyError
 from assay.journal import fold
-from assay.store.records import Decision, insert_annotator, insert_decisions
+from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.annotation.desk import Desk
 from assay_pipelines.annotation.items import Choice, QueueItem, ShownOpinion
@@ -353,12 +353,18 @@ def test_a_gold_check_carries_what_the_store_knows_of_it(workspace: Workspace, f
                SELECT response_a, ?, 'correct', 'adds up', now() FROM comparisons""",
             [machine],
         )
+        person = insert_annotator(db, "human", "an earlier person")
+        skips = insert_annotator(db, "verifier", "one without an answer")
+        said = [Judgment(c, machine, "A", rationale="it adds up") for c in comparisons]
+        said += [Judgment(c, person, "B", rationale="no") for c in comparisons]
+        insert_judgments(db, said + [Judgment(c, skips, "skip") for c in comparisons], None)
     store_attributes(workspace, machine, dict.fromkeys(comparisons, described), None)
     make(workspace, comparisons[:20], gold_checks=0.2)
     with Desk(workspace) as desk:
         seen = set()
         while (given := desk.next("q", "ann")) is not None:
-            desk.vote(given, "tie")
+            receipt = desk.vote(given, "tie")
+            assert receipt.opinions == (ShownOpinion("a model", "A", "it adds up"),)
             checked = given.shown.pre_verification
             assert checked is not None
             seen.add((given.shown.attributes, tuple(sorted(checked))))

@@ -37,10 +37,11 @@ class ShownOpinion:
 class QueueItem:
     """One comparison to ask people about.
 
-    `priority`: higher is asked sooner. `attributes` and `pre_verification`: default what the store holds. `guideline`:
-    for this item, beside the queue's and the attributes'. `pre_verification`: what a judge found of each response, by
-    canonical letter, e.g. {"A": "correct", "B": "incorrect: ..."}. `reason`: why it is asked, shown to the person.
-    `principles`: asked of both responses beside the preference.
+    `priority`: higher is asked sooner. `attributes`, `pre_verification` and judges' `opinions`: default what the store
+    holds when the item is queued. `guideline`: for this item, beside the queue's and the attributes'.
+    `pre_verification`: what a judge found of each response, by canonical letter, e.g. {"A": "correct", "B":
+    "incorrect: ..."}. `reason`: why it is asked, shown to the person. `principles`: asked of both responses beside the
+    preference.
     """
 
     comparison_id: str

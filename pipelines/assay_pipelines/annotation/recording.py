@@ -69,6 +69,7 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
     drawn_ids = [comparison for comparison, _ in checks]
     attributes = load_attributes(workspace, [i.comparison_id for i in new if i.attributes is None] + drawn_ids)
     verified = load_preverification(workspace, [i.comparison_id for i in new if not i.pre_verification] + drawn_ids)
+    judged = _judges_opinions(workspace, [i.comparison_id for i in new if not i.opinions] + drawn_ids)
 
     def shown(item: QueueItem) -> str:
         payload = item.payload()
@@ -76,6 +77,7 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
             payload["attributes"] = found.to_dict()
         if not payload["pre_verification"] and item.comparison_id in verified:
             payload["pre_verification"] = verified[item.comparison_id].payload()
+        payload["opinions"] = payload["opinions"] or judged.get(item.comparison_id, [])
         return json.dumps(payload, ensure_ascii=False)
 
     with workspace.store.unit() as db:
@@ -157,6 +159,28 @@ def _is_closed(db: duckdb.DuckDBPyConnection, queue_id: str) -> bool:
         [queue_id],
     ).fetchone()
     return last is not None and last[0] == "closed"
+
+
+def _judges_opinions(workspace: Workspace, comparisons: list[str]) -> dict[str, list[dict[str, str]]]:
+    """What machines have said of the comparisons, as a payload keeps it: people see it after their vote."""
+    from assay_pipelines.judging.asking import opinions  # brings an HTTP client with it
+
+    with workspace.store.unit() as db:
+        judges = dict(
+            db.execute(
+                """SELECT annotator_id, name FROM annotators
+                   WHERE kind IN ('llm', 'reward_model', 'verifier') ORDER BY name, annotator_id"""
+            ).fetchall()
+        )
+        said = opinions(db, comparisons, list(judges)) if judges else {}
+    return {
+        comparison: [
+            {"judge": name, "answer": by[judge].answer, "rationale": by[judge].rationale or ""}
+            for judge, name in judges.items()
+            if judge in by and by[judge].answer != "skip"
+        ]
+        for comparison, by in said.items()
+    }
 
 
 def _new(db: duckdb.DuckDBPyConnection, queue_id: str, comparisons: list[str]) -> list[str]:
