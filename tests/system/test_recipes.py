@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,15 +137,19 @@ def test_recipe_trains_and_resumes(name: str, tmp_path: Path, tiny_reward_model:
     recipe = small(recipe)
     whole = trainer(recipe, tmp_path / "whole", tiny_reward_model)
     before = {key: value.detach().clone() for key, value in whole.parameters.items()}
-    rows = whole.train()
+
+    def keep_killed(row: Mapping[str, Any]) -> None:
+        """What a run leaves that is killed before its second checkpoint: the first, and logs of two steps."""
+        if row["step"] == 2:
+            shutil.copytree(whole.folder, tmp_path / "killed")
+
+    rows = whole.train(on_step=keep_killed)
     moved = any(not torch.equal(value, before[key]) for key, value in whole.parameters.items())
     assert moved or isinstance(recipe.sampler, Windowed), "nothing was learnt"  # no window ends in two steps
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
         assert all(math.isfinite(v) for v in row.values() if isinstance(v, float)), row
-    first = trainer(recipe, tmp_path / "halves", tiny_reward_model)
-    first.train(1)
-    again = trainer(recipe, tmp_path / "halves", tiny_reward_model)
+    again = trainer(recipe, tmp_path / "killed", tiny_reward_model)
     assert again.resume() == 1
     again.train()
     for key, value in whole.parameters.items():
