@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,11 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-#: Names a folder where screenshots are kept: what the documentation shows.
+#: Names a folder where pictures of the pages are kept, to be looked at.
 SCREENSHOTS = "ASSAY_SCREENSHOTS"
+#: The folder whose pictures are in git and in the documentation; only they are kept there.
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
+COLOURS = 256  #: of a picture in the documentation
 
 
 @contextmanager
@@ -121,7 +125,28 @@ def check_accessible(page: Page) -> None:
 
 
 def screenshot(page: Page, name: str, *, full_page: bool = False) -> None:
-    """Keep a picture where $ASSAY_SCREENSHOTS names a folder."""
-    if folder := os.environ.get(SCREENSHOTS):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=full_page)
+    """Keep a picture where $ASSAY_SCREENSHOTS names a folder, unless that is the documentation's."""
+    if (folder := kept_in()) and folder != DOCUMENTED:
+        page.screenshot(path=folder / f"{name}.png", full_page=full_page)
+
+
+def picture(page: Page, name: str, *, height: int) -> None:
+    """Keep a picture that the documentation shows: 1280 x `height` pixels from the page's top, with few colours."""
+    from PIL import Image
+
+    page.set_viewport_size({"width": 1280, "height": height})
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(400)  # what depends on the size is drawn anew
+    if folder := kept_in():
+        taken = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        few = taken.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        few.save(folder / f"{name}.png", optimize=True)
+
+
+def kept_in() -> Path | None:
+    named = os.environ.get(SCREENSHOTS)
+    if not named:
+        return None
+    folder = Path(named).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
