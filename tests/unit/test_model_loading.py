@@ -72,6 +72,20 @@ def test_a_head_is_never_silently_new(reward_folder: Path) -> None:
         load_scalar_model(str(reward_folder), tokenizer, dtype=torch.float32, device=CPU, new_head=True)
 
 
+@pytest.mark.parametrize("head", ["score.weight", "score.0.weight", "v_head.summary.weight", "value_head.weight"])
+def test_a_head_that_the_configuration_does_not_name_is_not_replaced(folder: Path, tmp_path: Path, head: str) -> None:
+    """As OpenRLHF, TRL's value heads and Qwen's own reward model classes save them."""
+    from safetensors.torch import load_file, save_file
+
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    weights[head] = torch.ones(1, weights["model.norm.weight"].shape[0])
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadInputError, match=r"has a head of its own \((score|v_head|value_head)"):
+        load_scalar_model(str(tmp_path), load_tokenizer("tiny"), dtype=torch.float32, device=CPU, new_head=True)
+
+
 def test_a_soft_capped_model_keeps_its_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where transformers would take fused attention, which leaves the cap out or fails on it."""
     from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2PreTrainedModel

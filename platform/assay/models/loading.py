@@ -7,6 +7,7 @@ run. Leaves out: rendering, devices.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 OWN_PAD = "<|pad|>"
+#: Weights of a reward or value head, whatever the configuration calls the model (TRL, OpenRLHF, Qwen's RewardModel).
+_HEAD = re.compile(r"(score|v_head|(value|reward|rm|regression|classification)_(head|layer)|classifier)\.")
 
 
 def resolve_model(name: str) -> str:
@@ -99,8 +102,8 @@ def load_scalar_model(
     """A sequence classifier with one label, in eval mode; `labels`: of a model that keeps one output a rating.
 
     `new_head=True` puts a fresh head (drawn from `seed`) on a language model; on a checkpoint that already has a
-    scalar head that is refused, as is loading one without a head when `new_head=False`: a silently random head
-    is the field's most repeated defect. Raises BadInputError for both.
+    scalar head, by its architecture or by its weights, that is refused, as is loading one without a head when
+    `new_head=False`: a silently random head is the field's most repeated defect. Raises BadInputError for both.
     """
     import torch
     from transformers import AutoModelForSequenceClassification
@@ -129,6 +132,15 @@ def load_scalar_model(
     missing = set(info["missing_keys"])
     if has_head and missing:
         raise BadInputError(f"{name} lacks weights: {', '.join(sorted(missing)[:3])}")
+    own = sorted(weight for weight in info["unexpected_keys"] if _HEAD.match(weight))
+    if not missing:
+        own.append("score.weight")  # read, since it is called as a stock classifier's
+    if new_head and own:
+        raise BadInputError(
+            f"{name} has a head of its own ({own[0]}), which a new one would replace, though its configuration names a "
+            f"{' and '.join(config.architectures or ['language model'])}; save it as a sequence classifier with one "
+            "label, or name its base"
+        )
     # Serving engines answer sigmoid(logit) for one label unless the config says regression.
     model.config.problem_type = "regression"
     return _fit(model, tokenizer, device)
