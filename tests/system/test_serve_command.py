@@ -124,10 +124,10 @@ def test_models_that_cannot_be_served_are_one_line(tmp_path: Path, capsys: pytes
         assert capsys.readouterr().err.splitlines()[-1].startswith("assay: ")
 
 
-def test_a_killed_server_gives_a_typed_error_after_bounded_tries(tiny_reward_model: Path) -> None:
+def test_a_killed_server_gives_a_typed_error_after_bounded_tries(rule_reward: Path) -> None:
     items = some_items(600)
     with (
-        served(tiny_reward_model) as (url, process),
+        served(rule_reward) as (url, process),
         RewardClient(url, retries=1, max_items_per_request=6, failures_in_place=True) as patient,
         RewardClient(url, retries=2, deadline=60) as strict,
     ):

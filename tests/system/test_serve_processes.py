@@ -267,8 +267,8 @@ def test_a_stop_under_load_loses_nothing(
     assert "Traceback" not in process.stderr.read()
 
 
-def test_no_process_outlives_the_supervisor(tiny_reward_model: Path) -> None:
-    with started(str(tiny_reward_model), "--port", "0", "--device", "cpu", "--workers", "2") as process:
+def test_no_process_outlives_the_supervisor(rule_reward: Path) -> None:
+    with started(str(rule_reward), "--port", "0", "--workers", "2") as process:
         until(lambda: len(children_of(process.pid)) == 3)
         children = children_of(process.pid).values()
         assert all(Path(f"/proc/{pid}/root").exists() for pid in children)
@@ -276,8 +276,8 @@ def test_no_process_outlives_the_supervisor(tiny_reward_model: Path) -> None:
         until(lambda: not any(Path(f"/proc/{pid}/root").exists() for pid in children))
 
 
-def test_an_engine_killed_while_it_loads_is_one_line_and_exit_code_5(tiny_reward_model: Path) -> None:
-    with started(str(tiny_reward_model), "--port", "0", "--device", "cpu") as process:
+def test_an_engine_killed_while_it_loads_is_one_line_and_exit_code_5(rule_reward: Path) -> None:
+    with started(str(rule_reward), "--port", "0") as process:
         until(lambda: "engine" in children_of(process.pid))
         os.kill(children_of(process.pid)["engine"], signal.SIGKILL)
         out, err = process.communicate(timeout=PATIENCE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from web_pages import running_web, signed_in
 
+from assay.cli.main import main
 from assay.workspace import Workspace
 from assay_web.access.access_file import FILE
 from assay_web.commands.up import KEY
@@ -84,9 +86,19 @@ def until(found: Callable[[], bool]) -> None:
 
 
 def assay(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "assay", *arguments], input=typed, capture_output=True, text=True, check=False
-    )
+    """A command that ends, in this process: starting a program takes longer than what it does."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "stdin", io.StringIO(typed))
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments])
+    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def program(*arguments: str, typed: str) -> subprocess.CompletedProcess[str]:
+    """As `assay`, by a program of its own."""
+    command = [sys.executable, "-m", "assay", *arguments]
+    return subprocess.run(command, input=typed, capture_output=True, text=True, check=False)
 
 
 def answers(url: str) -> bool:
@@ -112,7 +124,9 @@ def test_the_first_link_and_accounts_from_the_command_line(workspace: Workspace)
         assert refused.status_code == 403
 
         # The running server takes what the command line says at once.
-        added = assay("account", "add", "grace", "--role", "curator", "--password-stdin", *where, typed=f"{PASSWORD}\n")
+        added = program(
+            "account", "add", "grace", "--role", "curator", "--password-stdin", *where, typed=f"{PASSWORD}\n"
+        )
         assert added.returncode == 0, added.stderr
         assert assay("account", "add", "grace", "--password-stdin", *where, typed=f"{PASSWORD}\n").returncode == 4
         short = assay("account", "add", "short", "--password-stdin", *where, typed="short\n")
@@ -184,9 +198,9 @@ def test_open_access_stays_on_this_machine(workspace: Workspace) -> None:
     assert (proxied.returncode, "a proxy brings others" in proxied.stderr) == (2, True)
 
 
-def test_up_starts_both_and_ends_both(workspace: Workspace, tiny_reward_model: Path) -> None:
-    with running(*up(workspace, tiny_reward_model)) as command:
-        rewards = command.wait_for(r"reward server at (http://\S+): tiny-rm\n")
+def test_up_starts_both_and_ends_both(workspace: Workspace, rule_reward: Path) -> None:
+    with running(*up(workspace, rule_reward)) as command:
+        rewards = command.wait_for(r"reward server at (http://\S+): brief\n")
         web = command.wait_for(rf"{re.escape(str(workspace.root))} at (http://\S+)")
         command.wait_for("(open access)")
         assert httpx.get(f"{rewards}/v1/models").status_code == 401  # its key is generated
@@ -200,15 +214,15 @@ def test_up_starts_both_and_ends_both(workspace: Workspace, tiny_reward_model: P
         with signed_in(web) as client:
             served = client.get("/api/rewards/served").json()["servers"]
             assert served[0]["address"] == rewards
-            assert "tiny-rm" in json.dumps(served)  # asked with the key
+            assert "brief" in json.dumps(served)  # asked with the key
         os.kill(command.process.pid, signal.SIGTERM)
         assert command.ended() == 0, command.said
         assert not answers(rewards)
 
 
 @pytest.mark.slow
-def test_up_ends_the_pages_when_the_reward_server_ends(workspace: Workspace, tiny_reward_model: Path) -> None:
-    with running(*up(workspace, tiny_reward_model)) as command:
+def test_up_ends_the_pages_when_the_reward_server_ends(workspace: Workspace, rule_reward: Path) -> None:
+    with running(*up(workspace, rule_reward)) as command:
         web = command.wait_for(rf"{re.escape(str(workspace.root))} at (http://\S+)")
         (guard,) = children(command.process.pid)
         (server,) = children(guard)
@@ -218,8 +232,8 @@ def test_up_ends_the_pages_when_the_reward_server_ends(workspace: Workspace, tin
         assert not answers(web)
 
 
-def test_up_leaves_no_reward_server_behind_when_it_is_killed(workspace: Workspace, tiny_reward_model: Path) -> None:
-    with running(*up(workspace, tiny_reward_model)) as command:
+def test_up_leaves_no_reward_server_behind_when_it_is_killed(workspace: Workspace, rule_reward: Path) -> None:
+    with running(*up(workspace, rule_reward)) as command:
         rewards = command.wait_for(r"reward server at (http://\S+): ")
         assert answers(rewards)
         os.kill(command.process.pid, signal.SIGKILL)
