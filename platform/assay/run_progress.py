@@ -75,11 +75,13 @@ def noted(what: str, total: int | None = None, *, unit: str = "") -> Iterator[Ca
         for notes, count in going:
             notes.advance(count, n)
 
+    whole = False
     try:
         yield advance
+        whole = True
     finally:
         for notes, count in going:
-            notes.end(count)
+            notes.end(count, whole=whole)
 
 
 def progress_of(folder: Path) -> list[Progress]:
@@ -143,11 +145,12 @@ class _Notes:
             if time.monotonic() - self._written >= EVERY_S:
                 self._write()
 
-    def end(self, count: _Count) -> None:
+    def end(self, count: _Count, *, whole: bool) -> None:
+        """`whole`: it came to its end. Otherwise what was counted within it stays: it says where the run stopped."""
         with self._lock:
             count.ended = True
-            place = self._counts.index(count) if count in self._counts else len(self._counts)
-            self._counts = self._counts[: place + 1]
+            if whole and count in self._counts:
+                self._counts = self._counts[: self._counts.index(count) + 1]
             self._write()
 
     def _write(self) -> None:

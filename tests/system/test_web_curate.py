@@ -21,11 +21,16 @@ from assay.cli.main import main
 from assay.run_process import is_alive
 from assay.workspace import Workspace
 from assay_pipelines.judging.fake_endpoint import Asked, FakeEndpoint, Fault, fake_endpoint, prefers
+from assay_web.access.access_file import FILE, AccessFile
+from assay_web.access.accounts import add_account
+from assay_web.access.passwords import PasswordCost, Passwords
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PAIRS = 40
+CHEAP = PasswordCost(passes=1, memory_kib=256, lanes=1)
+PASSWORD = "correct horse battery"
 ENDED = ("done", "waiting", "paused", "failed")
 
 
@@ -175,6 +180,33 @@ def test_what_the_pages_are_told(curated: Workspace) -> None:
         assert got(client, "conflicts/source_judges")["total"] == opposed["source_judges"]
 
 
+def test_stages_of_judges_and_of_reward_models(curated: Workspace, tiny_reward_model: Path) -> None:
+    shutil.copytree(tiny_reward_model, curated.root / "models" / "tiny-rm")
+    judging = {"stage": "judge", "judges": "loops/judges.yaml", "limit": 5, "pools": ["gold"]}
+    agreeing = {"stage": "consistency", "models": ["models/tiny-rm"], "keep_above": 0.5, "dry_run": True}
+    with running_web(curated) as url, signed_in(url) as client:
+        estimate = sent(client, "stages/estimate", judging)
+        assert (estimate["comparisons"], len(estimate["judges"]), estimate["cost"]) == (5, 3, 0)
+        sent(client, "stages", {"settings": judging, "token": estimate["token"]})
+        judged = until(client, "done")
+        assert judged["command"] == "assay judge run --judges loops/judges.yaml --pool gold --limit 5"
+        (count,) = judged["progress"]
+        assert (count["done"], count["total"], judged["spent"]) == (15, 15, None)
+
+        backwards = client.post("/api/curate/stages/estimate", json={**agreeing, "flip_below": 0.9})
+        assert backwards.status_code == 422
+        estimate = sent(client, "stages/estimate", agreeing)
+        assert estimate["comparisons"] > 0
+        sent(client, "stages", {"settings": agreeing, "token": estimate["token"]})
+        ended = until(client, "done")
+        (count,) = ended["progress"]
+        assert count["done"] == count["total"] == estimate["comparisons"]
+        assert f"would decide {estimate['comparisons']} pairs" in ended["output"]
+        exits = [json.loads(path.read_text())["code"] for path in curated.root.glob("stages/*/exit.json")]
+        assert exits.count(0) >= 2
+        assert not list(curated.root.glob("stages/*/.*.part"))
+
+
 def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, endpoint: FakeEndpoint) -> None:
     settings = {"stage": "stage1", "file": "loops/waits.yaml"}
     with running_web(curated) as url, signed_in(url) as client:
@@ -201,11 +233,22 @@ def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, e
     with running_web(curated) as url, signed_in(url) as client:
         running = until(client, "running")
         assert running["id"] == begun["id"]
+        loop, step, asking = running["progress"]
+        assert (loop["what"], loop["done"], loop["total"]) == ("loop waits", 2, 9)
+        assert step["what"] == "iteration 0: asking judges"
+        assert (asking["total"], asking["unit"], asking["ended"]) == (8, "questions", False)
+        assert running["expected"]["cost"] == pytest.approx(estimate["cost"])
         assert sent(client, f"stages/{begun['id']}/pause")["status"] in ("pausing", "paused")
         paused = until(client, "paused")
         assert paused["why"] == "paused by ada"
         asked = len(endpoint.asked)
         assert 0 < asked < paid["questions"]
+        assert paused["progress"][-1]["ended"]
+        assert [one["what"] for one in paused["progress"]] == [one["what"] for one in running["progress"]]
+        assert paused["progress"][0]["done"] == 2
+        assert 0 < paused["progress"][-1]["done"] < 8
+        assert paused["spent"]["calls"] >= asked - 1  # the one in flight was given up
+        assert 0 < paused["spent"]["cost"] < estimate["cost"]
         with curated.store.unit() as db:
             row = db.execute("SELECT status FROM runs WHERE run_id = ?", [paused["run_id"]]).fetchone()
         assert row == ("interrupted",)
@@ -217,6 +260,7 @@ def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, e
         ended = until(client, "done", "waiting")
         assert ended["run_id"] != paused["run_id"]
         assert "the best of them is now model waits" in ended["output"]
+        assert ended["progress"][0]["done"] == ended["progress"][0]["total"]
         assert not endpoint.repeats(), "what was answered before the pause was not asked again"
         pause = client.post(f"/api/curate/stages/{begun['id']}/pause")
         assert pause.status_code == 409
@@ -240,6 +284,30 @@ def test_only_files_of_the_workspace_can_be_run(curated: Workspace, tmp_path: Pa
         assert client.post("/api/curate/loops", json={"name": "third"}).status_code == 409
         estimate = sent(client, "stages/estimate", {"stage": "stage1", "file": "loops/third.yaml"})
         assert estimate["command"] == "assay curate stage1 loops/third.yaml"
+
+
+def test_a_curator_names_no_folder_outside_the_workspace(workspace: Workspace, tiny_reward_model: Path) -> None:
+    folder = str(tiny_reward_model)
+    with AccessFile(workspace.root / FILE) as access:
+        add_account(access, Passwords(CHEAP), "root", "admin", PASSWORD, by="test")
+        add_account(access, Passwords(CHEAP), "cleo", "curator", PASSWORD, by="test")
+    stages = (
+        {"stage": "consistency", "models": [folder]},
+        {"stage": "stage2", "best": "smollm2", "gold": folder},
+        {"stage": "stage2", "best": f"models/../..{folder}", "gold": "smollm2"},
+    )
+    with running_web(workspace, open_access=False, password_cost=CHEAP) as url:
+        with signed_in(url, "cleo", PASSWORD) as client:
+            for settings in stages:
+                for path, body in (("estimate", settings), ("", {"settings": settings, "token": "any"})):
+                    refused = client.post(f"/api/curate/stages/{path}".rstrip("/"), json=body)
+                    assert refused.status_code == 403, settings
+                    assert "outside the workspace" in refused.json()["detail"]
+            loop = client.post("/api/curate/loops", json={"name": "far", "base": folder, "encoder": "hashing"})
+            assert loop.status_code == 403
+            assert not (workspace.root / "loops" / "far.yaml").exists()
+        with signed_in(url, "root", PASSWORD) as client:
+            assert f"--model {folder} " in sent(client, "stages/estimate", stages[0])["command"]
 
 
 @pytest.mark.browser

@@ -30,14 +30,16 @@ def require_reach(workspace: Workspace, person: Person, names: Sequence[str]) ->
     """Raises ProblemError 403 for a folder outside the workspace, BadInputError for one that is not there,
     NotFoundError for a slip of a model's name. An admin may name what the command may."""
     for name in names:
-        if locate_model(workspace, name)[1] is not None or allows(person.role, "admin"):
+        try:
+            path = (workspace.root / Path(name).expanduser()).resolve()  # as the stage, which runs there, will see it
+        except RuntimeError as error:
+            raise BadInputError(f"{name}: there is no such person on this machine", field="model") from error
+        path_like = "/" in name or name.startswith((".", "~"))
+        known = locate_model(workspace, str(path) if path_like else name)[1] is not None
+        if known or allows(person.role, "admin"):
             continue  # a model that a run made is known wherever it lies
         if "://" in name:
             raise ProblemError(403, f"{name!r} is an address: a stage loads models of the workspace or of the hub")
-        try:
-            path = (workspace.root / Path(name).expanduser()).resolve()
-        except RuntimeError:  # the home of nobody
-            path = Path("/")
         if not path.is_relative_to(workspace.root.resolve()):
             raise ProblemError(
                 403,

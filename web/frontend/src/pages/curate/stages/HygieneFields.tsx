@@ -51,7 +51,7 @@ export function NearDuplicateFields({ onChange }: { onChange: Change }) {
       />
       <Select
         label="Of"
-        w={220}
+        w={260}
         data={[
           { value: "pair", label: "pairs: prompt and both responses" },
           { value: "prompt", label: "prompts alone" },

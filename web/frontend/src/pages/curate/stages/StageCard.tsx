@@ -29,12 +29,15 @@ export function StageCard({
   allowed,
   free,
   now,
+  later = false,
   onAgain,
 }: {
   stage: Stage;
   allowed: boolean;
   free: boolean;
   now: number;
+  /** The same settings were started again since. */
+  later?: boolean;
   onAgain: (settings: Settings) => void;
 }) {
   const going = goesOn(stage);
@@ -45,7 +48,7 @@ export function StageCard({
     mutationFn: () => body(api.POST("/api/curate/stages/{stage_id}/pause", { params: { path: { stage_id: stage.id } } })),
     onSettled: () => queries.invalidateQueries({ queryKey: ["curate", "stages"] }),
   });
-  const goOn = stage.status === "paused" || stage.status === "waiting" || stage.status === "failed";
+  const goOn = !later && (stage.status === "paused" || stage.status === "waiting" || stage.status === "failed");
   return (
     <section className="panel" aria-label={`${TITLES[stage.settings.stage]}, ${stage.status}`}>
       <Group justify="space-between" gap="xs">
@@ -103,7 +106,8 @@ export function StageCard({
       {stage.why !== null && (
         <Text size="sm" mt={4}>
           {stage.why}
-          {stage.status === "waiting" && stage.why.startsWith("waiting for people") && (
+          {later && stage.status !== "done" && "; it went on later"}
+          {!later && stage.status === "waiting" && stage.why.startsWith("waiting for people") && (
             <>
               {". "}
               <Anchor component={Link} to="/annotate" size="sm">

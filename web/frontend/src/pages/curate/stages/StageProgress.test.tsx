@@ -31,6 +31,13 @@ describe("StageProgress", () => {
     renderAt(<StageProgress counts={[COUNT]} going={false} now={1341} />);
     expect(screen.queryByText(/left/)).not.toBeInTheDocument();
   });
+  it("tells the pace of the innermost count alone", () => {
+    const loop = { ...COUNT, what: "loop first", done: 3, total: 13, unit: "steps", rate: 0.1, seconds_left: 100 };
+    renderAt(<StageProgress counts={[loop, COUNT]} going now={1241} />);
+    expect(screen.getAllByRole("progressbar")).toHaveLength(2);
+    expect(screen.getAllByText(/left/)).toHaveLength(1);
+    expect(screen.getByText(/about 5 min/)).toBeInTheDocument();
+  });
   it("does not invent a total", () => {
     renderAt(<StageProgress counts={[{ ...COUNT, what: "iteration 1: training the reward model", done: 0, total: null }]} going now={1241} />);
     expect(screen.queryByRole("progressbar")).not.toBeInTheDocument();
@@ -45,6 +52,6 @@ describe("StageSpent", () => {
     expect(screen.getByText(/spent of at most 0.50 estimated, budget 3.00/)).toBeInTheDocument();
     unmount();
     renderAt(<StageSpent spent={{ calls: 8, tokens: 900, cost: null }} expected={expected} />);
-    expect(screen.getByText(/Cost unknown/)).toBeInTheDocument();
+    expect(screen.getByText(/what it cost is not known/)).toBeInTheDocument();
   });
 });

@@ -11,18 +11,19 @@ const SILENCE_S = 30; // nothing was counted for so long: it is said, for the ti
 
 /** How far a stage is, from what its run notes: a bar for each thing that is counted, the outermost first. */
 export function StageProgress({ counts, going, now }: { counts: Count[]; going: boolean; now: number }) {
+  const shown = counts.filter(({ total, ended }) => total !== null || !ended || !going);
+  // Steps of a loop take seconds or hours: the pace is that of the innermost count alone.
   return (
     <Stack gap={6} my={6}>
-      {counts.filter(({ total, ended }) => total !== null || !ended).map((one, place) => (
-        <Counted key={`${place} ${one.what}`} one={one} going={going} now={now} />
+      {shown.map((one, place) => (
+        <Counted key={`${place} ${one.what}`} one={one} told={place === shown.length - 1 ? told(one, going, now) : ""} going={going} />
       ))}
     </Stack>
   );
 }
 
-function Counted({ one, going, now }: { one: Count; going: boolean; now: number }) {
+function Counted({ one, told, going }: { one: Count; told: string; going: boolean }) {
   const share = one.total === null ? null : one.total === 0 ? 1 : Math.min(1, one.done / one.total);
-  const silent = going && !one.ended ? now - one.at : 0;
   return (
     <div>
       <Group justify="space-between" gap="xs">
@@ -37,14 +38,14 @@ function Counted({ one, going, now }: { one: Count; going: boolean; now: number 
           )}
         </Text>
         <Text size="xs" className="dim">
-          {told(one, going, silent)}
+          {told}
         </Text>
       </Group>
       {share !== null && (
         <Progress
           size="sm"
           value={100 * share}
-          color={going && !one.ended ? "blue" : "gray"}
+          color={going && !one.ended ? "blue" : "gray.5"}
           animated={going && !one.ended && share < 1}
           aria-label={`${one.what}: ${count(one.done)} of ${count(one.total)} ${one.unit}`}
         />
@@ -53,7 +54,8 @@ function Counted({ one, going, now }: { one: Count; going: boolean; now: number 
   );
 }
 
-function told(one: Count, going: boolean, silent: number): string {
+function told(one: Count, going: boolean, now: number): string {
+  const silent = now - one.at;
   const parts = [];
   if (one.ended || !going) {
     parts.push(one.total !== null && one.done >= one.total ? `took ${duration(one.at - one.began)}` : "");
@@ -78,7 +80,7 @@ export function StageSpent({ spent, expected }: { spent: Schemas["StageSpent"] |
   const most = expected !== null && expected.cost !== null && expected.cost > 0 ? ` of at most ${cost(expected.cost)} estimated` : "";
   return (
     <Text size="sm">
-      {spent.cost === null ? "Cost unknown, a judge has no prices" : <b>{cost(spent.cost)}</b>}
+      {spent.cost === null ? "A judge has no prices: what it cost is not known" : <b>{cost(spent.cost)}</b>}
       {spent.cost !== null && ` spent${most}`}
       {expected?.budget != null && `, budget ${cost(expected.budget)}`}
       {expected !== null && expected.spent > 0 && `, ${cost(expected.spent)} before`}

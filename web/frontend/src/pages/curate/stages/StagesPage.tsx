@@ -8,7 +8,7 @@ import { StageCard } from "./StageCard";
 import { StageForm } from "./StageForm";
 import { StageProgress } from "./StageProgress";
 import { StartDialog } from "./StartDialog";
-import { goesOn, useStages, type Settings } from "./useStages";
+import { goesOn, useStages, type Settings, type Stage } from "./useStages";
 
 /** What goes on, what was run, and beginning a stage. */
 export function StagesPage() {
@@ -53,7 +53,7 @@ export function StagesPage() {
               {stages
                 .filter((stage) => !goesOn(stage))
                 .map((stage) => (
-                  <StageCard key={stage.id} stage={stage} allowed={allowed} free={free} now={clock} onAgain={setAsked} />
+                  <StageCard key={stage.id} stage={stage} allowed={allowed} free={free} now={clock} later={startedSince(stages, stage)} onAgain={setAsked} />
                 ))}
             </Stack>
           );
@@ -62,4 +62,10 @@ export function StagesPage() {
       {asked !== null && <StartDialog settings={asked} onClose={() => setAsked(null)} />}
     </Stack>
   );
+}
+
+/** Whether a later one of the stages, the newest first, has the same settings. */
+function startedSince(stages: Stage[], stage: Stage): boolean {
+  const settings = JSON.stringify(stage.settings);
+  return stages.slice(0, stages.indexOf(stage)).some((other) => JSON.stringify(other.settings) === settings);
 }
