@@ -24,10 +24,12 @@ import torch
 from torch.distributed.tensor import DTensor
 from two_processes import PATIENCE_S, error_file, launch
 
+from assay.cli.main import main
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.distributed import joined
 from assay.models.parallel import Alone, division
+from assay.workspace import Workspace
 from assay_policy_training.asynchrony import Asynchrony
 from assay_policy_training.batch import RolloutBatch, merged
 from assay_policy_training.critics.value_model import ValueModel
@@ -53,7 +55,7 @@ SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lora-fsdp": ("grpo", "fsdp", {"lora": Lora(rank=4, alpha=8), "checkpointing": True}),
 }
 #: What two processes do, in functions of this file.
-TOGETHER = ("every_scenario", "one_fails", "refusals")
+TOGETHER = ("every_scenario", "one_fails", "refusals", "refused_command")
 FIGURES = ("loss", "grad_norm", "reward_mean", "entropy", "kl_k3", "approx_kl_old", "value_loss", "rollouts_trained")
 
 
@@ -201,12 +203,19 @@ def refusals(folder: Path) -> None:
     (folder / f"refused-{group.rank}.json").write_text(json.dumps(said))
 
 
+def refused_command(folder: Path) -> None:
+    """`assay rl` with a setting that every process finds wrong, once it has the model."""
+    where = ["-w", str(folder / "workspace"), "--device", "cpu"]
+    main(["rl", "--policy", "tiny", "--reward", "verifier", "--set", "asynchrony.lag=1", *where])
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[int, str]]]]:
     """Every scenario by one process; then by two, whole and from the one's checkpoint. Exit codes and standard error of
     the two, also where one of them fails."""
     folder = tmp_path_factory.mktemp("policies")
     (folder / "fails").mkdir()
+    Workspace.create(folder / "workspace")
     for name in SCENARIOS:
         for kind in ("one", "two"):
             (folder / name / kind).mkdir(parents=True)
@@ -298,6 +307,14 @@ def test_what_does_not_work_across_processes_is_refused(ended: tuple[Path, dict[
     for rank in range(2):
         said = json.loads((ended[0] / f"refused-{rank}.json").read_text())
         assert ["asynchrony.lag" in said[0], "sampler" in said[1]] == [True, True]
+
+
+def test_a_command_that_all_refuse_says_it_once(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
+    codes, errors = zip(*ended[1]["refused_command"], strict=True)
+    assert codes == (2, 2)
+    ours = [line for line in "".join(errors).splitlines() if line.startswith("assay: ")]
+    assert len(ours) == 1
+    assert "drawn ahead in 2 processes" in ours[0]
 
 
 if __name__ == "__main__":
