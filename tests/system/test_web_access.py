@@ -238,7 +238,7 @@ def test_signing_in_is_limited_and_says_nothing_of_who_there_is(workspace: Works
         assert [attempt(url, f"name {n}", "x").status_code for n in range(3)] == [401, 401, 429]
         with AccessFile(workspace.root / FILE) as access, access.reading() as db:
             refused = db.execute("SELECT person, subject FROM audit WHERE action = 'sign_in_refused'").fetchall()
-        assert [tuple(row) for row in refused] == [("", "")] * 8
+        assert [tuple(row) for row in refused] == [("", "grace")] * 3 + [("", "")] * 5, "never what was typed"
     with running_web(workspace, open_access=False, sign_in_limits=limits, password_cost=CHEAP) as url:
         assert attempt(url, "grace", PASSWORD).status_code == 429, "a restart forgets nothing"
 
@@ -449,6 +449,9 @@ def test_a_password_is_changed_and_the_rate_limit_is_said(workspace: Workspace, 
             pictured(page, "access-password")
             page.get_by_role("button", name="Change the password").click()
             page.get_by_text("Your password is changed").wait_for()
+            page.goto("/access/audit")
+            page.get_by_text("You are here as annotator").wait_for()
+            pictured(page, "access-not-admin")
         with opened(browser, url, name=None) as page:
             page.goto("/")
             for said in ("wrong name or password", "wrong name or password", "too many attempts"):

@@ -136,6 +136,7 @@ def test_a_training_is_watched_ended_and_gone_on_with(
         watch(page, run)
         page.get_by_role("img", name=re.compile("^Accuracy by step.*held-out: from")).wait_for()
         page.get_by_role("img", name=re.compile("^Accuracy by source, over the run")).wait_for()
+        page.get_by_text("A reward model reads pairs and writes none").wait_for()
         check_accessible(page)
         page.get_by_role("button", name="Loss: table of numbers").click()
         table = page.get_by_role("group", name="Loss, numbers")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from assay_web.runs import buckets, metrics_reader, rollouts_reader
 from assay_web.runs.buckets import POINTS, Buckets
 from assay_web.runs.curves import CurveReaders, curves_reply
-from assay_web.runs.key_figure import newest_step
+from assay_web.runs.key_figure import key_figure, newest_step
 from assay_web.runs.metrics_reader import MetricsReader
 from assay_web.runs.replies import CurvesReply, PointsReply
 from assay_web.runs.rollouts_reader import rollouts_of, step_bounds
@@ -217,6 +217,19 @@ def test_rollouts_that_are_not_there_or_broken(tmp_path: Path) -> None:
     assert (step_bounds(path), rollouts_of(path, 1)) == (None, [])
     path.write_text('{"step": 1, "uid": "a"}\n{"step": 1, broken}\n{"step": 1, "uid": "b"}\n')
     assert [found["uid"] for found in rollouts_of(path, 1)] == ["a", "b"]
+
+
+def test_the_figure_of_a_benchmark_is_the_best_models_overall_share() -> None:
+    reports = [
+        {"model": name, "aggregates": {"overall": value}} for name, value in (("a", 0.4), ("b", 0.6), ("c", None))
+    ]
+    found = key_figure("eval", {"bench": "rm-bench", "models": reports})
+    assert found is not None
+    assert (found.label, found.value, found.share) == ("best overall, b", 0.6, True)
+    one = key_figure("eval", {"bench": "rm-bench", "models": reports[:1]})
+    assert one is not None
+    assert one.label == "overall"
+    assert key_figure("eval", {"bench": "ppe", "models": reports[2:]}) is None
 
 
 class Counted(io.FileIO):

@@ -113,6 +113,13 @@ def right_password(access: AccessFile, passwords: Passwords, name: str, password
     return found
 
 
+def account_named(access: AccessFile, name: str) -> str | None:
+    """The account's name as it is kept, however it is spelled here; None where there is none."""
+    with access.reading() as db:
+        row = _row_of(db, name)
+    return row["name"] if row is not None else None
+
+
 def plain_name(name: str) -> str:
     """One spelling for what looks the same: single spaces and none around it, letters composed with their accents."""
     return " ".join(part for part in unicodedata.normalize("NFC", name).split(" ") if part)

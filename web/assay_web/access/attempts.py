@@ -45,10 +45,11 @@ class _Bucket:
 
     def used(self, db: sqlite3.Connection, now: float) -> float:
         row = db.execute("SELECT used, at FROM attempts WHERE key = ?", (self.key,)).fetchone()
-        # A clock that was set back must not lock people out until it has caught up.
-        if row is None or row["at"] > now + 1:
+        if row is None:
             return 0.0
-        return max(0.0, row["used"] - max(0.0, now - row["at"]) * self.most / self.refill_s)
+        used, at = float(row["used"]), float(row["at"])
+        # A clock that was set back must not lock people out until it has caught up.
+        return 0.0 if at > now + 1 else max(0.0, used - max(0.0, now - at) * self.most / self.refill_s)
 
 
 class Attempts:

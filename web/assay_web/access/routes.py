@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from assay_serving.server.problems import ProblemError
 from assay_web.access.access_file import digest
-from assay_web.access.accounts import check_name, has_accounts, right_password, set_password
+from assay_web.access.accounts import account_named, check_name, has_accounts, right_password, set_password
 from assay_web.access.audit import AuditedRoute, address_of, note_change, record
 from assay_web.access.guard import Anybody, PersonNow, Viewer, cookie_of
 from assay_web.access.invitations import accept, open_invitation
@@ -83,8 +83,8 @@ def sign_in(body: SignIn, request: Request, response: Response, service: Service
     service.attempts.take(body.name, address)
     name = right_password(service.access, service.passwords, body.name, body.password or "")
     if name is None:
-        # Not the name that was typed: it may be a password in the wrong field.
-        record(service.access, "", "sign_in_refused", address=address)
+        # Whose account was tried; not what was typed, which may be a password in the wrong field.
+        record(service.access, "", "sign_in_refused", account_named(service.access, body.name) or "", address=address)
         raise ProblemError(401, WRONG)
     service.attempts.give_back(body.name, address)
     return _enter(name, None, request, response, service)

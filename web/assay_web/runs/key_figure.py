@@ -43,6 +43,8 @@ _NEWEST = 1 << 16  #: bytes at the end of a metrics file
 
 def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
     """Of a run that has ended: by its kind, else its first count."""
+    if (found := _of_benchmark(metrics.get("models"))) is not None:
+        return found
     for place, label, share in _OF_RESULT.get(kind, ()):
         value: Any = metrics
         for name in place.split("."):
@@ -51,6 +53,18 @@ def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
             return found
     numbers = ((name, value) for name, value in metrics.items() if not isinstance(value, bool))
     return next((f for name, value in numbers if (f := _figure(name.replace("_", " "), value, False))), None)
+
+
+def _of_benchmark(models: Any) -> KeyFigure | None:
+    """The best model's overall share, of what an evaluation on a benchmark left."""
+    reports = [one for one in models if isinstance(one, Mapping)] if isinstance(models, list) else []
+    found: list[KeyFigure] = []
+    for report in reports:
+        aggregates = report.get("aggregates")
+        told = "overall" if len(reports) == 1 else f"best overall, {report.get('model')}"
+        value = aggregates.get("overall") if isinstance(aggregates, Mapping) else None
+        found += [figure for figure in [_figure(told, value, True)] if figure is not None]
+    return max(found, key=lambda figure: figure.value, default=None)
 
 
 def figures_of(row: Mapping[str, Any], wanted: Sequence[tuple[str, str, bool]]) -> list[KeyFigure]:

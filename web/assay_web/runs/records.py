@@ -119,7 +119,7 @@ def row_of(record: Record, workspace: Workspace) -> RunRow:
     """A run as lists show it; of one that goes on, the newest line of its metrics."""
     folder = workspace.runs / record.run_id
     settings = record.settings
-    name = settings.get("name") or settings.get("model")
+    name = settings.get("name") or settings.get("model") or settings.get("bench")
     status, error, ended = state_of(record, folder)
     goes_on = status in ("running", "ending")
     step, figure = newest_step(folder / METRICS) if goes_on else (None, None)

@@ -1,17 +1,32 @@
-import { Alert, Stack, Tabs, Title } from "@mantine/core";
+import { Alert, Anchor, Stack, Tabs, Title } from "@mantine/core";
 import { IconHistory, IconInfoCircle, IconMail, IconUsers } from "@tabler/icons-react";
-import { Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
+import { Link, Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
 
-import { useSession } from "../../app/session";
+import { useAllows, useSession } from "../../app/session";
+import { Empty } from "../../components/States";
 import { Accounts } from "./Accounts";
 import { AuditLog } from "./AuditLog";
 import { Invitations } from "./Invitations";
 
 /** The area Access: accounts, invitations, the audit log. */
 export default function AccessPage() {
-  const { open_access: open } = useSession();
+  const { open_access: open, role } = useSession();
+  const admin = useAllows("admin");
   const navigate = useNavigate();
   const chosen = useLocation().pathname.split("/")[2] ?? "accounts";
+  if (!admin)
+    return (
+      <Stack gap="sm">
+        <Title order={1}>Access</Title>
+        <Empty title="Accounts are the administrators' business">
+          You are here as {role}: ask one of them for another role, or for an invitation for somebody else. Your own{" "}
+          <Anchor component={Link} to="/password" size="sm">
+            password
+          </Anchor>{" "}
+          you set yourself.
+        </Empty>
+      </Stack>
+    );
   return (
     <Stack gap="sm">
       <Title order={1}>Access</Title>

@@ -136,6 +136,16 @@ function GoOn({ line }: { line: string }) {
   );
 }
 
+/** Where somebody who has seen a policy's page looks for the tab. */
+function NoSamples() {
+  return (
+    <Text size="xs" className="dim" mt="sm">
+      Samples by step are of runs that write responses: policies and judges under reinforcement. A reward model reads pairs and writes none. With
+      --eval-data, its rewards of each held-out row are in items.jsonl of the run&apos;s folder when it has ended.
+    </Text>
+  );
+}
+
 const TABS = ["curves", "samples", "settings", "lineage"] as const;
 
 function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }) {
@@ -152,7 +162,10 @@ function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }
         <Tabs.Tab value="settings">Settings</Tabs.Tab>
         <Tabs.Tab value="lineage">Lineage</Tabs.Tab>
       </Tabs.List>
-      <Tabs.Panel value="curves">{curves}</Tabs.Panel>
+      <Tabs.Panel value="curves">
+        {curves}
+        {run.kind === "train" && !detail.samples && <NoSamples />}
+      </Tabs.Panel>
       <Tabs.Panel value="samples">
         <RunSamples id={run.id} running={goesOn(run.status)} />
       </Tabs.Panel>

@@ -20,9 +20,11 @@ export function BoardPage() {
   const [search, setSearch] = useSearchParams();
   const boards = useLeaderboards();
   const board = boards.data?.boards.find((one) => one.bench === bench);
-  const entries = board?.entries ?? [];
+  const newest = board?.entries ?? [];
+  // The best first, those without a headline last; at first the newest few of them are shown.
+  const entries = [...newest].sort((one, other) => (other.headline?.value ?? -Infinity) - (one.headline?.value ?? -Infinity) || 0);
   const named = search.getAll("result");
-  const shown = entries.filter((entry, place) => (named.length > 0 ? named.includes(keyOf(entry)) : place < AT_FIRST));
+  const shown = entries.filter((entry) => (named.length > 0 ? named.includes(keyOf(entry)) : newest.indexOf(entry) < AT_FIRST));
   const { results, pending, error } = useResults(bench, shown);
 
   if (boards.data === undefined) return boards.error === null ? <Waiting /> : <Failure error={boards.error} />;
