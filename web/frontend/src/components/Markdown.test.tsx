@@ -28,6 +28,15 @@ describe("Markdown", () => {
     expect(window).not.toHaveProperty("ran");
   });
 
+  it("keeps the stars of products, in code and TeX too", () => {
+    const text = "15*20=300, then *really* 3*(4+1)=15 and **2*3**.\n\n    code 2*3\n\n`4*5*6` $7*8$";
+    const { container } = renderAt(<Markdown text={text} />);
+    expect(container).toHaveTextContent("15*20=300, then really 3*(4+1)=15 and 2*3.");
+    expect([...container.querySelectorAll("code")].map((code) => code.textContent?.trim())).toEqual(["code 2*3", "4*5*6"]);
+    expect([...container.querySelectorAll("em, strong")].map((marked) => marked.textContent)).toEqual(["really", "2*3"]);
+    expect(container.querySelector("annotation")).toHaveTextContent("7*8");
+  });
+
   it("renders code with colours, tables, and maths in every delimiter", async () => {
     const text = [
       "# Title",

@@ -4,10 +4,15 @@ const DISPLAY = /\\\[([\s\S]+?)\\\]/g;
 const INLINE = /\\\(([\s\S]+?)\\\)/g;
 // Pandoc's rule: no space inside the dollars, no digit after the last. "$5 and $10" is money.
 const DOLLARS = /(?<![\\$])\$(?![\s$])((?:[^$\n\\]|\\[^\n])+?)(?<!\s)\$(?![\d$])/g;
+// "15*20=300": a product, not emphasis that swallows its stars; not in lines of indented code.
+const PRODUCT = /^(?: {4}|\t).*|(?<=[\d)])\*(?=[\d(])/gm;
 
-/** The text with all its TeX between `$$`, however its writer delimited it. Code and prices stay as they are. */
+/**
+ * The text with all its TeX between `$$`, however its writer delimited it, and products of numbers with their stars. Code
+ * and prices stay as they are.
+ */
 export function delimited(text: string): string {
-  if (!/[$\\]/.test(text)) return text;
+  if (!/[$\\]|[\d)]\*/.test(text)) return text;
   let rest = text;
   let out = "";
   for (let kept = KEPT.exec(rest); kept !== null; kept = KEPT.exec(rest)) {
@@ -21,5 +26,8 @@ function maths(text: string): string {
   return text
     .replace(DISPLAY, (_, tex: string) => `\n$$\n${tex.trim()}\n$$\n`)
     .replace(INLINE, (_, tex: string) => `$$${tex}$$`)
-    .replace(DOLLARS, (_, tex: string) => `$$${tex}$$`);
+    .replace(DOLLARS, (_, tex: string) => `$$${tex}$$`)
+    .split(/(\$\$[\s\S]*?\$\$)/)
+    .map((part, number) => (number % 2 === 1 ? part : part.replace(PRODUCT, (found) => (found === "*" ? "\\*" : found))))
+    .join("");
 }

@@ -101,7 +101,7 @@ export function NewQueue() {
           <TextInput label="Why these are asked" description="Shown beside every item" value={asked.reason} onChange={(event) => set({ reason: event.currentTarget.value })} />
           <TagsInput
             label="Principles"
-            description="Asked of both responses: yes, no or partially, with the words that show it. Enter ends each."
+            description="Asked of both responses: yes, partly or no, with the words that show it. Enter ends each."
             splitChars={[]}
             maxTags={20}
             value={asked.principles}

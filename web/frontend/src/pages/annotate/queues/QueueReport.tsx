@@ -5,6 +5,7 @@ import { Link, useParams } from "react-router";
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { counted } from "../../../format/count";
+import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
 
 /** How well everybody annotates, and how far they agree: for curators. */
@@ -110,7 +111,7 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
                 <Table.Th scope="row">{name}</Table.Th>
                 <Table.Td>{found.items}</Table.Td>
                 <Table.Td>{found.labels}</Table.Td>
-                <Table.Td>{estimate(found.percent)}</Table.Td>
+                <Table.Td>{estimate(found.percent, (share) => percent(share))}</Table.Td>
                 <Table.Td>{estimate(found.cohen)}</Table.Td>
                 <Table.Td>{estimate(found.fleiss)}</Table.Td>
                 <Table.Td>{estimate(found.alpha)}</Table.Td>
@@ -149,8 +150,8 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
                 <Table.Td>{found.answers}</Table.Td>
                 <Table.Td>{percent(found.yes, 0)}</Table.Td>
                 <Table.Td>{found.items}</Table.Td>
-                <Table.Td>{found.percent?.toFixed(3)}</Table.Td>
-                <Table.Td>{found.alpha?.toFixed(3)}</Table.Td>
+                <Table.Td>{percent(found.percent)}</Table.Td>
+                <Table.Td>{found.alpha?.toFixed(3) ?? NONE}</Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
@@ -164,12 +165,12 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
 }
 
 function share(part: number, whole: number, interval: Schemas["Interval"] | null | undefined): string {
-  if (whole === 0) return "";
+  if (whole === 0) return NONE;
   const range = interval == null ? "" : ` (${Math.round(100 * interval.low)} to ${Math.round(100 * interval.high)} %)`;
   return `${part} of ${whole}${range}`;
 }
 
-function estimate(of: Schemas["Estimate"]): string {
-  if (of.value === null) return "";
-  return of.interval == null ? of.value.toFixed(3) : `${of.value.toFixed(3)} (${of.interval.low.toFixed(3)} to ${of.interval.high.toFixed(3)})`;
+function estimate(of: Schemas["Estimate"], as = (value: number) => value.toFixed(3)): string {
+  if (of.value === null) return NONE;
+  return of.interval == null ? as(of.value) : `${as(of.value)} (${as(of.interval.low)} to ${as(of.interval.high)})`;
 }

@@ -6,6 +6,7 @@ import { counted } from "../../../format/count";
 import { percent } from "../../../format/percent";
 
 const EVERY_MS = 5000;
+const LEAST = 10; // items: of fewer, resampling tells nothing of how far off the figure may be
 
 /** The queue now: how far it is, who is here, how far people agree. */
 export function LiveFigures({ queue }: { queue: string }) {
@@ -28,13 +29,14 @@ export function LiveFigures({ queue }: { queue: string }) {
       ) : (
         <>
           <Text size="sm">
-            Agreement: <Estimate of={all.percent} as={(share) => percent(share, 0)} />
+            Agreement: <Estimate of={all.percent} items={all.items} as={(share) => percent(share, 0)} />
           </Text>
           <Text size="sm">
-            Krippendorff&apos;s alpha <Estimate of={all.alpha} />, without ties <Estimate of={decided.alpha} />
+            Krippendorff&apos;s alpha <Estimate of={all.alpha} items={all.items} />, without ties{" "}
+            <Estimate of={decided.alpha} items={decided.items} />
           </Text>
           <Text size="xs" className="dim">
-            over {counted(all.items, "item")} with two votes or more; 95 % intervals
+            over {counted(all.items, "item")} with two votes or more{all.items >= LEAST && "; 95 % intervals"}
           </Text>
         </>
       )}
@@ -42,12 +44,18 @@ export function LiveFigures({ queue }: { queue: string }) {
   );
 }
 
-function Estimate({ of, as = (n) => n.toFixed(2) }: { of: Schemas["Estimate"]; as?: (n: number) => string }) {
+interface EstimateProps {
+  of: Schemas["Estimate"];
+  items: number;
+  as?: (n: number) => string;
+}
+
+function Estimate({ of, items, as = (n) => n.toFixed(2) }: EstimateProps) {
   if (of.value === null) return <span>not to tell yet</span>;
   return (
     <span>
       <strong>{as(of.value)}</strong>
-      {of.interval != null && ` (${as(of.interval.low)} to ${as(of.interval.high)})`}
+      {of.interval != null && items >= LEAST && ` (${as(of.interval.low)} to ${as(of.interval.high)})`}
     </span>
   );
 }

@@ -1,17 +1,42 @@
-import { Text } from "@mantine/core";
+import { Badge, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body } from "../../../api/client";
+import { counted } from "../../../format/count";
+import { duration } from "../../../format/duration";
 import { percent } from "../../../format/percent";
 
-/** One's own gold checks, agreement and speed: by whole blocks of items, so that nothing tells which was a check. */
-export function OwnFigures({ queue, person, votes }: { queue: string; person: string; votes: number }) {
+interface Whose {
+  queue: string;
+  person: string;
+  /** That stand now. */
+  votes: number;
+}
+
+function useOwnFigures({ queue, person, votes }: Whose) {
   const { data } = useQuery({
     // Asked for again only where a block may have been filled.
     queryKey: ["own", queue, person, Math.floor(votes / 10)],
     queryFn: () => body(api.GET("/api/annotate/queues/{queue}/own", { params: { path: { queue } } })),
     placeholderData: (before) => before,
   });
+  return data;
+}
+
+/** Gold checks passed one after the other, for the line at the top; nothing below two. */
+export function Streak(whose: Whose) {
+  const streak = useOwnFigures(whose)?.streak ?? 0;
+  if (streak < 2) return null;
+  return (
+    <Badge variant="light" color="teal" tt="none">
+      {counted(streak, "gold check")} in a row
+    </Badge>
+  );
+}
+
+/** One's own gold checks, agreement and speed: by whole blocks of items, so that nothing tells which was a check. */
+export function OwnFigures(whose: Whose) {
+  const data = useOwnFigures(whose);
   if (data === undefined) return null;
   if (data.votes === 0) {
     return (
@@ -39,7 +64,7 @@ export function OwnFigures({ queue, person, votes }: { queue: string; person: st
       )}
       {data.median_seconds !== null && (
         <Text size="sm">
-          Median time: <strong>{data.median_seconds.toFixed(0)} s</strong> an item
+          Median time: <strong>{duration(data.median_seconds)}</strong> an item
         </Text>
       )}
       <Text size="xs" className="dim">

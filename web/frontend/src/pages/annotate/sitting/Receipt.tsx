@@ -7,11 +7,12 @@ import type { LastVote } from "./useSitting";
 
 /** What a stored vote said, and what judges and others said of the same pair: never shown before it. */
 export function Receipt({ last }: { last: LastVote }) {
-  const { receipt, strength } = last;
+  const { receipt, strength, decision } = last;
   return (
     <Stack gap={4} role="status" aria-label="Stored">
       <Text size="sm">
         Stored: <strong>{saidInWords(receipt.said, strength)}</strong>
+        {decision.skip !== undefined && ` (${rationaleInWords("skip", decision.skip)})`}
         {receipt.repeated && " (it was there already)"}
       </Text>
       <Opinions title="Judges" opinions={receipt.opinions} />

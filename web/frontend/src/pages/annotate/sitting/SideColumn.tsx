@@ -3,11 +3,20 @@ import type { ReactNode } from "react";
 
 import type { Item } from "./words";
 
-/** What stands beside the texts. `principles`: votes on single principles of the two responses. */
-export function SideColumn({ children, principles }: { children: ReactNode; principles?: ReactNode }) {
+interface SideColumnProps {
+  children: ReactNode;
+  /** What other people said, for an adjudicator. */
+  others?: ReactNode;
+  /** Votes on single principles of the two responses. */
+  principles?: ReactNode;
+}
+
+/** What stands beside the texts. */
+export function SideColumn({ children, others, principles }: SideColumnProps) {
   return (
     <aside className="sitting-side" aria-label="About this item">
       <Stack gap="xs">
+        {others}
         {principles}
         {children}
       </Stack>

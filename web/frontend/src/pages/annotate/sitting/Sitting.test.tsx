@@ -32,6 +32,14 @@ function reply(number: number): Reply {
   };
 }
 
+const own: Schemas["OwnFigures"] = {
+  ...{ votes: 20, block: 20, checks: 5, passed: 4, streak: 3, compared: 8, agreed: 6, median_seconds: 12.3 },
+  ...{ accuracy: null, agreement: null, first_rate: null },
+};
+const ben: Schemas["RevealedOpinion"] = {
+  ...{ by: "ben", said: "skip", strength: null, rationale: "cannot_decide: both are vague" },
+  principles: [{ place: "second", principle: "is clear", answer: "partially", evidence: "Another answer" }],
+};
 let sent: Schemas["VoteBody"][];
 let answer: (body: Schemas["VoteBody"]) => Response;
 
@@ -51,6 +59,10 @@ beforeEach(() => {
       sent.push(body);
       return answer(body);
     }
+    if (pathname.endsWith("/own")) return json(own);
+    const conflict = { ...reply(1), item: { ...reply(1).item!, role: "blind" as const }, progress: { share: 1, mine: 0, last: null, waiting: 2 } };
+    if (pathname.endsWith("/conflict")) return json(conflict);
+    if (pathname.endsWith("/reveal")) return json({ item: { ...conflict.item, role: "open" }, votes: [ben] });
     return json({ detail: "not here" }, 404);
   });
 });
@@ -70,6 +82,12 @@ describe("a sitting", () => {
       expect.objectContaining({ person: "ada", ticket: "1-1-vote", seal: "seal 1", choice: "second", strength: 2, rationale: "" }),
     ]);
     expect(within(screen.getByLabelText("Last vote")).getByText("B is clearly better")).toBeInTheDocument();
+  });
+
+  it("tells of gold checks passed in a row, at the top too", async () => {
+    renderAt(sitting);
+    expect(await screen.findByText("3 gold checks in a row")).toBeInTheDocument();
+    expect(screen.getByLabelText("You")).toHaveTextContent("Gold checks passed: 4 of 5, the last 3 in a row");
   });
 
   it("takes no key for a decision while somebody writes, and keeps what they wrote for the next time", async () => {
@@ -97,6 +115,7 @@ describe("a sitting", () => {
     await user.keyboard("k");
     await screen.findByText("Question 2?");
     expect(sent[0]).toMatchObject({ skip: "broken" });
+    expect(within(screen.getByLabelText("Last vote")).getByText(/The texts are broken or unreadable/)).toBeInTheDocument();
     expect(sent[0]).not.toHaveProperty("choice");
   });
 
@@ -119,6 +138,18 @@ describe("a sitting", () => {
         { principle: "is clear", place: "second", answer: "no", evidence: null },
       ],
     });
+  });
+
+  it("tells an adjudicator how many wait, and when asked what others said, of principles too", async () => {
+    renderAt(<Sitting queue="first-round" person="ada" adjudicating />);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    expect(screen.getByText(/2 items without a majority, 0 decided by you/)).toBeInTheDocument();
+    expect(screen.queryByText(/ben/)).not.toBeInTheDocument();
+    await user.keyboard("v");
+    const others = await screen.findByText(/ben:/);
+    expect(others).toHaveTextContent(/ben: Skipped. I cannot decide which is better: both are vague\s*B, is clear: partly/);
+    expect(within(others).getByText("Another answer")).toBeInTheDocument();
   });
 
   it("sends none with an item that is passed on", async () => {

@@ -92,6 +92,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
     <>
       <SittingHeader
         queue={queue}
+        person={person}
         progress={reply?.progress}
         seconds={seconds}
         look={look}
@@ -142,6 +143,21 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
           {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={() => press("u")} />}
         </Stack>
         <SideColumn
+          others={
+            adjudicating &&
+            shown === null &&
+            item !== undefined && (
+              <Section title="Others' votes">
+                {sitting.revealed !== null ? (
+                  <Opinions title="" opinions={sitting.revealed} />
+                ) : (
+                  <Button variant="light" color="violet" onClick={() => press("v")} rightSection={<kbd aria-hidden>v</kbd>}>
+                    Show before deciding
+                  </Button>
+                )}
+              </Section>
+            )
+          }
           principles={
             item !== undefined &&
             shown === null &&
@@ -158,17 +174,6 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
           }
         >
           {item !== undefined && <About item={item} guideline={reply?.guideline ?? ""} />}
-          {adjudicating && shown === null && item !== undefined && (
-            <Section title="Others' votes">
-              {sitting.revealed !== null ? (
-                <Opinions title="" opinions={sitting.revealed} />
-              ) : (
-                <Button variant="light" color="violet" onClick={() => press("v")} rightSection={<kbd aria-hidden>v</kbd>}>
-                  Show before deciding
-                </Button>
-              )}
-            </Section>
-          )}
           {last !== null && shown === null && (
             <Section title="Last vote">
               <Receipt last={last} />

@@ -4,12 +4,14 @@ import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
 import { count, counted } from "../../../format/count";
+import { Streak } from "./OwnFigures";
 import type { Look } from "./ResponsePair";
 import { Timer } from "./Timer";
 import { shareInWords } from "./words";
 
 interface SittingHeaderProps {
   queue: string;
+  person: string;
   progress: Schemas["SittingProgress"] | undefined;
   seconds: () => number;
   look: Look;
@@ -18,7 +20,7 @@ interface SittingHeaderProps {
 }
 
 /** Where one is: queue, progress, time; and what is not a decision. */
-export function SittingHeader({ queue, progress, seconds, look, canUndo, press }: SittingHeaderProps) {
+export function SittingHeader({ queue, person, progress, seconds, look, canUndo, press }: SittingHeaderProps) {
   const tool = (key: string, label: string, Drawn: Icon, pressed?: boolean, disabled = false) => (
     <Tooltip label={`${label} (${key})`}>
       <ActionIcon
@@ -55,6 +57,7 @@ export function SittingHeader({ queue, progress, seconds, look, canUndo, press }
       <Group gap="sm" mb="xs">
         {progress !== undefined && <HowFar progress={progress} />}
         <Timer seconds={seconds} />
+        {progress?.waiting === null && <Streak queue={queue} person={person} votes={progress.mine} />}
       </Group>
     </div>
   );
