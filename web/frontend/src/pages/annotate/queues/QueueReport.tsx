@@ -5,6 +5,7 @@ import { Link, useParams } from "react-router";
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { counted } from "../../../format/count";
+import { duration } from "../../../format/duration";
 import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
 
@@ -70,7 +71,7 @@ function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
                 <Table.Td>{share(person.passed, person.checks, person.accuracy)}</Table.Td>
                 <Table.Td>{share(person.agreed, person.compared, person.agreement)}</Table.Td>
                 <Table.Td>{share(person.first, person.preferred, person.first_rate)}</Table.Td>
-                <Table.Td>{person.median_seconds === null ? "" : `${person.median_seconds.toFixed(1)} s`}</Table.Td>
+                <Table.Td>{duration(person.median_seconds)}</Table.Td>
                 <Table.Td>{person.ties}</Table.Td>
                 <Table.Td>{person.skips}</Table.Td>
                 <Table.Td>{person.undone}</Table.Td>

@@ -1,7 +1,7 @@
 import { Group, Progress, Stack, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { count } from "../../../format/count";
+import { count, counted } from "../../../format/count";
 import { duration } from "../../../format/duration";
 import { cost } from "../shared/figures";
 
@@ -85,7 +85,7 @@ export function StageSpent({ spent, expected }: { spent: Schemas["StageSpent"] |
       {expected?.budget != null && `, budget ${cost(expected.budget)}`}
       {expected !== null && expected.spent > 0 && `, ${cost(expected.spent)} before`}
       <Text span size="xs" className="dim">
-        {` (${count(spent.calls)} calls, ${count(spent.tokens)} tokens)`}
+        {` (${counted(spent.calls, "call")}, ${counted(spent.tokens, "token")})`}
       </Text>
     </Text>
   );

@@ -1,6 +1,7 @@
 import { Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
+import { counted } from "../../../format/count";
 import { figure, signed } from "../../../format/figure";
 import { NONE } from "../../../format/none";
 import { Section } from "./Section";
@@ -71,7 +72,7 @@ function Value({ score }: { score: Score | undefined }) {
   }
   const about = [
     score.probability !== null && `p ${score.probability.toFixed(2)}`,
-    score.tokens !== null && `${score.tokens} tokens`,
+    score.tokens !== null && counted(score.tokens, "token"),
     score.truncated && "cut to the model's length",
   ].filter(Boolean);
   return (
