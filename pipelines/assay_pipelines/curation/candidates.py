@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from assay.domain import Prompt, prompt_of
 from assay.snapshots import CATEGORIES, Selection
 from assay.workspace import Workspace
+from assay_pipelines.curation.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,6 +35,22 @@ _PAGE_QUERY = """
                FROM origins WHERE meta IS NOT NULL GROUP BY comparison_id) m ON m.comparison_id = p.comparison_id
     WHERE {condition} AND p.comparison_id BETWEEN $first AND $last
     ORDER BY p.comparison_id"""
+# The same of the comparisons in `chosen`.
+_CHOSEN_QUERY = f"""
+    WITH decided AS ({DECIDED}), said AS ({SAID}), asked AS ({ASKED}), answered AS ({ANSWERED}),
+    met AS (SELECT comparison_id, min(meta::VARCHAR) AS meta
+            FROM origins SEMI JOIN chosen USING (comparison_id) WHERE meta IS NOT NULL GROUP BY comparison_id)
+    SELECT c.comparison_id, p.messages, c.response_a, c.response_b, a.content, b.content,
+           coalesce(d.pool, 'unverified'),
+           CASE WHEN d.pool IS NULL THEN s.label WHEN d.pool = 'pending' THEN coalesce(d.label, s.label)
+                ELSE d.label END, s.label, m.meta
+    FROM chosen c
+    JOIN asked p ON p.prompt_id = c.prompt_id
+    JOIN answered a ON a.response_id = c.response_a
+    JOIN answered b ON b.response_id = c.response_b
+    LEFT JOIN decided ON decided.comparison_id = c.comparison_id
+    LEFT JOIN said s ON s.comparison_id = c.comparison_id
+    LEFT JOIN met m ON m.comparison_id = c.comparison_id"""
 # The next comparisons, whatever pool they are in. Between two ids the views look at that range alone; without the upper
 # one every page would cost a look at the whole store.
 _RANGE = """
@@ -82,10 +99,8 @@ def candidates_by_id(workspace: Workspace, comparison_ids: Sequence[str]) -> lis
     """Those comparisons, in the given order, whatever pool they are in; unknown ids are left out."""
     if not comparison_ids:
         return []
-    query = _PAGE_QUERY.format(grouped="", condition="p.comparison_id IN (SELECT unnest($ids))")
-    values = {"ids": list(comparison_ids), "first": min(comparison_ids), "last": max(comparison_ids)}
     with workspace.store.unit() as db:
-        rows = db.execute(query, values).fetchall()
+        rows = db.execute(_CHOSEN_QUERY).fetchall() if choose(db, comparison_ids) else []
     found = {row[0]: _candidate(*row) for row in rows}
     return [found[comparison] for comparison in comparison_ids if comparison in found]
 

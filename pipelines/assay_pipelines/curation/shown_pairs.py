@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.browsing.comparison import ConversationTurn
-from assay.browsing.texts import locate
+from assay_pipelines.curation.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,29 +37,14 @@ class ShownPair:
     sources: list[str]
 
 
-_CHOSEN = """
-    CREATE OR REPLACE TEMP TABLE chosen AS
-    SELECT rowid AS place, comparison_id, prompt_id, response_a, response_b FROM comparisons
-    WHERE comparison_id IN (SELECT unnest($ids))"""
-# Of the large tables the narrow columns are looked through, and the texts of these rows alone are read.
 _PAIRS = f"""
-    WITH decided AS (
-        SELECT comparison_id, arg_max({{'pool': pool, 'label': label, 'rule': rule, 'reason': reason}}, position) AS d
-        FROM decisions SEMI JOIN chosen USING (comparison_id) GROUP BY comparison_id),
-    said AS (
-        SELECT comparison_id, if(min(answer) = max(answer), min(answer), NULL) AS label FROM (
-            SELECT comparison_id,
-                   CASE WHEN answer IN ('A', 'B') THEN answer WHEN answer <> 'skip' THEN 'tie' END AS answer
-            FROM judgments SEMI JOIN chosen USING (comparison_id) JOIN annotators USING (annotator_id)
-            WHERE kind = 'source' AND answer <> 'skip'
-        ) GROUP BY comparison_id),
+    WITH decided AS ({DECIDED}), said AS ({SAID}),
     seen AS (
         SELECT comparison_id, list_sort(list(DISTINCT source)) AS sources
         FROM origins SEMI JOIN chosen USING (comparison_id) GROUP BY comparison_id),
-    asked AS (SELECT prompt_id, messages FROM prompts WHERE rowid IN (SELECT place FROM at_prompts)),
+    asked AS ({ASKED}),
     answered AS (
-        SELECT response_id, content[:{CHARACTERS}] AS content, length(content) AS characters
-        FROM responses WHERE rowid IN (SELECT place FROM at_responses))
+        SELECT response_id, content[:{CHARACTERS}] AS content, length(content) AS characters FROM ({ANSWERED}))
     SELECT c.comparison_id, p.messages, a.content, b.content, a.characters, b.characters,
            coalesce(d.pool, 'unverified'), if(d IS NULL, s.label, d.label), s.label, d.rule, d.reason,
            coalesce(o.sources, [])
@@ -74,17 +59,8 @@ _PAIRS = f"""
 
 def shown_pairs(db: duckdb.DuckDBPyConnection, comparison_ids: Sequence[str]) -> dict[str, ShownPair]:
     """By id; unknown ids are left out."""
-    if not comparison_ids:
+    if not comparison_ids or not choose(db, comparison_ids):
         return {}
-    db.execute(_CHOSEN, {"ids": list(dict.fromkeys(comparison_ids))})
-    ((low, high, total),) = db.execute(
-        "SELECT min(place), max(place), (SELECT count(*) FROM comparisons) FROM chosen"
-    ).fetchall()
-    if low is None:
-        return {}
-    span = (low / total, (high + 1) / total)
-    locate(db, "prompts", "SELECT DISTINCT prompt_id FROM chosen", span)
-    locate(db, "responses", "SELECT response_a FROM chosen UNION SELECT response_b FROM chosen", span)
     found = db.execute(_PAIRS).fetchall()
     return {comparison: ShownPair(comparison, _cut(messages), *rest) for comparison, messages, *rest in found}
 

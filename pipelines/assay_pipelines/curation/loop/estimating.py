@@ -97,7 +97,9 @@ def estimate_stage1(workspace: Workspace, config: Stage1Config) -> StageEstimate
     judges = []
     for route, path in (("judges", config.judges), ("people", None if config.people.queue else config.people.judges)):
         more = min(later[route], left)
-        judges += _costs(workspace, path, exact[route], more, config.pool, config.demonstrations, config.random_seed)
+        if path is not None:
+            asked = load_questions(workspace, exact[route])
+            judges += _costs(workspace, path, asked, more, config.pool, config.demonstrations, config.random_seed)
     not_counted = []
     if config.attributes:
         not_counted.append("attributes: a call for each comparison")
@@ -113,7 +115,8 @@ def estimate_stage2(
 ) -> StageEstimate:
     """Of asking about every pair of the selection: at most these are doubted; a dry run of the stage says how many."""
     most = count_candidates(workspace, selection)
-    return StageEstimate(_costs(workspace, judges, [], most, selection, 0, 0), known=False, budget=budget)
+    costs = _costs(workspace, judges, [], most, selection, 0, 0) if judges is not None else []
+    return StageEstimate(costs, known=False, budget=budget)
 
 
 def estimate_judging(
@@ -126,7 +129,7 @@ def estimate_judging(
     if looked_at > READ:
         costs = _costs(workspace, judges, [], looked_at, selection, 0, 0)
         return looked_at, StageEstimate(costs, known=False, budget=budget)
-    asked = [q.comparison_id for page in iter_questions(workspace, selection, limit=limit) for q in page]
+    asked = [question for page in iter_questions(workspace, selection, limit=limit) for question in page]
     return looked_at, StageEstimate(_costs(workspace, judges, asked, 0, selection, 0, 0), budget=budget)
 
 
@@ -145,23 +148,20 @@ def _progress(workspace: Workspace, loop: str) -> tuple[set[tuple[int, str]], di
 
 def _costs(
     workspace: Workspace,
-    path: str | None,
-    exact: Sequence[str],
+    path: str,
+    exact: Sequence[Question],
     more: int,
     pool: Selection,
     demonstrations: int,
     seed: int,
 ) -> list[JudgeCost]:
-    """`exact`: comparisons that will be asked about; `more`: others of the pool, at most."""
-    if path is None:
-        return []
+    """`exact`: what will be asked; `more`: of others of the pool, at most."""
     found = []
     sample: list[Question] = []
-    if more or exact:
+    if more:
         sample = _with_demonstrations(
             load_questions(workspace, choose_seed(workspace, pool, SAMPLE, seed=seed)), demonstrations
         )
-    questions = load_questions(workspace, exact)
     for number, entry in enumerate(_entries(Path(path)), start=1):
         kind = str(entry.get("kind"))
         if kind != "openai":
@@ -169,7 +169,7 @@ def _costs(
             found.append(JudgeCost(name, kind, len(exact) + more))
             continue
         judge = judge_of(entry, workspace, Path(path).parent)
-        own = estimate(workspace, judge, questions)
+        own = estimate(workspace, judge, exact)
         mean = estimate(workspace, judge, sample) if more and sample else None
         calls, tokens, cost = own.calls, own.tokens, own.cost
         if mean is not None and mean.questions:
