@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from assay_policy_training.slots import PromptItem, RewardSource
 
 VERIFIER = "verifier"
+#: Options that are no part of a plan.
+_OF_THE_COMMAND = ("resume", "api_key", "watch_key", "wait", "deadline", "workspace", "as_json")
 #: What a resumed run may be given anew; all else is its plan's.
-ANEW = frozenset(
-    ("resume", "steps", "name", "reward", "parallel", "api_key", "watch_key", "wait", "workspace", "as_json")
-)
+ANEW = frozenset(("steps", "name", "reward", "parallel", *_OF_THE_COMMAND))
 
 
 def register(app: typer.Typer) -> None:
@@ -113,6 +113,9 @@ def rl(
         ),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the reward server to be ready.")] = 60.0,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds of one request to a reward server, with all its tries.")
+    ] = 600.0,
     device: DeviceOption = "auto",
     watch: Annotated[
         list[str] | None,
@@ -174,7 +177,7 @@ def rl(
         with ExitStack() as stack:
             follow(
                 lambda given: [
-                    _reward_source(stack, reference, key, wait)
+                    _reward_source(stack, reference, key, wait, deadline)
                     for reference, key in zip(given, keys_of(given, api_key), strict=True)
                 ]
             )
@@ -224,12 +227,13 @@ def rl(
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
     with ExitStack() as stack:
         sources = [
-            _reward_source(stack, reference, key, wait)
+            _reward_source(stack, reference, key, wait, deadline)
             for reference, key in zip(plan.rewards, keys_of(plan.rewards, api_key), strict=True)
         ]
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
         watched = [
-            _reward_source(stack, reference, watch_key or "", wait, option="--watch") for reference in plan.watch
+            _reward_source(stack, reference, watch_key or "", wait, deadline, option="--watch")
+            for reference in plan.watch
         ]
         with _says_how_to_go_on(plan.recipe.checkpoint_every) as started:
             made = train_policy(
@@ -290,7 +294,7 @@ def _absolute(prompts: str) -> str:
 
 
 def _reward_source(
-    stack: ExitStack, reference: str, api_key: str | None, wait: float, option: str = "--reward"
+    stack: ExitStack, reference: str, api_key: str | None, wait: float, deadline: float, option: str = "--reward"
 ) -> RewardSource:
     from assay.models.distributed import is_follower
     from assay_policy_training.answer_part import AnswerPart
@@ -308,7 +312,7 @@ def _reward_source(
     if named.form == ROW:
         return RowNumber(named.name or "")
     # One failed request masks its rollouts; the step goes on with the others.
-    client = RewardClient(named.url, model=named.model, api_key=api_key, failures_in_place=True)
+    client = RewardClient(named.url, model=named.model, api_key=api_key, deadline=deadline, failures_in_place=True)
     stack.enter_context(client)
     if not is_follower():
         typer.echo(f"asking {named.url} (waiting up to {wait:g} s until it is ready)", err=True)

@@ -43,6 +43,7 @@ def test_a_resumed_run_keeps_its_plan(
 def test_what_may_be_given_anew_is_not_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = str(tmp_path / "w")
     anew = ["--steps", "9", "--name", "n", "--reward", "verifier", "--model", "m", "--parallel", "ddp", "--wait", "1"]
+    anew += ["--deadline", "60"]
     for command in (["init", place], ["rl", "--resume", "run-0", *anew, "-w", place]):
         with pytest.raises(SystemExit) as end:
             main(command)

@@ -1,4 +1,4 @@
-"""The key of the server that rewards is not told to the server that watches."""
+"""What the servers that reward and watch are asked with: each its own key, for no longer than was said."""
 
 from __future__ import annotations
 
@@ -32,6 +32,26 @@ def test_watching_server_gets_its_own_key_only(
         with pytest.raises(SystemExit):
             main(command)
     assert keys == [sent]
+
+
+@pytest.mark.parametrize(("option", "seconds"), [([], 600.0), (["--deadline", "45"], 45.0)])
+def test_how_long_a_reward_may_take_is_a_setting(
+    option: list[str], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float | None] = []
+
+    class Asked(assay_serving.client.RewardClient):
+        def __init__(self, *given: Any, **settings: Any) -> None:
+            super().__init__(*given, **settings)
+            limits.append(self.settings.policy.deadline)
+            raise BackendError("far enough")
+
+    monkeypatch.setattr(assay_serving.client, "RewardClient", Asked)
+    place = str(tmp_path / "w")
+    for command in (["init", place], ["rl", "--policy", "tiny", "--reward", "http://slow.test", *option, "-w", place]):
+        with pytest.raises(SystemExit):
+            main(command)
+    assert limits == [seconds]
 
 
 def test_another_host_is_not_told_the_first_ones_key() -> None:
