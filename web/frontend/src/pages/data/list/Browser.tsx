@@ -1,4 +1,4 @@
-import { Button, Group, Progress, Stack, Text, Title } from "@mantine/core";
+import { Button, Group, Stack, Text, Title } from "@mantine/core";
 import { IconRefresh } from "@tabler/icons-react";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
@@ -11,7 +11,8 @@ import { percent } from "../../../format/percent";
 import { ComparisonTable } from "./ComparisonTable";
 import { FilterBar } from "./FilterBar";
 import { filtersSet, keyOf, queryOf } from "./filters";
-import { useComparisons, useCount, type Counted } from "./useComparisons";
+import { Searching } from "./Searching";
+import { SHORT, useComparisons, useCount, type Counted } from "./useComparisons";
 
 /** The comparisons of the workspace, as far as somebody scrolls. What is looked for is in the address. */
 export function Browser() {
@@ -19,14 +20,17 @@ export function Browser() {
   const key = keyOf(address);
   const query = useMemo(() => queryOf(new URLSearchParams(key)), [key]);
   const filtered = filtersSet(address) > 0;
+  const pages = useComparisons(key, query);
+  // After the rows: the store is read for one request at a time.
   const facets = useQuery({
     queryKey: ["comparison-facets"],
     queryFn: () => body(api.GET("/api/comparisons/facets")),
     staleTime: 60_000,
+    enabled: !pages.isPending,
   });
-  const pages = useComparisons(key, query);
   const rows = useMemo(() => pages.data?.pages.flatMap((page) => page.rows) ?? [], [pages.data]);
   const [asked, setAsked] = useState<string | null>(null);
+  const [stopped, setStopped] = useState<string | null>(null);
   // Counting reads every text where one is searched for: only when asked to.
   const counts = pages.data !== undefined && pages.hasNextPage && filtered && (!address.get("text") || asked === key);
   const matching = useCount(key, query, counts);
@@ -36,6 +40,7 @@ export function Browser() {
   };
   const last = pages.data?.pages.at(-1);
   const total = facets.data?.comparisons ?? last?.total;
+  const paused = stopped === key;
   return (
     <Stack gap="xs">
       <Group justify="space-between" wrap="nowrap">
@@ -54,8 +59,15 @@ export function Browser() {
         </Group>
       </Group>
       <FilterBar facets={facets.data} />
-      {last !== undefined && last.after !== null && pages.isFetchingNextPage && rows.length < 30 && (
-        <Searching examined={last.examined} total={last.total} found={rows.length} />
+      {last !== undefined && last.after !== null && last.rows.length < SHORT && (pages.isFetchingNextPage || paused) && (
+        <Searching
+          examined={last.examined}
+          total={last.total}
+          found={rows.length}
+          stopped={paused}
+          stop={() => setStopped(key)}
+          goOn={() => setStopped(null)}
+        />
       )}
       {pages.isPending ? (
         pages.failureReason !== null ? (
@@ -68,21 +80,9 @@ export function Browser() {
       ) : rows.length === 0 && !pages.hasNextPage ? (
         <Nothing filtered={filtered} />
       ) : (
-        <ComparisonTable key={key} rows={rows} pages={pages} />
+        <ComparisonTable key={key} rows={rows} pages={pages} paused={paused} />
       )}
     </Stack>
-  );
-}
-
-function Searching({ examined, total, found }: { examined: number; total: number; found: number }) {
-  const share = (100 * examined) / Math.max(total, 1);
-  return (
-    <Group gap="xs" role="status" wrap="nowrap">
-      <Progress value={share} w={160} size="sm" aria-label="Searched" />
-      <Text size="sm" className="dim">
-        {found} found in {share < 1 ? share.toFixed(1) : Math.round(share)} % of {count(total)}, searching on
-      </Text>
-    </Group>
   );
 }
 

@@ -13,13 +13,15 @@ import type { Page, Row } from "./useComparisons";
 interface Props {
   rows: Row[];
   pages: UseInfiniteQueryResult<InfiniteData<Page>>;
+  /** No further rows are asked for: somebody stopped the search. */
+  paused: boolean;
 }
 
 /**
  * A grid of which only the rows in view exist. One of them is current: arrows or j and k move it, Enter opens it. Rows
  * are asked for before the end comes into view, and, where few match, until the view is full.
  */
-export function ComparisonTable({ rows, pages }: Props) {
+export function ComparisonTable({ rows, pages, paused }: Props) {
   const { hash, search } = useLocation();
   const needle = new URLSearchParams(search).get("text")?.trim() ?? "";
   const navigate = useNavigate();
@@ -49,8 +51,8 @@ export function ComparisonTable({ rows, pages }: Props) {
   const end = items.at(-1)?.index ?? -1;
   const { hasNextPage, isFetching, isError, fetchNextPage } = pages;
   useEffect(() => {
-    if (end >= rows.length - 25 && hasNextPage && !isFetching && !isError) void fetchNextPage();
-  }, [end, rows.length, hasNextPage, isFetching, isError, fetchNextPage, pages.data]);
+    if (!paused && end >= rows.length - 25 && hasNextPage && !isFetching && !isError) void fetchNextPage();
+  }, [paused, end, rows.length, hasNextPage, isFetching, isError, fetchNextPage, pages.data]);
 
   const open = (index: number) => {
     const row = rows[index];

@@ -10,6 +10,8 @@ export type Row = Schemas["ComparisonRow"];
 /** The first page fills a screen, and is there sooner for being short. */
 const FIRST = 30;
 const NEXT = 80;
+/** A page of fewer rows that is not the last one: matches are rare, and somebody waits for them. */
+export const SHORT = FIRST;
 
 /** Pages of one question. They stay as they were read: reading all again at each visit would take as long as before. */
 export function useComparisons(key: string, query: Query) {

@@ -1,0 +1,67 @@
+import { fireEvent, screen, waitFor } from "@testing-library/react";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { axe } from "vitest-axe";
+
+import { renderAt } from "../../../testing/render";
+import { Browser } from "./Browser";
+
+const TOTAL = 1_000_000;
+const BUSY = { timeout: 20_000 }; // a busy machine
+
+afterEach(() => vi.unstubAllGlobals());
+
+/** A store in which nothing matches: each page searches a quarter of it, and comes when it is let go. */
+class Store {
+  asked: string[] = [];
+  private waiting: (() => void)[] = [];
+
+  constructor() {
+    vi.stubGlobal("fetch", async (request: Request) => {
+      const url = new URL(request.url);
+      this.asked.push(url.pathname);
+      if (url.pathname.endsWith("/facets")) {
+        return Response.json({ comparisons: TOTAL, sources: [], categories: [], languages: [], models: [] });
+      }
+      await new Promise<void>((resolve) => this.waiting.push(resolve));
+      const examined = Number(url.searchParams.get("after")?.split(".")[0] ?? 0) + TOTAL / 4;
+      return Response.json({ rows: [], after: examined < TOTAL ? `${examined}.1024` : null, examined, total: TOTAL });
+    });
+  }
+
+  /** The page that is asked for, soon, comes. */
+  async answer() {
+    await waitFor(() => expect(this.waiting.length).toBe(1), BUSY);
+    this.waiting.pop()!();
+  }
+
+  get pages() {
+    return this.asked.filter((path) => path === "/api/comparisons").length;
+  }
+}
+
+describe("Browser", () => {
+  it("says how far a search has come, stops it and goes on where it was", async () => {
+    const store = new Store();
+    const { container } = renderAt(<Browser />, "/data?text=rare");
+    await store.answer();
+    await screen.findByText("0 found in 25 % of 1,000,000, searching on", undefined, BUSY);
+    fireEvent.click(screen.getByRole("button", { name: "Stop" }));
+    await store.answer();
+    await screen.findByText("0 found in 50 % of 1,000,000, stopped", undefined, BUSY);
+    expect((await axe(container)).violations).toEqual([]);
+    expect(store.pages).toBe(2);
+    fireEvent.click(screen.getByRole("button", { name: "Search on" }));
+    await store.answer();
+    await store.answer();
+    await screen.findByText("No such comparison", undefined, BUSY);
+    expect(store.pages).toBe(4);
+  });
+
+  it("asks for what can be filtered by after the first rows", async () => {
+    const store = new Store();
+    renderAt(<Browser />, "/data?text=rare");
+    await store.answer();
+    await waitFor(() => expect(store.asked).toContain("/api/comparisons/facets"), BUSY);
+    expect(store.asked[0]).toBe("/api/comparisons");
+  });
+});
