@@ -156,6 +156,9 @@ def test_a_training_is_watched_ended_and_gone_on_with(
             page.get_by_role("tab", name="Lineage").click()
             page.get_by_role("region", name="Inputs").get_by_role("link", name="train, interrupted").click()
             page.get_by_text("It goes on in").wait_for()
+            page.goto("/runs?status=interrupted")
+            row = page.get_by_role("row", name=run)
+            row.get_by_role("cell", name=re.compile(rf"^step {steps[-1]}, loss")).wait_for(timeout=PATIENCE)
             with signed_in(url) as client:
                 assert client.post(f"/api/runs/{later}/stop", json={}).status_code == 200
             assert again.wait(60) == 130

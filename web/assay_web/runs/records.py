@@ -126,6 +126,8 @@ def row_of(record: Record, workspace: Workspace) -> RunRow:
     if not goes_on:
         figure = key_figure(record.kind, record.results)
         step = _steps(record.results)
+        if figure is None and step is None and status in ("interrupted", "failed"):  # how far it came
+            step, figure = newest_step(folder / METRICS)
     until = ended if ended is not None else (time.time() if goes_on else None)
     return RunRow(
         id=record.run_id,

@@ -20,7 +20,7 @@ export default function AccessPage() {
         <Title order={1}>Access</Title>
         <Empty title="Accounts are the administrators' business">
           You are here as {role}: ask one of them for another role, or for an invitation for somebody else. Your own{" "}
-          <Anchor component={Link} to="/password" size="sm">
+          <Anchor component={Link} to="/password" size="sm" underline="always">
             password
           </Anchor>{" "}
           you set yourself.

@@ -139,7 +139,7 @@ function Rows({ data, chosen, toggle, filtered }: RowsProps) {
 }
 
 function Row({ run, chosen, full, toggle }: { run: RunRow; chosen: boolean; full: boolean; toggle: (id: string) => void }) {
-  const told = [goesOn(run.status) && run.step !== null ? `step ${run.step}` : "", figure(run.figure)].filter(Boolean).join(", ");
+  const told = [run.status !== "done" && run.step !== null ? `step ${run.step}` : "", figure(run.figure)].filter(Boolean).join(", ");
   const curves = run.kind === "train" || run.kind === "rl";
   return (
     <Table.Tr>
