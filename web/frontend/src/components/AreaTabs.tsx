@@ -1,7 +1,7 @@
 import "./AreaTabs.css";
 
 import { Tabs } from "@mantine/core";
-import type { ReactNode } from "react";
+import { useEffect, useRef, type ReactNode } from "react";
 import { useLocation, useNavigate } from "react-router";
 
 /** The parts of an area below `path`, one shown at a time, each at its own address. `children`: the area's routes. */
@@ -19,10 +19,16 @@ export function AreaTabs({
   const navigate = useNavigate();
   const part = useLocation().pathname.split("/")[2] ?? "";
   const known = parts.some(({ value }) => value === part);
+  const strip = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // On a narrow screen the strip scrolls: the part that is shown is in sight.
+    const chosen = strip.current?.querySelector<HTMLElement>("[role=tab][aria-selected=true]");
+    if (strip.current && chosen) strip.current.scrollLeft = chosen.offsetLeft - (strip.current.clientWidth - chosen.offsetWidth) / 2;
+  }, [part]);
   return (
     <>
       <Tabs value={known ? part : null} onChange={(value) => value !== null && void navigate(`${path}/${value}`)} keepMounted={false}>
-        <div className="area-tabs">
+        <div className="area-tabs" ref={strip}>
           <Tabs.List aria-label={label}>
             {parts.map(({ value, label: name }) => (
               <Tabs.Tab key={value} value={value}>

@@ -38,7 +38,17 @@ export function DuplicatesPage() {
               allowDeselect={false}
             />
             <Summary search={chosen} />
-            {chosen.clusters > 0 && <Clusters key={chosen.run_id} search={chosen} />}
+            {chosen.clusters > 0 ? (
+              <Clusters key={chosen.run_id} search={chosen} />
+            ) : (
+              <Empty title={`No two ${chosen.over}s are that similar`}>
+                A lower similarity, or prompts alone, may find some:{" "}
+                <Anchor component={Link} to="/curate/stages" size="sm">
+                  Stages
+                </Anchor>
+                , or <Code>assay data near-dup --threshold 0.5 --over prompt</Code>
+              </Empty>
+            )}
           </Stack>
         );
       }}

@@ -19,7 +19,7 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
         Against gold
       </Title>
       <Wide label="Against gold">
-        <Table highlightOnHover>
+        <Table highlightOnHover horizontalSpacing={6}>
           <Table.Thead>
             <Table.Tr>
               <Table.Th>Who</Table.Th>
@@ -36,7 +36,7 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
           <Table.Tbody>
             {annotators.map((one) => (
               <Table.Tr key={`${one.kind} ${one.name}`}>
-                <Table.Th scope="row" fw={500} maw={240} style={{ whiteSpace: "normal", overflowWrap: "anywhere" }}>
+                <Table.Th scope="row" fw={500} maw={200} style={{ whiteSpace: "normal", overflowWrap: "anywhere" }}>
                   {one.name}
                 </Table.Th>
                 <Table.Td>
@@ -49,8 +49,8 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
                 <Table.Td className="curate-number">{count(one.ties)}</Table.Td>
                 <Table.Td className="curate-number">{count(one.skips)}</Table.Td>
                 <Table.Td className="curate-number">{duration(one.seconds)}</Table.Td>
-                <Table.Td className="curate-number">{one.calls === 0 ? NONE : cost(one.cost)}</Table.Td>
-                <Table.Td maw={300} style={{ whiteSpace: "normal" }}>
+                <Table.Td className="curate-number">{one.calls === 0 ? NONE : one.cost === null ? "no prices" : cost(one.cost)}</Table.Td>
+                <Table.Td maw={300} miw={90} style={{ whiteSpace: "normal" }}>
                   <Text size="xs">{one.failures.map((f) => `${count(f.attempts)} ${f.outcome.replaceAll("_", " ")}`).join(", ")}</Text>
                 </Table.Td>
               </Table.Tr>
@@ -60,8 +60,7 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
       </Wide>
       <Text size="xs" className="dim">
         Right on gold: of comparisons where both prefer a side, with a 95 % interval. What an annotator&apos;s own votes made gold is not
-        counted for it. Time: median of
-        an answer. No answer: attempts at a language model that failed.
+        counted for it. Time: median of an answer. No answer: attempts at a language model that failed.
       </Text>
     </div>
   );
