@@ -199,7 +199,8 @@ def most_in_common(db: duckdb.DuckDBPyConnection, raters: Sequence[Rater]) -> tu
     counted = raters[:MOST_COUNTED]
     if len(counted) < 2:
         return None
-    values, rows = {}, []
+    values: dict[str, str] = {}
+    rows: list[str] = []
     for number, rater in enumerate(counted):
         names = [f"v{number}", f"t{number}", f"p{number}", f"a{number}"]
         rows.append(f"({number}, {', '.join('$' + name for name in names)})")
