@@ -128,7 +128,7 @@ export function ComparisonTable({ rows, pages, paused }: Props) {
         ) : pages.failureReason !== null ? (
           <Failure error={pages.failureReason} />
         ) : hasNextPage ? (
-          isFetching && <Loader size={12} aria-label="Loading further rows" />
+          isFetching && <Loader size={12} role="img" aria-label="Loading further rows" />
         ) : (
           <Text size="xs" className="dim">
             That is all.
