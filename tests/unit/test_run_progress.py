@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from assay import run_progress
 from assay.progress import progress_bar
 from assay.run_progress import FILE, noted, noting_in, progress_of
 from assay.runs import start_run
@@ -18,8 +17,8 @@ from assay.workspace import Workspace
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Both clocks, which stand still until the test moves them."""
     now = [1_000.0]
-    monkeypatch.setattr(run_progress.time, "time", lambda: now[0])
-    monkeypatch.setattr(run_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("assay.run_progress.time.time", lambda: now[0])
+    monkeypatch.setattr("assay.run_progress.time.monotonic", lambda: now[0])
     return now
 
 
@@ -56,12 +55,17 @@ def test_counts_within_counts_and_runs_within_runs(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_says_where_it_stopped(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), noting_in(tmp_path), noted("loop", 9, unit="steps") as step:
-        step(2)
-        with noted("asking", 8, unit="questions") as advance:
-            advance(3)
-            raise KeyboardInterrupt
-    assert [(one.what, one.done, one.ended) for one in progress_of(tmp_path)] == [("loop", 2, True), ("asking", 3, True)]
+    def interrupted() -> None:
+        with noting_in(tmp_path), noted("loop", 9, unit="steps") as step:
+            step(2)
+            with noted("asking", 8, unit="questions") as advance:
+                advance(3)
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    stopped = [(one.what, one.done, one.ended) for one in progress_of(tmp_path)]
+    assert stopped == [("loop", 2, True), ("asking", 3, True)]
 
 
 def test_the_rate_leaves_out_what_was_done_before(tmp_path: Path, clock: list[float]) -> None:
@@ -93,9 +97,14 @@ def test_no_rate_of_what_came_at_once(tmp_path: Path, clock: list[float]) -> Non
 def test_it_writes_seldom_and_a_full_disk_stops_nobody(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = []
+    written: list[Path] = []
     whole = Path.write_text
-    monkeypatch.setattr(Path, "write_text", lambda self, *a, **k: (written.append(self), whole(self, *a, **k))[1])
+
+    def write(path: Path, text: str, encoding: str) -> int:
+        written.append(path)
+        return whole(path, text, encoding)
+
+    monkeypatch.setattr(Path, "write_text", write)
     with noting_in(tmp_path), noted("scoring", 10_000) as advance:
         for _ in range(10_000):
             advance(1)

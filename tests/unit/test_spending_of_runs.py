@@ -27,7 +27,8 @@ def test_attempts_that_are_not_folded_yet_count_once(workspace: Workspace) -> No
     journal.write_text("".join(json.dumps(asdict(one)) + "\n" for one in lines) + '{"torn')
     found = spending_of_runs(workspace, ["run-1", "run-3"])
     assert list(found) == ["run-1"]
-    assert (found["run-1"].calls, found["run-1"].tokens, found["run-1"].cost) == (5, 4000, pytest.approx(1.0))
+    assert (found["run-1"].calls, found["run-1"].tokens) == (5, 4000)
+    assert found["run-1"].cost == pytest.approx(1.0)
     with CallLog(workspace, "someone"):
         pass  # folds
     assert spending_of_runs(workspace, ["run-1"]) == found
