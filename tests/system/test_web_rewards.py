@@ -269,6 +269,7 @@ def references(client: httpx.Client) -> dict[str, str]:
 def test_disagreements_are_the_pairs_ordered_differently(client: httpx.Client, place: Place) -> None:
     named = references(client)
     both = {"first": named["probe"], "second": named["other"]}
+    assert set(get(client, "/api/rewards/raters")["start"]) == set(both.values())
     agreement = get(client, "/api/rewards/agreement", **both)
     assert agreement["common"] == PAIRS == agreement["agree"] + agreement["disagree"] + agreement["tied"]
     assert agreement["disagree"] > 1
