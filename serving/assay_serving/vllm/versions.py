@@ -1,6 +1,6 @@
 """What differs between versions of vLLM in all that Assay asks of it: the one place that knows.
 
-Covers: how the raw logit is asked for, how memory is given on a CPU, which versions were tried. Leaves out: what is
+Covers: how the raw logit is asked for, how memory is given on a CPU, which versions are known. Leaves out: what is
 the same in all of them; anything that an object can be asked directly is asked there (`logprob_token_ids`).
 
 vLLM puts a sigmoid on a classifier's one logit unless it is told not to, and the word for that changed: `softmax`
@@ -24,7 +24,6 @@ from assay.errors import BackendError
 log = logging.getLogger(__name__)
 
 Version = tuple[int, int, int]
-TRIED: Version = (0, 32, 0)
 NEWEST_READ: Version = (0, 33, 0)  #: the newest whose sources or documentation were read
 
 
