@@ -30,7 +30,14 @@ export function StartDialog({ settings, onClose }: { settings: Settings; onClose
     <Modal opened onClose={onClose} title={TITLES[settings.stage]} size="lg" closeButtonProps={{ "aria-label": "Close" }}>
       <Stack gap="sm">
         {problem != null && <Failure error={problem} />}
-        {estimate.data === undefined && problem == null && <Waiting what="Working out the estimate" />}
+        {estimate.data === undefined && problem == null && (
+          <>
+            <Waiting what="Working out the estimate" />
+            <Text size="sm" className="dim" ta="center">
+              Working out what it would take, from the texts in the store. With many comparisons this takes some seconds.
+            </Text>
+          </>
+        )}
         {estimate.data !== undefined && (
           <>
             <Estimate estimate={estimate.data} />
