@@ -359,6 +359,7 @@ def test_memory_survives_a_restart(
         (lambda: Canon(cycle=0), "estimator.cycle"),
         (lambda: OptimalTokenBaseline(eps=0.0), "estimator.eps"),
         (lambda: Ngrpo(eps=-1.0), "estimator.eps"),
+        (lambda: Gdpo(eps=-1.0), "estimator.eps"),
         (lambda: Signed(positive=-1.0), "estimator.positive"),
         (lambda: Signed(positive=0.0, negative=0.0), "nothing is learnt"),
         (lambda: PassAtK(ddof=2), "estimator.ddof"),

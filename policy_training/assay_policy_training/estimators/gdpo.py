@@ -18,7 +18,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
-from assay_policy_training.estimators.group_relative import EQUAL_RANGE, group_moments, grpo, over_tokens
+from assay_policy_training.estimators.group_relative import EQUAL_RANGE, check_spread, group_moments, grpo, over_tokens
 
 if TYPE_CHECKING:
     from assay_policy_training.recipe import Recipe
@@ -76,8 +76,7 @@ class Gdpo:
             raise BadInputError(f"one of {', '.join(OVER)}, not {self.over!r}", field="estimator.over")
         if self.weights and not any(self.weights.values()):
             raise BadInputError("every reward part has weight 0", field="estimator.weights")
-        if self.ddof not in (0, 1):
-            raise BadInputError(f"must be 0 or 1, not {self.ddof}", field="estimator.ddof")
+        check_spread(self.ddof, self.eps)
 
     def check_recipe(self, recipe: Recipe) -> None:
         """Raises BadInputError for shaping, which would change nothing."""

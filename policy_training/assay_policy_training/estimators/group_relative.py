@@ -73,6 +73,14 @@ def over_tokens(advantage: Tensor, mask: Tensor) -> Tensor:
     return (advantage[:, None] * mask).float()
 
 
+def check_spread(ddof: int, eps: float) -> None:
+    """Raises BadInputError for settings of an estimator by which nothing can be divided."""
+    if ddof not in (0, 1):
+        raise BadInputError(f"must be 0 or 1, not {ddof}", field="estimator.ddof")
+    if not eps >= 0:
+        raise BadInputError(f"must not be negative, not {eps}", field="estimator.eps")
+
+
 @dataclass(frozen=True)
 class Grpo:
     """S6: `grpo` on every token. ddof 1 as in verl and TRL; eps 1e-6 (verl; TRL takes 1e-4)."""
@@ -83,10 +91,7 @@ class Grpo:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.ddof not in (0, 1):
-            raise BadInputError(f"must be 0 or 1, not {self.ddof}", field="estimator.ddof")
-        if not self.eps >= 0:
-            raise BadInputError(f"must not be negative, not {self.eps}", field="estimator.eps")
+        check_spread(self.ddof, self.eps)
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(grpo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps), batch.mask), None

@@ -14,9 +14,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.batch import RolloutBatch
-from assay_policy_training.estimators.group_relative import EQUAL_RANGE, dr_grpo, group_moments, over_tokens
+from assay_policy_training.estimators.group_relative import (
+    EQUAL_RANGE,
+    check_spread,
+    dr_grpo,
+    group_moments,
+    over_tokens,
+)
 
 
 def lite_ppo(reward: Tensor, group: Tensor, *, ddof: int = 1, eps: float = 1e-6) -> Tensor:
@@ -42,10 +47,7 @@ class LitePpo:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.ddof not in (0, 1):
-            raise BadInputError(f"must be 0 or 1, not {self.ddof}", field="estimator.ddof")
-        if not self.eps >= 0:
-            raise BadInputError(f"must not be negative, not {self.eps}", field="estimator.eps")
+        check_spread(self.ddof, self.eps)
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(lite_ppo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps), batch.mask), None
