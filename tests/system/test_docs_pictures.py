@@ -142,7 +142,7 @@ def test_annotating(place: Workspace, url: str, browser: Browser) -> None:
         page.get_by_text("grace").first.wait_for()
         picture(page, "annotate-adjudicate", height=600)
     with signed_in(url) as ada:
-        resolved = ada.post("/api/queues/help-desk/resolve", json={})
+        resolved = ada.post("/api/queues/help-desk/resolution", json={})
         assert resolved.status_code == 200, resolved.text
 
 
