@@ -94,9 +94,8 @@ def painted(url: str, queue: str, person: str, keys: int) -> list[float]:
 def painted_among_others(url: str, queue: str, keys: int, number: int) -> list[float]:
     """`painted` while the others vote at the realistic pace, from before the first key until after the last."""
     seconds = keys * (BETWEEN_KEYS_S + 0.2) + 5  # starting Chromium, and up to 200 ms a key
-    settings = {"people": PEOPLE - 1, "seconds": seconds, "think_s": THINK_S, "seed": 99 + number}
     with ThreadPoolExecutor(1) as others:
-        voting = others.submit(drive, url, queue, **settings)
+        voting = others.submit(drive, url, queue, people=PEOPLE - 1, seconds=seconds, think_s=THINK_S, seed=99 + number)
         found = painted(url, queue, f"in the browser {number}", keys)
         voting.result()
     return found
