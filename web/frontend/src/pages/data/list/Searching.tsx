@@ -16,12 +16,12 @@ export function Searching({ examined, total, found, stopped, stop, goOn }: Props
   const share = (100 * examined) / Math.max(total, 1);
   return (
     <Group gap="xs" wrap="nowrap">
-      <Progress value={share} w={160} size="sm" aria-label="Searched" />
+      <Progress value={share} w={{ base: 64, sm: 160 }} flex="none" size="sm" aria-label="Searched" />
       <Text size="sm" className="dim" role="status">
         {count(found)} found in {share < 1 ? share.toFixed(1) : Math.floor(share)} % of {count(total)}
         {stopped ? ", stopped" : ", searching on"}
       </Text>
-      <Button variant="subtle" size="compact-xs" onClick={stopped ? goOn : stop}>
+      <Button variant="subtle" size="compact-xs" flex="none" onClick={stopped ? goOn : stop}>
         {stopped ? "Search on" : "Stop"}
       </Button>
     </Group>
