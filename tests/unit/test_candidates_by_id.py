@@ -26,6 +26,21 @@ def test_by_id_and_by_page_are_the_same(workspace: Workspace, fill_comparisons: 
         db.execute("UPDATE origins SET meta = '{\"k\": 1}' WHERE comparison_id = ?", [ids[9]])
     paged = {c.comparison_id: c for page in iter_candidates(workspace, Selection(POOLS)) for c in page}
     assert len(paged) == 12
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            """SELECT p.comparison_id, p.pool, if(p.pool = 'pending', coalesce(p.label, s.label), p.label), s.label
+               FROM pools p LEFT JOIN source_labels s USING (comparison_id)"""
+        ).fetchall()
+    assert {(c.comparison_id, c.pool, c.label, c.source_label) for c in paged.values()} == set(rows)
+    assert paged[ids[7]].source_label is None
+    assert paged[ids[8]].source_label in ("A", "B")
+    assert paged[ids[9]].meta == {"k": 1}
+    small = [
+        c.comparison_id
+        for page in iter_candidates(workspace, Selection(("silver", "unverified")), page=3)
+        for c in page
+    ]
+    assert small == sorted(c.comparison_id for c in paged.values() if c.pool in ("silver", "unverified"))
     assert {c.pool for c in paged.values()} == {*pools, "unverified"} - {"gold"}
     asked = [*reversed(ids), "unknown", ids[3]]
     assert candidates_by_id(workspace, asked) == [paged[c] for c in [*reversed(ids), ids[3]]]

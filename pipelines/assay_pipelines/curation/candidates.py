@@ -21,21 +21,9 @@ if TYPE_CHECKING:
 
 Label: TypeAlias = Literal["A", "B", "tie"]
 PAGE = 1_000
+MOST = 8 * PAGE  #: comparisons looked at in one unit of work: each looks through narrow columns of the whole store
 
-_PAGE_QUERY = """
-    SELECT p.comparison_id, pr.messages, p.response_a, p.response_b, a.content, b.content, p.pool,
-           if(p.pool = 'pending', coalesce(p.label, s.label), p.label), s.label, m.meta
-    FROM pools p
-    LEFT JOIN source_labels s ON s.comparison_id = p.comparison_id
-    JOIN prompts pr USING (prompt_id)
-    JOIN responses a ON a.response_id = p.response_a
-    JOIN responses b ON b.response_id = p.response_b
-    {grouped}
-    LEFT JOIN (SELECT comparison_id, min(meta::VARCHAR) AS meta
-               FROM origins WHERE meta IS NOT NULL GROUP BY comparison_id) m ON m.comparison_id = p.comparison_id
-    WHERE {condition} AND p.comparison_id BETWEEN $first AND $last
-    ORDER BY p.comparison_id"""
-# The same of the comparisons in `chosen`.
+# Of the comparisons in `chosen`, as the view pools has them.
 _CHOSEN_QUERY = f"""
     WITH decided AS ({DECIDED}), said AS ({SAID}), asked AS ({ASKED}), answered AS ({ANSWERED}),
     met AS (SELECT comparison_id, min(meta::VARCHAR) AS meta
@@ -50,7 +38,11 @@ _CHOSEN_QUERY = f"""
     JOIN answered b ON b.response_id = c.response_b
     LEFT JOIN decided ON decided.comparison_id = c.comparison_id
     LEFT JOIN said s ON s.comparison_id = c.comparison_id
-    LEFT JOIN met m ON m.comparison_id = c.comparison_id"""
+    LEFT JOIN met m ON m.comparison_id = c.comparison_id ORDER BY c.comparison_id"""
+# Those of a range of ids that match.
+_MATCHES = """
+    SELECT p.comparison_id FROM pools p {grouped}
+    WHERE {condition} AND p.comparison_id BETWEEN $first AND $last"""
 # The next comparisons, whatever pool they are in. Between two ids the views look at that range alone; without the upper
 # one every page would cost a look at the whole store.
 _RANGE = """
@@ -80,13 +72,16 @@ def iter_candidates(workspace: Workspace, selection: Selection, *, page: int = P
     """Pages of candidates in the order of their ids. Decisions made between two pages do not disturb the paging."""
     condition, values = selection.where()
     by_category = selection.slice is not None and selection.slice.by == "category"
-    query = _PAGE_QUERY.format(grouped=_GROUPED if by_category else "", condition=condition)
-    after, held = "", []
+    query = _MATCHES.format(grouped=_GROUPED if by_category else "", condition=condition)
+    after, span, held = "", max(page, PAGE), []
     while True:
         with workspace.store.unit() as db:
-            ((first, last),) = db.execute(_RANGE, {"after": after, "span": max(page, PAGE)}).fetchall()
+            ((first, last),) = db.execute(_RANGE, {"after": after, "span": span}).fetchall()
             if last is not None:
-                held += db.execute(query, {**values, "first": first, "last": last}).fetchall()
+                matches = db.execute(query, {**values, "first": first, "last": last}).fetchall()
+                if matches and choose(db, [row[0] for row in matches]):
+                    held += db.execute(_CHOSEN_QUERY).fetchall()
+        span = min(2 * span, max(page, MOST))
         while len(held) >= page or (held and last is None):
             yield [_candidate(*row) for row in held[:page]]
             held = held[page:]
