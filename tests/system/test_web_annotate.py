@@ -597,6 +597,10 @@ def test_annotating_on_a_phone_in_the_dark(
     place: Workspace, comparisons: list[str], url: str, browser: Browser
 ) -> None:
     make(place, "phone", comparisons[:3], lease_seconds=600)
+    make(place, "voted", comparisons[3:4], overlap=2)
+    for name in ("ann", "ben"):
+        with signed_in(url, name) as client:
+            cast(client, "voted", take(client, "voted")["item"], name, choice="first").raise_for_status()
     look: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
     with opened(browser, url, name="dora", **look) as page:
         page.goto("/annotate/queue/phone")
@@ -616,7 +620,7 @@ def test_annotating_on_a_phone_in_the_dark(
             )
         page.get_by_text("Nothing is left for you here").wait_for()
         check_accessible(page)
-        page.goto("/annotate/queue/split/report")
+        page.goto("/annotate/queue/voted/report")
         page.get_by_role("heading", name="Agreement").wait_for()
         check_accessible(page)
         page.goto("/annotate/new")
