@@ -186,9 +186,9 @@ def reward_models(workspace: Workspace, folder: Path) -> Iterator[dict[str, Any]
     assay(workspace, "data", "snapshot", "desk", *pools, "--source", "help-desk")
     assay(workspace, "train", "probe", "--base", "smollm2", "--data", "drills", "--name", "helpful-v1", *at)
     assay(workspace, "train", "probe", "--base", "smollm2", "--data", "desk", "--name", "helpful-v2", *at)
-    for name in ("helpful-v1", "helpful-v2"):
-        assay(workspace, "calibrate", "--model", name, "--data", "desk", "--method", "temperature", "--device", "cpu")
     both = ("helpful-v1", "helpful-v2")
+    for name, data in zip(both, ("drills", "desk"), strict=True):  # what each learned from; else v1 is at chance
+        assay(workspace, "calibrate", "--model", name, "--data", data, "--method", "temperature", "--device", "cpu")
     assay(workspace, "ensemble", *both, "--data", "desk", "--name", "helpful-both", "--device", "cpu")
     file = written(folder / "exam.jsonl", exam())
     models = [flag for name in both for flag in ("--model", name)]
