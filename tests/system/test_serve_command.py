@@ -113,9 +113,9 @@ def test_a_port_in_use_is_one_line_and_exit_code_4(tiny_reward_model: Path) -> N
 
 def test_models_that_cannot_be_served_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, code in (
-        (["tiny"], 2),  # a language model without a head
-        (["no-such-model"], 3),
-        ([str(tmp_path)], 3),
+        (["tiny"], 2),  # a language model without a head: told by the engine's process
+        (["no-such-model", "--in-process"], 3),
+        ([str(tmp_path), "--in-process"], 3),
         (["a", "b", "--name", "only-one"], 2),
     ):
         with pytest.raises(SystemExit) as stopped:
