@@ -9,6 +9,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def noun_for(number: int, noun: str) -> str:
-    """`word` or `words`, whichever of the two is given."""
+    """`word` or `words`, whichever of the two is given; a unit's symbol (`kB`, `MiB`) has no plural."""
+    if noun.endswith("B"):
+        return noun
     single = noun.removesuffix("s")
     return single if number == 1 else f"{single}s"

@@ -11,6 +11,7 @@ from assay.wording import counted
 def test_one_is_singular_whichever_form_is_given() -> None:
     assert [counted(n, "pair") for n in (0, 1, 2)] == ["0 pairs", "1 pair", "2 pairs"]
     assert [counted(n, "judged responses") for n in (1, 3)] == ["1 judged response", "3 judged responses"]
+    assert [counted(n, "kB") for n in (1, 15)] == ["1 kB", "15 kB"]
 
 
 def test_a_progress_line_counts_in_words(capsys: pytest.CaptureFixture[str]) -> None:
