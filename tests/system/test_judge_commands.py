@@ -118,6 +118,26 @@ def test_errors_are_one_line_with_the_right_code(root: Path, command: Command) -
     assert "refuses model 'm'" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "refused"),
+    [
+        (("--judge", "reward-model", "--model", "tiny", "--samples", "3"), "--samples"),
+        (("--judge", "verifier", "--both-orders", "--name", "v"), "--name, --both-orders"),
+        (("--judge", "simulated", "--prompts", "mine"), "--prompts"),
+        (("--judge", "local", "--model", "tiny", "--price-in", "1"), "--price-in"),
+        (("--judge", "openai", "--accuracy", "0.9"), "--accuracy"),
+        (("--judge", "recorded", "--file", "votes.jsonl", "--voters", "ana%"), "--voters"),
+        (("--judges", "judges.yaml", "--samples", "1"), "--samples"),
+    ],
+)
+def test_an_option_that_the_judge_would_pass_over_is_refused(
+    root: Path, command: Command, arguments: tuple[str, ...], refused: str
+) -> None:
+    code, _, err = command("judge", "run", *arguments, "-w", str(root))
+    assert code == 2
+    assert f"does not take {refused}" in err
+
+
 def test_a_dead_endpoint_fails_the_command_and_says_what_is_left(root: Path, command: Command) -> None:
     with fake_endpoint(longer_wins(), faults=always("400")) as fake:
         arguments = ("--judge", "openai", "--model", "m", "--base-url", fake.base_url, "-w", str(root))

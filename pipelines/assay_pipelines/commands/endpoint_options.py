@@ -46,6 +46,7 @@ PromptsFolder = Annotated[
 
 #: Each is a field of `EndpointConfig`.
 _FIELDS = ("base_url", "model", "api_key_env", "max_tokens", "concurrency", "timeout", "price_in", "price_out")
+ENDPOINT_OPTIONS = (*_FIELDS, "temperature")  #: of a command, as `endpoint_fields` reads them
 
 
 def needed(context: typer.Context, option: str) -> str:

@@ -12,6 +12,7 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, summed, told
 from assay_pipelines.commands.describing import attributes, verify
 from assay_pipelines.commands.endpoint_options import (
+    ENDPOINT_OPTIONS,
     BaseUrl,
     Concurrency,
     KeyVariable,
@@ -36,7 +37,17 @@ if TYPE_CHECKING:
     from assay.workspace import Workspace
     from assay_pipelines.judging.judge import Judge, JudgingReport
 
-KINDS = ("openai", "local", "reward-model", "verifier", "recorded", "simulated")
+_SAMPLING = ("name", "samples", "both_orders", "seed")
+#: What each kind of judge takes of the options that describe a judge; `--judges FILE` takes none of them.
+_TAKES: dict[str, tuple[str, ...]] = {
+    "openai": (*ENDPOINT_OPTIONS, *_SAMPLING, "prompts"),
+    "local": ("model", "max_tokens", "temperature", *_SAMPLING, "prompts"),
+    "reward-model": ("model",),
+    "verifier": (),
+    "recorded": ("name", "voters", "file", "seed"),
+    "simulated": (*_SAMPLING, "truth", "accuracy"),
+}
+KINDS = tuple(_TAKES)
 
 
 def register(app: typer.Typer) -> None:
@@ -104,6 +115,7 @@ def run(
         raise BadInputError("name either --judge or --judges FILE")
     if judge and judge not in KINDS:
         raise BadInputError(f"{judge!r} is not one of {', '.join(KINDS)}", field="--judge")
+    _refuse_unused(context, judge)
     if judges is not None:
         asked = load_judges(judges, ws)
     else:
@@ -219,6 +231,23 @@ def prompts(
     found = {name: {"hash": shipped.hash(name), "text": shipped.text(name)} for name in shipped.names}
     blocks = [f"--- {name} ({entry['hash']})\n{entry['text'].rstrip()}" for name, entry in found.items()]
     emit({"prompts": found}, "\n\n".join(blocks), as_json=as_json)
+
+
+def _refuse_unused(context: typer.Context, judge: str) -> None:
+    """Raises BadInputError for a given option that this judge would pass over. `judge`: "" for a file of judges."""
+    from assay.errors import BadInputError
+
+    taken = set(_TAKES.get(judge, ()))
+    if context.params["file"] is not None:
+        taken.discard("voters")  # who voted in a file is in the file
+    unused = []
+    for option in dict.fromkeys(name for names in _TAKES.values() for name in names):
+        source = context.get_parameter_source(option)
+        if option not in taken and source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):
+            unused.append(f"--{option.replace('_', '-')}")
+    if unused:
+        who = f"a judge of kind {judge}" if judge else "--judges FILE, which describes each of its judges itself,"
+        raise BadInputError(f"{who} does not take {', '.join(unused)}")
 
 
 def _estimate(
