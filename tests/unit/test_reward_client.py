@@ -259,6 +259,31 @@ def test_no_answer_in_time_is_a_backend_error_and_not_repeated(ask: Ask) -> None
     assert "tries" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "remaining", "seconds"),
+    [
+        ({}, 590.0, 590.0),
+        ({"timeout": 20}, 590.0, 20.0),
+        ({"timeout": 20}, 5.0, 5.0),
+        ({"deadline": None}, None, 180.0),
+    ],
+)
+def test_a_try_lasts_as_long_as_the_deadline_leaves(
+    given: dict[str, Any], remaining: float | None, seconds: float
+) -> None:
+    limits = ConnectionSettings("http://slow.test", **given).timeout_within(remaining)
+    assert (limits.read, limits.connect) == (seconds, 5.0)
+
+
+def test_a_deadline_alone_ends_a_request_to_a_silent_server(ask: Ask) -> None:
+    with socket.socket() as silent_server:
+        silent_server.bind(("127.0.0.1", 0))
+        silent_server.listen()
+        url = f"http://127.0.0.1:{silent_server.getsockname()[1]}"
+        with pytest.raises(BackendError, match="no answer in time"):
+            ask(url, ONE, deadline=0.2)
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"results": 3}', b'{"results": []}', b'{"results": [{}]}'])
 def test_another_kind_of_server_is_a_backend_error(ask: Ask, body: bytes) -> None:
     with scripted_server([(200, {}, body)]) as (url, _), pytest.raises(BackendError):

@@ -38,7 +38,7 @@ class RewardClient:
         *,
         api_key: str | None = None,
         model: str | None = None,
-        timeout: float = 180.0,
+        timeout: float | None = None,
         deadline: float | None = 600.0,
         retries: int = 5,
         max_items_per_request: int = 64,
@@ -48,8 +48,9 @@ class RewardClient:
         ca: str | None = None,
     ) -> None:
         """`model`: which one, where the server has several. `api_key`: $ASSAY_API_KEY where none is given. `timeout`:
-        seconds of one try; `deadline`: seconds of one request with all its tries and pauses; `retries`: tries after the
-        first, made only where another can help. `priority`: interactive (the server's default) goes before bulk. `ca`:
+        seconds of one try, None = as long as the deadline leaves; `deadline`: seconds of one request with all its tries
+        and pauses, None = no limit, but 180 of one try; `retries`: tries after the first, made only where another can
+        help. `priority`: interactive (the server's default) goes before bulk. `ca`:
         a file of the authorities to believe over https, in place of the usual ones.
 
         What concerns a whole request (server gone, queue full to the end, wrong key) raises an `AssayError`, or

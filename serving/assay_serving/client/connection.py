@@ -17,6 +17,7 @@ from assay.errors import BadInputError, NotFoundError
 from assay_serving.client.retries import RetryPolicy
 
 CONNECT_S = 5.0
+TRY_S = 180.0  #: of one try, where neither it nor the whole request has a limit of its own
 POOL_SIZE = 8  #: connections of one httpx pool, whose bookkeeping is quadratic: 64 in one cost 8 ms a request
 KEEP_ALIVE_S = 30.0  #: shorter than the server's, so that no request meets a connection being closed
 
@@ -33,7 +34,7 @@ class ConnectionSettings:
     url: str
     api_key: str | None = field(default=None, repr=False)
     model: str | None = None
-    timeout: float = 180.0
+    timeout: float | None = None
     deadline: float | None = 600.0
     retries: int = 5
     max_items_per_request: int = 64
@@ -53,8 +54,9 @@ class ConnectionSettings:
                 f"{self.priority!r} is not one of {', '.join(get_args(PriorityName))}", field="priority"
             )
         for name in ("timeout", "max_items_per_request", "max_concurrency"):
-            if getattr(self, name) <= 0:
-                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise BadInputError(f"must be positive, not {value}", field=name)
         RetryPolicy(retries=self.retries, deadline=self.deadline)  # raises for what is wrong
 
     @property
@@ -67,8 +69,10 @@ class ConnectionSettings:
         return RetryPolicy(retries=self.retries, deadline=self.deadline)
 
     def timeout_within(self, remaining: float | None) -> httpx.Timeout:
-        """Time limits of one try that ends before the deadline does."""
-        whole = self.timeout if remaining is None else max(0.001, min(self.timeout, remaining))
+        """Time limits of one try that ends before the deadline does: `timeout` at most, and without one all that
+        `remaining` leaves, since a try that timed out is not made again."""
+        limits = [limit for limit in (self.timeout, remaining) if limit is not None]
+        whole = max(0.001, min(limits, default=TRY_S))
         return httpx.Timeout(whole, connect=min(CONNECT_S, whole))
 
     def pools(self, client_class: Callable[..., C]) -> Pools[C]:

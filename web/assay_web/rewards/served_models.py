@@ -153,7 +153,6 @@ def _client(server: RewardServer, seconds: float, *, model: str | None = None) -
         server.url,
         api_key=server.key or "",
         model=model,
-        timeout=seconds,
         deadline=seconds,
         retries=1 if model else 0,
         failures_in_place=model is not None,
