@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ from torch import Tensor
 from assay.domain import Prompt
 from assay.score import Score, ScoreFailure
 from assay_policy_training.prompt_item import POLICY, PromptItem
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,37 @@ class RolloutBatch:
     @property
     def scored_reward(self) -> Tensor:
         """[B] float64 `reward`, of a batch that has been scored (else ValueError)."""
-        if self.reward is None:
-            raise ValueError("the batch has not been scored yet")
-        return self.reward
+        return known(self.reward, "rewards")
+
+    @property
+    def estimated_adv(self) -> Tensor:
+        """[B,T] float32 `adv`, once the estimator has run (else ValueError)."""
+        return known(self.adv, "advantages")
+
+    @property
+    def estimated_returns(self) -> Tensor:
+        """[B,T] `returns`, of an estimator that gives them (else ValueError)."""
+        return known(self.returns, "returns")
+
+    @property
+    def critic_values(self) -> Tensor:
+        """[B,T] float32 `values`, once the critic has read the batch (else ValueError)."""
+        return known(self.values, "values of a critic")
+
+    @property
+    def scored_logp_old(self) -> Tensor:
+        """[B,T] float32 `logp_old`, once the old policy has read the batch (else ValueError)."""
+        return known(self.logp_old, "log-probs of the old policy")
+
+    @property
+    def scored_logp_ref(self) -> Tensor:
+        """[B,T] float32 `logp_ref`, once the reference has read the batch (else ValueError)."""
+        return known(self.logp_ref, "log-probs of the reference")
+
+    @property
+    def scored_entropy(self) -> Tensor:
+        """[B,T] float32 `entropy`, once the old policy has read the batch (else ValueError)."""
+        return known(self.entropy, "entropies of the old policy")
 
     @property
     def outcome(self) -> Tensor:
@@ -143,6 +173,13 @@ class RolloutBatch:
             return value
 
         return replace(self, **{f.name: take(getattr(self, f.name)) for f in fields(self)})
+
+
+def known(value: T | None, what: str) -> T:
+    """`value`, or ValueError: a stage asked for what is filled in after it, or what no plug-in said it needs."""
+    if value is None:
+        raise ValueError(f"there are no {what} yet")
+    return value
 
 
 def merged(parts: Sequence[RolloutBatch]) -> RolloutBatch:

@@ -137,7 +137,6 @@ def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
     A token that the trainer's pruned vocabulary does not hold gets no gradient.
     """
     device = scores.logp.device
-    assert part.adv is not None  # set before any update
 
     def there(values: Tensor | None) -> Tensor | None:
         return None if values is None else values.to(device)
@@ -146,7 +145,7 @@ def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
     if (outside := scores.extras.get("outside")) is not None:
         loss_mask = loss_mask & (outside == 0)
     return UpdateContext(
-        adv=part.adv.to(device),
+        adv=part.estimated_adv.to(device),
         mask=part.mask.to(device),
         loss_mask=loss_mask,
         logp_old=scores.logp.detach() if part.logp_old is None else part.logp_old.to(device),

@@ -31,7 +31,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
 from assay_policy_training.aggregation import Counts
-from assay_policy_training.batch import RolloutBatch
+from assay_policy_training.batch import RolloutBatch, known
 from assay_policy_training.prompt_item import PromptItem
 from assay_policy_training.samplers.sampling import Sampling
 
@@ -74,6 +74,21 @@ class UpdateContext:
     entropy: Tensor | None = None  #: of theta; differentiable where a plug-in needs `entropy_gradient`
     extras: Mapping[str, Tensor] = field(default_factory=dict)  #: of theta, see `logprobs`
     rows: RolloutBatch | None = None  #: the micro-batch itself, on the CPU: rewards, sources, extras of old
+
+    @property
+    def scored_logp_ref(self) -> Tensor:
+        """[b,T] `logp_ref`, where the recipe has a reference (else ValueError)."""
+        return known(self.logp_ref, "log-probs of the reference")
+
+    @property
+    def scored_entropy(self) -> Tensor:
+        """[b,T] `entropy`, where a plug-in needs it (else ValueError)."""
+        return known(self.entropy, "entropies of the policy")
+
+    @property
+    def given_rows(self) -> RolloutBatch:
+        """`rows`, as the trainer gives them (else ValueError)."""
+        return known(self.rows, "rows of the micro-batch")
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,7 @@ from assay_policy_training.slots import UpdateContext
 
 def negative_entropy(context: UpdateContext) -> Tensor:
     """[b,T] of theta, differentiable."""
-    if context.entropy is None:
-        raise ValueError("the entropy bonus needs the entropy of theta")
-    return -context.entropy
+    return -context.scored_entropy
 
 
 def magic_step(
@@ -76,9 +74,7 @@ class Magic:
         self.level = self.start
 
     def steer(self, batch: RolloutBatch) -> dict[str, float]:
-        if batch.entropy is None:
-            raise ValueError("MAGIC needs the old policy's entropy")
-        entropy = float(batch.entropy[batch.mask].double().mean())
+        entropy = float(batch.scored_entropy[batch.mask].double().mean())
         self.level, self.coefficient = magic_step(
             self.level, entropy, target=self.target, delta=self.delta, low=self.low, high=self.high
         )

@@ -65,6 +65,4 @@ class KlLoss:
 
     def loss(self, logp: Tensor, context: UpdateContext) -> Tensor:
         """[B,T] unscaled loss matrix."""
-        if context.logp_ref is None:
-            raise ValueError("the KL loss needs logp_ref")
-        return estimate(self.estimator, logp, context.logp_ref)
+        return estimate(self.estimator, logp, context.scored_logp_ref)

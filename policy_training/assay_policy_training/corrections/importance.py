@@ -65,9 +65,7 @@ def _in_context(item: PromptItem) -> bool:
 
 def policies(batch: RolloutBatch) -> tuple[Tensor, Tensor]:
     """(logp_old, logp_mu). Raises ValueError before the scorer's pass."""
-    if batch.logp_old is None:
-        raise ValueError("a correction needs logp_old")
-    return batch.logp_old, batch.logp_mu
+    return batch.scored_logp_old, batch.logp_mu
 
 
 def correction(

@@ -114,15 +114,14 @@ class ValueCritic:
 
     def accumulate(self, batch: RolloutBatch, rows: Tensor, means: TokenMeans | None = None) -> float:
         """Add the gradient of the minibatch `rows`, mean over its tokens; returns this process's part of its loss."""
-        assert batch.returns is not None
-        assert batch.values is not None
         tokens, total = count(batch.mask[rows]).tokens, 0.0
         device = self.policy.device
         for micro in self._pieces(batch, rows):
             part = batch.select(micro)
             own = part.mask[part.present]
             raw = self._raw(part)[own.to(device)]
-            old, target = (column[part.mask].to(device) for column in (batch.values[micro], batch.returns[micro]))
+            columns = batch.critic_values, batch.estimated_returns
+            old, target = (column[micro][part.mask].to(device) for column in columns)
             loss, limited = self.head.loss(raw, old, target)
             if means is not None:
                 means.add(self._limit, limited.float(), torch.ones_like(limited))
@@ -184,9 +183,7 @@ def fit(batch: RolloutBatch) -> dict[str, float]:
 
     `explained_variance` = 1 - var(R - V) / var(R), left out where all returns are equal.
     """
-    assert batch.returns is not None
-    assert batch.values is not None
-    returns, values = batch.returns[batch.mask].double(), batch.values[batch.mask].double()
+    returns, values = batch.estimated_returns[batch.mask].double(), batch.critic_values[batch.mask].double()
     found = {"value_mean": float(values.mean()), "return_mean": float(returns.mean())}
     spread = float(returns.var(correction=0))
     if spread > 1e-12:

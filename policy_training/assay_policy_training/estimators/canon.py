@@ -121,9 +121,7 @@ class Canon:
     def _metric(self, batch: RolloutBatch) -> Tensor:
         if self.metric == "length":
             return batch.lengths.double()
-        if batch.entropy is None:
-            raise ValueError("CANON by entropy needs the old policy's entropy")
-        return (batch.entropy.double() * batch.mask).sum(1) / batch.lengths.clamp(min=1)
+        return (batch.scored_entropy.double() * batch.mask).sum(1) / batch.lengths.clamp(min=1)
 
     def mixed(self, batch: RolloutBatch) -> float:
         """mu in this step."""

@@ -49,10 +49,8 @@ class ConstrainedMixture(Multipliers):
             raise BadInputError("the mixture reads the raw parts, which no shaping changes", field="shaping")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
-        if batch.logp_old is None or batch.logp_ref is None:
-            raise ValueError("the mixture needs the log-probs of old and of the reference")
         mask = batch.mask & batch.counted[:, None]
-        distance = (batch.logp_ref - batch.logp_old).double() * mask
+        distance = (batch.scored_logp_ref - batch.scored_logp_old).double() * mask
         of_kl = whiten(returns_to_go(distance, mask, gamma=1.0), mask)
         of_parts = []
         for name in self.thresholds:

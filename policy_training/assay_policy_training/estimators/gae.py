@@ -75,18 +75,15 @@ class Gae:
             raise BadInputError(f"one of {', '.join(BOOTSTRAP)}, not {self.bootstrap!r}", field="estimator.bootstrap")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
-        if batch.values is None:
-            raise ValueError("GAE needs values")
         mask = batch.mask & batch.counted[:, None]
         goes_on = self._goes_on(batch)
 
         def estimate(lam: float) -> Tensor:
-            assert batch.values is not None
-            return gae(batch.token_reward, batch.values, mask, gamma=self.gamma, lam=lam, bootstrap=goes_on)
+            return gae(batch.token_reward, batch.critic_values, mask, gamma=self.gamma, lam=lam, bootstrap=goes_on)
 
         advantage = estimate(self.lam)
         target = advantage if self.critic_lam is None else estimate(self.critic_lam)
-        returns = torch.where(mask, target + batch.values.double(), 0.0)
+        returns = torch.where(mask, target + batch.critic_values.double(), 0.0)
         return advantage.float(), returns.float()
 
     def _goes_on(self, batch: RolloutBatch) -> Tensor | None:

@@ -71,9 +71,7 @@ class OptimalTokenBaseline:
             raise BadInputError(f"must be above 0, not {self.eps}", field="estimator.eps")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
-        if batch.logp_old is None:
-            raise ValueError("the optimal token baseline needs logp_old")
-        energy = score_energy(batch.logp_old.double(), batch.extras["sum_pi_sq"].double())
+        energy = score_energy(batch.scored_logp_old.double(), batch.extras["sum_pi_sq"].double())
         if batch.is_weight is not None:
             energy = energy * batch.is_weight.double() ** 2
         mask = batch.mask & batch.valid[:, None]

@@ -91,9 +91,7 @@ class StepValues:
         if self.values == "group":
             return None if math.isnan(others) else [others]
         if self.values == "critic":
-            if batch.values is None:
-                raise ValueError("step values need a critic")
-            at = batch.values[row][own]
+            at = batch.critic_values[row][own]
             first = [int((steps >= number).nonzero()[0]) for number in range(int(steps.max()) + 1)]
             return [float(at[place]) for place in first]
         listed = record_of(batch.items[row]).get("step_values") if batch.items else None

@@ -23,6 +23,4 @@ class ClipAdvantage:
             raise BadInputError(f"must be above 0, not {self.limit}", field="modulators.limit")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
-        if batch.adv is None:
-            raise ValueError("there are no advantages to clip")
-        return batch.adv.clamp(-self.limit, self.limit)
+        return batch.estimated_adv.clamp(-self.limit, self.limit)

@@ -107,19 +107,16 @@ class EffectiveRank:
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         """Called once a step: the running means move on."""
-        if batch.adv is None:
-            raise ValueError("effective rank needs adv")
-        rows = batch.valid & batch.mask.any(1)
+        adv, rows = batch.estimated_adv, batch.valid & batch.mask.any(1)
         if not bool(rows.any()):
-            return batch.adv
+            return adv
         found = self._indicators(batch, rows)
         means = {name: float(values[rows].mean()) for name, values in found.items()}
         means["reward"] = float(batch.outcome[rows].mean().clamp(-1, 1))
-        adv = batch.adv
         if self.running:
             scale = 1 - (self.running["reward"] + 1) / 2 if self.scale_by_reward else 1.0
             extra = torch.where(rows, bonus(found, self.running, scale=scale), 0.0)
-            adv = with_bonus(batch.adv, extra[:, None].float() * batch.mask, kappa=self.kappa)
+            adv = with_bonus(adv, extra[:, None].float() * batch.mask, kappa=self.kappa)
         self.running = {
             name: value if name not in self.running else (1 - self.ema) * self.running[name] + self.ema * value
             for name, value in means.items()

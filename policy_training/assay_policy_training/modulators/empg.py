@@ -66,8 +66,6 @@ class Empg:
                 raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"modulators.{name}")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
-        if batch.adv is None or batch.entropy is None:
-            raise ValueError("EMPG needs adv and the old policy's entropy")
-        mask = batch.mask & batch.valid[:, None]
-        found = empg(batch.adv, batch.entropy, mask, batch.segment, k=self.k, k_next=self.k_next, zeta=self.zeta)
+        adv, entropy, mask = batch.estimated_adv, batch.scored_entropy, batch.mask & batch.valid[:, None]
+        found = empg(adv, entropy, mask, batch.segment, k=self.k, k_next=self.k_next, zeta=self.zeta)
         return found.float()

@@ -36,7 +36,6 @@ class Exploration:
             raise BadInputError(f"must not be negative, not {self.gamma}", field="modulators.gamma")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
-        if batch.adv is None or batch.logp_old is None:
-            raise ValueError("the exploration factor needs adv and logp_old")
         rows = batch.of_source(*self.sources) if self.sources else torch.ones(len(batch), dtype=torch.bool)
-        return torch.where(rows[:, None], explored(batch.adv, batch.logp_old, gamma=self.gamma), batch.adv)
+        adv = batch.estimated_adv
+        return torch.where(rows[:, None], explored(adv, batch.scored_logp_old, gamma=self.gamma), adv)

@@ -69,10 +69,9 @@ class FutureKl:
             raise BadInputError(f"must be in [0, 1], not {self.gamma}", field="modulators.gamma")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
-        if batch.adv is None:
-            raise ValueError("the future KL needs adv")
         future = future_sum(batch.extras["teacher_kl"], batch.mask, gamma=self.gamma)
         baseline = others_mean(future, batch.mask, batch.group, batch.valid)
         rows = torch.zeros(len(batch), dtype=torch.long).index_add(0, batch.group, batch.valid.long())[batch.group]
         learns = batch.mask & (batch.valid & (rows > 1))[:, None]
-        return torch.where(learns, batch.adv - self.coefficient * (future - baseline), batch.adv.double()).float()
+        adv = batch.estimated_adv
+        return torch.where(learns, adv - self.coefficient * (future - baseline), adv.double()).float()

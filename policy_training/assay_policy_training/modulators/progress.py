@@ -59,7 +59,6 @@ class BlockProgress:
         self._tokenizer = policy.tokenizer
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
-        assert batch.adv is not None  # the estimator came before
         reward_part(batch, self.part)
         segment = batch.segment
         if segment is None:
@@ -69,7 +68,7 @@ class BlockProgress:
         first = torch.tensor([row[0] if row else torch.nan for row in values], dtype=torch.float64)
         first = torch.where(batch.valid, first, torch.nan)
         start = group_moments(first, batch.group, ddof=0)[1].tolist()
-        adv = batch.adv.clone()
+        adv = batch.estimated_adv.clone()
         for row, listed in enumerate(values):
             if listed is None or not valid[row]:
                 continue

@@ -71,18 +71,18 @@ class RewardScaling:
             raise BadInputError(f"must not be negative, not {self.tau}", field="modulators.tau")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
-        assert batch.adv is not None  # the estimator came before
+        adv = batch.estimated_adv
         groups: dict[int, list[int]] = {}
         for row, group in enumerate(batch.group.tolist()):
             groups.setdefault(group, []).append(row)
         measured = {group: found for group, rows in groups.items() if (found := self._measure(batch, rows)) is not None}
-        alpha = torch.ones(len(batch), dtype=batch.adv.dtype)
+        alpha = torch.ones(len(batch), dtype=adv.dtype)
         if measured:
             model = model_scale([gap for _, gap in measured.values()], self.tau)
             scales = data_scale([delta for delta, _ in measured.values()])
             for group, scale in zip(measured, scales, strict=True):
                 alpha[groups[group]] = scale * model
-        return batch.adv * alpha[:, None]
+        return adv * alpha[:, None]
 
     def _measure(self, batch: RolloutBatch, rows: Sequence[int]) -> tuple[float, float] | None:
         """(delta, gap) of a group; None where it has no demonstration or no reward."""

@@ -38,5 +38,4 @@ class ThreeSigma:
             raise BadInputError(f"must be above 0, not {self.bound}", field="modulators.bound")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
-        assert batch.adv is not None  # the estimator ran
-        return three_sigma(batch.adv, batch.mask & batch.valid[:, None], bound=self.bound)
+        return three_sigma(batch.estimated_adv, batch.mask & batch.valid[:, None], bound=self.bound)

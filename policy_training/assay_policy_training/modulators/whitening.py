@@ -54,7 +54,5 @@ class Whitening:
             raise BadInputError(f"one of {', '.join(TOKENS)}, not {self.tokens!r}", field="modulators.tokens")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
-        if batch.adv is None:
-            raise ValueError("there are no advantages to whiten")
         mask = (batch.mask if self.tokens == "own" else batch.loss_mask) & batch.counted[:, None]
-        return whiten(batch.adv, mask, ddof=self.ddof, eps=self.eps).float()
+        return whiten(batch.estimated_adv, mask, ddof=self.ddof, eps=self.eps).float()

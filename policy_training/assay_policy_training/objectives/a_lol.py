@@ -49,9 +49,7 @@ class Alol:
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
         weight = torch.ones_like(logp)
         if self.ratio != "none":
-            if context.logp_ref is None:
-                raise ValueError("A-LoL needs logp_ref")
-            gap = logp.detach() - context.logp_ref
+            gap = logp.detach() - context.scored_logp_ref
             if self.ratio == "sequence":
                 weight = response_ratio(gap, context.mask, self.clip)[:, None].expand_as(logp)
             else:

@@ -78,14 +78,12 @@ class GuideLoss:
             clip_high=self.clip_high,
             dual_clip=None,
         )
-        if context.rows is None:
-            raise ValueError("the guide loss needs to know which rows had a hint")
-        guided = context.rows.of_source(GUIDED).to(logp.device)[:, None]
+        guided = context.given_rows.of_source(GUIDED).to(logp.device)[:, None]
         log_ratio = logp - context.logp_mu
         if self.shape == "power":
             shaped = (self.exponent * log_ratio.clamp(-CLAMP_LOG_RATIO, CLAMP_LOG_RATIO)).exp()
         else:
-            gamma = context.rows.extras.get(GAMMA)
+            gamma = context.given_rows.extras.get(GAMMA)
             shaped = shaped_ratio(log_ratio, self.gamma if gamma is None else gamma.to(logp.device))
         loss = torch.where(guided, -context.adv * shaped, own)
         share = guided.expand_as(loss).float()

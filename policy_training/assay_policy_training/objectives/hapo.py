@@ -66,14 +66,12 @@ class Hapo:
             raise BadInputError(f"must be in [0, 1], not {self.beta}", field="objective.beta")
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
-        assert batch.entropy is not None  # negotiated
-        scale = EntropyScale.of(batch.entropy, batch.mask)
-        h = torch.zeros(batch.mask.shape) if scale is None else scale.normalised(batch.entropy)
+        scale = EntropyScale.of(batch.scored_entropy, batch.mask)
+        h = torch.zeros(batch.mask.shape) if scale is None else scale.normalised(batch.scored_entropy)
         return batch.with_(extras={**batch.extras, SCALED: torch.where(batch.mask, h, 0.0)})
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
-        assert context.rows is not None  # the trainer gives the rows
-        h = context.rows.extras[SCALED].to(logp.device)
+        h = context.given_rows.extras[SCALED].to(logp.device)
         low, high = adaptive_clip(h, self.clip_low, self.clip_high)
         distance = log_ratio(logp, context.logp_old)
         factor = differential_factor(h, distance.detach().exp(), low, high, self.beta)

@@ -42,10 +42,8 @@ class Inpo:
 
     def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
         """h of a pair is the difference of this number between its rows."""
-        if context.logp_ref is None:
-            raise ValueError("INPO needs logp_ref")
         pull = self.tau / self.eta
-        return row_sum(logp - pull * context.logp_ref - (1 - pull) * context.logp_old, context.loss_mask)
+        return row_sum(logp - pull * context.scored_logp_ref - (1 - pull) * context.logp_old, context.loss_mask)
 
     def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         pairs = best_and_worst(rows.outcome, rows.group)

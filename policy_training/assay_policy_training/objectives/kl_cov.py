@@ -49,7 +49,6 @@ class KlCov:
         return batch.with_(extras={**batch.extras, HELD: held.float()})
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
-        assert context.rows is not None  # the trainer gives the rows
-        held = context.rows.extras[HELD].to(logp.device) > 0
+        held = context.given_rows.extras[HELD].to(logp.device) > 0
         ratio = log_ratio(logp, context.logp_old)
         return kl_cov_loss(ratio, context.adv, held, self.coefficient), {"held_share": held.float()}

@@ -59,9 +59,7 @@ class Srpo:
 
     def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
         """g of each row."""
-        if context.logp_ref is None:
-            raise ValueError("SRPO needs logp_ref")
-        return row_sum(logp - context.logp_ref, context.loss_mask)
+        return row_sum(logp - context.scored_logp_ref, context.loss_mask)
 
     def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         found = [self._prompt_loss(scores, rows, number) for number in sorted(set(rows.group.tolist()))]

@@ -71,9 +71,7 @@ class Objectives:
 
     def mix(self, batch: RolloutBatch) -> RolloutBatch:
         """The batch with `adv` weighted by objective. Before an objective has two windows its movement counts as 1."""
-        if batch.adv is None:
-            raise ValueError("advantages come first")
-        tags = [tag_of(item, self.key) for item in batch.items]
+        adv, tags = batch.estimated_adv, [tag_of(item, self.key) for item in batch.items]
         names = sorted(set(tags))
         of = {name: torch.tensor([tag == name for tag in tags]) for name in names}
         for name in names:
@@ -88,7 +86,7 @@ class Objectives:
             mine = int(amount[of[name]].sum())
             if mine:
                 factor[of[name]] = self.weights[name] * float(amount.sum()) / (len(names) * mine)
-        return batch.with_(adv=batch.adv * factor[:, None])
+        return batch.with_(adv=adv * factor[:, None])
 
     def _movement(self, name: str) -> float:
         seen = self.history.get(name, [])

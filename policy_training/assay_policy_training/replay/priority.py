@@ -37,9 +37,7 @@ class Priority:
 
     def mix(self, batch: RolloutBatch) -> RolloutBatch:
         """The rows with other advantages; the same batch where none has a positive one."""
-        if batch.adv is None:
-            raise ValueError("advantages come first")
-        weight = batch.adv.double().clamp(min=0).sum(1) / batch.lengths.clamp(min=1)
+        weight = batch.estimated_adv.double().clamp(min=0).sum(1) / batch.lengths.clamp(min=1)
         self.draws += 1
         if not bool((weight > 0).any()):
             return batch

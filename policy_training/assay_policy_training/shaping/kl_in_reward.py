@@ -76,7 +76,5 @@ class KlInReward:
 
     def _kl(self, batch: RolloutBatch) -> Tensor:
         """[B,T] float64, 0 where the mask is off."""
-        if batch.logp_old is None or batch.logp_ref is None:
-            raise ValueError("KL in the reward needs logp_old and logp_ref")
-        found = estimate(self.estimator, batch.logp_old.double(), batch.logp_ref.double())
+        found = estimate(self.estimator, batch.scored_logp_old.double(), batch.scored_logp_ref.double())
         return torch.where(batch.mask, found, 0.0)

@@ -61,9 +61,7 @@ def random_tokens(candidates: Tensor, number: int, batch: RolloutBatch, seed: in
 
 def trained_tokens(batch: RolloutBatch) -> tuple[Tensor, Tensor, Tensor]:
     """(adv, logp_old, the tokens whose statistics count). Raises ValueError before the estimator and the scorer ran."""
-    if batch.adv is None or batch.logp_old is None:
-        raise ValueError("needs adv and logp_old")
-    return batch.adv, batch.logp_old, batch.mask
+    return batch.estimated_adv, batch.scored_logp_old, batch.mask
 
 
 @dataclass(frozen=True)
@@ -94,5 +92,4 @@ class ClipCov:
         return batch.with_(extras={**batch.extras, CLIPPED: chosen.float()})
 
     def weight(self, logp: Tensor, context: UpdateContext) -> Tensor:
-        assert context.rows is not None  # the trainer gives the rows
-        return 1 - context.rows.extras[CLIPPED].to(logp.device)
+        return 1 - context.given_rows.extras[CLIPPED].to(logp.device)

@@ -40,8 +40,7 @@ class HighEntropy:
             raise BadInputError(f"must be in (0, 1], not {self.share}", field="token_weights.share")
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
-        assert batch.entropy is not None  # negotiated
-        return batch.with_(loss_mask=batch.loss_mask & high_entropy(batch.entropy, batch.mask, self.share))
+        return batch.with_(loss_mask=batch.loss_mask & high_entropy(batch.scored_entropy, batch.mask, self.share))
 
     def weight(self, logp: Tensor, context: UpdateContext) -> None:
         return None

@@ -65,18 +65,14 @@ class Steer:
             )
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
-        assert batch.adv is not None  # set before any selection
-        assert batch.logp_old is not None
-        assert batch.entropy is not None
-        found = entropy_change(batch.adv, batch.logp_old, batch.logp_old, batch.entropy)[batch.mask]
+        adv, old, entropy = batch.estimated_adv, batch.scored_logp_old, batch.scored_entropy
+        found = entropy_change(adv, old, old, entropy)[batch.mask]
         ends = torch.stack([found.amin(), found.amax()]) if len(found) else torch.zeros(2)
         return batch.with_(extras={**batch.extras, RANGE: ends.expand(len(batch), 2)})
 
     def weight(self, logp: Tensor, context: UpdateContext) -> Tensor:
-        assert context.rows is not None  # the trainer gives the rows
-        assert context.entropy is not None
-        least, largest = context.rows.extras[RANGE].to(logp.device).unsqueeze(-1).unbind(1)
-        change = entropy_change(context.adv, logp, context.logp_old, context.entropy)
+        least, largest = context.given_rows.extras[RANGE].to(logp.device).unsqueeze(-1).unbind(1)
+        change = entropy_change(context.adv, logp, context.logp_old, context.scored_entropy)
         if self.map == "exp":
             return exponential_map(change, largest, self.lowest)
         return linear_map(change, least, largest, self.lowest, self.highest)
