@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeAlias
 
 Number: TypeAlias = float | int | None
@@ -31,14 +30,6 @@ class Series:
             other = getattr(self, name)
             if other is not None and len(other) != len(self.y):
                 raise ValueError(f"series {self.name!r}: {len(other)} values in {name}, {len(self.y)} in y")
-
-    @property
-    def has_band(self) -> bool:
-        """Whether an interval is seen over the line: bounds at two neighbouring points."""
-        if self.low is None or self.high is None:
-            return False
-        bounded = [low is not None and high is not None for low, high in zip(self.low, self.high, strict=True)]
-        return any(first and second for first, second in pairwise(bounded))
 
 
 @dataclass(frozen=True, slots=True)
