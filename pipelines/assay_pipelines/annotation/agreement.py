@@ -79,15 +79,10 @@ def percent_agreement(labels: Labels) -> float | None:
     return _value(_percent(_statistics(counts).sum(axis=0)))
 
 
-def cohen_kappa(labels: Labels) -> float | None:
-    """Of two annotators over the items that both labelled; of more, the mean over pairs weighted by shared items."""
-    return _value(np.array(_Pairs.of(labels, 1).kappa()))
-
-
-def fleiss_kappa(labels: Labels) -> float | None:
-    """Of any number of annotators per item, from two on."""
-    counts, _ = _counts(labels)
-    return _value(_fleiss(_statistics(counts).sum(axis=0), counts.shape[1]))
+def cohen_kappa(table: Sequence[Sequence[int]]) -> float | None:
+    """Of two annotators: how many items got each pair of labels, one's in rows and the other's in columns [K, K].
+    None where both always say one thing, or there is no item."""
+    return _value(_cohen(np.array([table], dtype=np.float64))[0])
 
 
 def krippendorff_alpha(labels: Labels, metric: Metric = "nominal", *, order: Sequence[str] = ()) -> float | None:
@@ -194,6 +189,16 @@ def _fleiss(sums: Array, k: int) -> Array:
         return np.where(expected < 1 - 1e-12, (observed - expected) / (1 - expected), np.nan)
 
 
+def _cohen(tables: Array) -> Array:
+    """Of tables of two annotators' labels [P, K, K]; NaN where it is undefined."""
+    shared = tables.sum(axis=(1, 2))
+    n = np.maximum(shared, 1)
+    observed = np.trace(tables, axis1=1, axis2=2) / n
+    expected = (tables.sum(axis=1) * tables.sum(axis=2)).sum(axis=1) / n**2
+    sound = (shared > 0) & (expected < 1 - 1e-12)
+    return np.where(sound, (observed - expected) / np.where(sound, 1 - expected, 1.0), np.nan)
+
+
 def _alpha(sums: Array, k: int, distances: Callable[[Array], Array]) -> Array:
     coincidences = sums[..., 3 + k :].reshape(*sums.shape[:-1], k, k)
     margins = coincidences.sum(axis=-1)
@@ -282,15 +287,11 @@ class _Pairs:
         given = None if weights is None else weights[self.item]
         table = np.bincount(self.pair * self.k * self.k + self.cell, weights=given, minlength=size)
         table = table.reshape(self.pairs, self.k, self.k).astype(float)
-        shared = table.sum(axis=(1, 2))
-        n = np.maximum(shared, 1)
-        observed = np.trace(table, axis1=1, axis2=2) / n
-        expected = (table.sum(axis=1) * table.sum(axis=2)).sum(axis=1) / n**2
-        sound = (shared > 0) & (expected < 1 - 1e-12)
+        kappas, shared = _cohen(table), table.sum(axis=(1, 2))
+        sound = np.isfinite(kappas)
         if not sound.any():
             return float("nan")
-        kappas = (observed[sound] - expected[sound]) / (1 - expected[sound])
-        return float((kappas * shared[sound]).sum() / shared[sound].sum())
+        return float((kappas[sound] * shared[sound]).sum() / shared[sound].sum())
 
 
 def _cohen_estimate(labels: Labels, seed: int, resamples: int) -> Estimate:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assay.workspace import Workspace
+from assay_pipelines.annotation.agreement import cohen_kappa
 from assay_pipelines.llm.calls import fold_calls
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def judges_report(workspace: Workspace) -> JudgesReport:
         db.execute(_NEWEST)
         judges = _judges(db)
         agreements = [
-            Agreement(first, second, both, agreed, _kappa(both, agreed, a_first, a_second))
-            for first, second, both, agreed, a_first, a_second in db.execute(_PAIRS).fetchall()
+            Agreement(first, second, sum(cells), cells[0] + cells[3], cohen_kappa([cells[:2], cells[2:]]))
+            for first, second, *cells in db.execute(_PAIRS).fetchall()
         ]
         other = {
             f"{task} by {name}": dict(zip(_OTHER_COLUMNS, row, strict=True))
@@ -164,8 +165,9 @@ _CALLS = """
     FROM model_calls WHERE task = 'judge' GROUP BY 1"""
 
 _PAIRS = """
-    SELECT a.name, b.name, count(*), count(*) FILTER (a.side = b.side),
-           count(*) FILTER (a.side = 'A'), count(*) FILTER (b.side = 'A')
+    SELECT a.name, b.name,
+           count(*) FILTER (a.side = 'A' AND b.side = 'A'), count(*) FILTER (a.side = 'A' AND b.side = 'B'),
+           count(*) FILTER (a.side = 'B' AND b.side = 'A'), count(*) FILTER (a.side = 'B' AND b.side = 'B')
     FROM newest a JOIN newest b ON a.comparison_id = b.comparison_id AND a.name < b.name
     WHERE a.side IN ('A', 'B') AND b.side IN ('A', 'B') GROUP BY ALL ORDER BY 1, 2"""
 
@@ -221,9 +223,3 @@ def _judges(db: duckdb.DuckDBPyConnection) -> list[JudgeReport]:
             )
         )
     return made
-
-
-def _kappa(both: int, agreed: int, a_first: int, a_second: int) -> float | None:
-    """Cohen's kappa of two judges over two answers."""
-    chance = (a_first * a_second + (both - a_first) * (both - a_second)) / both**2
-    return None if chance >= 1 else (agreed / both - chance) / (1 - chance)
