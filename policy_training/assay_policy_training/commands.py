@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +14,8 @@ from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
     from assay_policy_training.run import Plan, TrainedPolicy
-    from assay_policy_training.slots import PromptItem, RewardSource
+    from assay_policy_training.slots import PromptItem
 
-VERIFIER = "verifier"
 #: Options that are no part of a plan.
 _OF_THE_COMMAND = ("resume", "api_key", "watch_key", "wait", "deadline", "workspace", "as_json")
 #: What a resumed run may be given anew; all else is its plan's.
@@ -166,6 +165,7 @@ def rl(
     from assay.models.distributed import division_named, is_follower, world_size
     from assay.runs import require_unfinished
     from assay.workspace import Workspace
+    from assay_policy_training.opening_rewards import keys_of, open_rewards
     from assay_policy_training.prompts.source import load_prompts
     from assay_policy_training.recipe_file import load_recipe
     from assay_policy_training.reward_reference import with_model
@@ -175,12 +175,7 @@ def rl(
         from assay_policy_training.together import follow
 
         with ExitStack() as stack:
-            follow(
-                lambda given: [
-                    _reward_source(stack, reference, key, wait, deadline)
-                    for reference, key in zip(given, keys_of(given, api_key), strict=True)
-                ]
-            )
+            follow(lambda given: open_rewards(stack, given, keys_of(given, api_key), wait=wait, deadline=deadline))
         return
     place = Workspace.find(workspace)
     if resume is not None:
@@ -226,15 +221,11 @@ def rl(
         raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
     with ExitStack() as stack:
-        sources = [
-            _reward_source(stack, reference, key, wait, deadline)
-            for reference, key in zip(plan.rewards, keys_of(plan.rewards, api_key), strict=True)
-        ]
+        keys = keys_of(plan.rewards, api_key)
+        sources = open_rewards(stack, plan.rewards, keys, wait=wait, deadline=deadline)
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
-        watched = [
-            _reward_source(stack, reference, watch_key or "", wait, deadline, option="--watch")
-            for reference in plan.watch
-        ]
+        keys = [watch_key or ""] * len(plan.watch)
+        watched = open_rewards(stack, plan.watch, keys, wait=wait, deadline=deadline, option="--watch")
         with _says_how_to_go_on(plan.recipe.checkpoint_every) as started:
             made = train_policy(
                 place,
@@ -291,47 +282,6 @@ def _absolute(prompts: str) -> str:
     """A file by its absolute path, so that --resume finds it from any folder."""
     path = Path(prompts).expanduser()
     return str(path.resolve()) if path.is_file() else prompts
-
-
-def _reward_source(
-    stack: ExitStack, reference: str, api_key: str | None, wait: float, deadline: float, option: str = "--reward"
-) -> RewardSource:
-    from assay.models.distributed import is_follower
-    from assay_policy_training.answer_part import AnswerPart
-    from assay_policy_training.process_reward import ProcessReward
-    from assay_policy_training.recorded import RecordedReward
-    from assay_policy_training.reward_reference import ANSWER, RECORDED, ROW, STEPS, parse_reward
-    from assay_policy_training.rewards import ModelReward, RowNumber, VerifierReward
-    from assay_serving.client import RemoteScorer, RewardClient
-
-    named = parse_reward(reference, option)
-    if named.form == VERIFIER:
-        return VerifierReward()
-    if named.form == RECORDED:
-        return RecordedReward()
-    if named.form == ROW:
-        return RowNumber(named.name or "")
-    # One failed request masks its rollouts; the step goes on with the others.
-    client = RewardClient(named.url, model=named.model, api_key=api_key, deadline=deadline, failures_in_place=True)
-    stack.enter_context(client)
-    if not is_follower():
-        typer.echo(f"asking {named.url} (waiting up to {wait:g} s until it is ready)", err=True)
-    client.wait_until_ready(wait)
-    scorer = RemoteScorer(client)
-    if named.form == STEPS:
-        return ProcessReward(scorer, name=named.name or "process")
-    return ModelReward(scorer, name=named.name, answer=AnswerPart() if named.form == ANSWER else None)
-
-
-def keys_of(references: Sequence[str], key: str | None) -> list[str | None]:
-    """For each reward, the key it is asked with: that of the first server's host; another host is not told it."""
-    from urllib.parse import urlsplit
-
-    from assay_policy_training.reward_reference import parse_reward
-
-    hosts = [urlsplit(parse_reward(reference).url or "").netloc for reference in references]
-    first = next((host for host in hosts if host), "")
-    return [key if host == first else "" for host in hosts]
 
 
 def _held_out(plan: Plan) -> list[PromptItem]:

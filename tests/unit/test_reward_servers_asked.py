@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-import assay_serving.client
 from assay.cli.main import main
 from assay.errors import BackendError
-from assay_policy_training.commands import keys_of
+from assay_policy_training import opening_rewards
+from assay_policy_training.opening_rewards import keys_of
+from assay_serving.client import RewardClient
 
 
 @pytest.mark.parametrize(("option", "sent"), [([], ""), (["--watch-key", "theirs"], "theirs")])
@@ -19,12 +20,12 @@ def test_watching_server_gets_its_own_key_only(
 ) -> None:
     keys: list[str | None] = []
 
-    class Asked(assay_serving.client.RewardClient):
+    class Asked(RewardClient):
         def __init__(self, *given: Any, **settings: Any) -> None:
             keys.append(settings["api_key"])
             raise BackendError("far enough")
 
-    monkeypatch.setattr(assay_serving.client, "RewardClient", Asked)
+    monkeypatch.setattr(opening_rewards, "RewardClient", Asked)
     monkeypatch.setenv("ASSAY_API_KEY", "ours")
     place = str(tmp_path / "w")
     asked = ["rl", "--policy", "tiny", "--reward", "verifier", "--watch", "http://watch.test", "-w", place]
@@ -40,13 +41,13 @@ def test_how_long_a_reward_may_take_is_a_setting(
 ) -> None:
     limits: list[float | None] = []
 
-    class Asked(assay_serving.client.RewardClient):
+    class Asked(RewardClient):
         def __init__(self, *given: Any, **settings: Any) -> None:
             super().__init__(*given, **settings)
             limits.append(self.settings.policy.deadline)
             raise BackendError("far enough")
 
-    monkeypatch.setattr(assay_serving.client, "RewardClient", Asked)
+    monkeypatch.setattr(opening_rewards, "RewardClient", Asked)
     place = str(tmp_path / "w")
     for command in (["init", place], ["rl", "--policy", "tiny", "--reward", "http://slow.test", *option, "-w", place]):
         with pytest.raises(SystemExit):
