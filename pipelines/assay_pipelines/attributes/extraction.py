@@ -7,28 +7,27 @@ Covers: asking for what is not known yet, storing it as this annotator's. Leaves
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
 from assay.progress import Advance, silent
 from assay.workspace import Workspace
+from assay_pipelines.attributes.asker import Asker
 from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.attributes.stored import store_attributes
-from assay_pipelines.judging.annotators import Annotator, versioned
 from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.judge import JudgingReport, Question
 from assay_pipelines.judging.simulated import orders
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Call, Endpoint
-from assay_pipelines.llm.prompts import Prompts, mark, turns
+from assay_pipelines.llm.endpoint import Call
+from assay_pipelines.llm.prompts import mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.llm.sweep import sweep
 
-SYSTEM, USER = "attributes.system.md", "attributes.user.md"
 TASK = "attributes"
 _TEXT = r"\S"
 _NUMBERED = re.compile(r"\b(candidate|response|answer)s? [12]\b", re.IGNORECASE)
@@ -67,41 +66,27 @@ class AttributesConfig:
     prompts: Path | None = None
 
 
-class AttributeExtractor:
+class AttributeExtractor(Asker):
     """Asks one model."""
 
-    def __init__(self, config: AttributesConfig, workspace: Workspace) -> None:
-        self.settings, self.workspace = config, workspace
-        self.prompts = Prompts(config.prompts)
-        self.prompt_hash = self.prompts.hash(SYSTEM, USER)
-        self.endpoint = Endpoint(config.endpoint, self.prompts)
-        self._system = self.prompts.render(SYSTEM)
-
-    @property
-    def annotator(self) -> Annotator:
-        called = self.settings.name or self.settings.endpoint.model_name
-        config: Mapping[str, Any] = {
-            **self.settings.endpoint.identity(),
-            "task": TASK,
-            "seed": self.settings.seed,
-            "prompts": self.prompt_hash,
-        }
-        return versioned("llm", called, config)
+    def __init__(self, config: AttributesConfig) -> None:
+        super().__init__(TASK, config.endpoint, config.name, config.prompts, {"seed": config.seed})
+        self.seed = config.seed
 
     def call(self, question: Question) -> Call[AttributesAnswer]:
-        (order,) = orders(question.comparison_id, 0, self.settings.seed, both=False)
+        (order,) = orders(question.comparison_id, 0, self.seed, both=False)
         first, second = question.response_a, question.response_b
         if order == "BA":
             first, second = second, first
-        text = self.prompts.render(
-            USER,
+        return self.ask(
+            question.comparison_id,
+            AttributesAnswer,
+            order,
             turns=turns(question.prompt),
             candidate_1=first,
             candidate_2=second,
             mark=mark(question.comparison_id),
         )
-        messages = ({"role": "system", "content": self._system}, {"role": "user", "content": text})
-        return Call(TASK, question.comparison_id, messages, AttributesAnswer, self.prompt_hash, order)
 
 
 def extract_attributes(

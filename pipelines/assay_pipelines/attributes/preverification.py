@@ -8,26 +8,25 @@ decision, and lies apart from `principle_judgments`, which come from people's fe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from assay import ids
 from assay.domain import Prompt
 from assay.progress import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import Annotator, versioned
+from assay_pipelines.attributes.asker import Asker
 from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.judge import JudgingReport, Question
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Call, Endpoint
-from assay_pipelines.llm.prompts import Prompts, mark, turns
+from assay_pipelines.llm.endpoint import Call
+from assay_pipelines.llm.prompts import mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.llm.sweep import sweep
 
-SYSTEM, USER = "correctness.system.md", "correctness.user.md"
 TASK = "correctness"
 Verdict: TypeAlias = Literal["correct", "incorrect", "unsure"]
 
@@ -48,30 +47,15 @@ class CheckerConfig:
     prompts: Path | None = None
 
 
-class CorrectnessChecker:
+class CorrectnessChecker(Asker):
     """Asks one model."""
 
-    def __init__(self, config: CheckerConfig, workspace: Workspace) -> None:
-        self.settings, self.workspace = config, workspace
-        self.prompts = Prompts(config.prompts)
-        self.prompt_hash = self.prompts.hash(SYSTEM, USER)
-        self.endpoint = Endpoint(config.endpoint, self.prompts)
-        self._system = self.prompts.render(SYSTEM)
-
-    @property
-    def annotator(self) -> Annotator:
-        called = self.settings.name or self.settings.endpoint.model_name
-        config: Mapping[str, Any] = {
-            **self.settings.endpoint.identity(),
-            "task": TASK,
-            "prompts": self.prompt_hash,
-        }
-        return versioned("llm", called, config)
+    def __init__(self, config: CheckerConfig) -> None:
+        super().__init__(TASK, config.endpoint, config.name, config.prompts, {})
 
     def call(self, prompt: Prompt, response_id: str, response: str) -> Call[CorrectnessAnswer]:
-        text = self.prompts.render(USER, turns=turns(prompt), response=response, mark=mark(response_id))
-        messages = ({"role": "system", "content": self._system}, {"role": "user", "content": text})
-        return Call(TASK, response_id, messages, CorrectnessAnswer, self.prompt_hash)
+        seen = turns(prompt)
+        return self.ask(response_id, CorrectnessAnswer, turns=seen, response=response, mark=mark(response_id))
 
 
 @dataclass(frozen=True, slots=True)

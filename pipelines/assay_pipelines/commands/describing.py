@@ -91,7 +91,7 @@ def attributes(
     from assay_pipelines.attributes.extraction import AttributeExtractor, AttributesConfig, extract_attributes
 
     endpoint = endpoint_of(context)
-    extractor = AttributeExtractor(AttributesConfig(endpoint, prompts=prompts), ws)
+    extractor = AttributeExtractor(AttributesConfig(endpoint, prompts=prompts))
     spending = spending_of(context)
     settings = {"selection": asdict(selection), "limit": limit, **extractor.annotator.config}
     with asking_run(ws, "attributes", settings, selection, limit, 1, "describing") as (run, advance):
@@ -139,7 +139,7 @@ def verify(
     ws = Workspace.find(workspace)
     selection = selection_of(pool, source, category)
     endpoint = endpoint_of(context)
-    checker = CorrectnessChecker(CheckerConfig(endpoint, prompts=prompts), ws)
+    checker = CorrectnessChecker(CheckerConfig(endpoint, prompts=prompts))
     spending = spending_of(context)
     settings = {"selection": asdict(selection), "limit": limit, "every_pair": every_pair, **checker.annotator.config}
     with asking_run(ws, "preverify", settings, selection, limit, 2, "checking") as (run, advance):

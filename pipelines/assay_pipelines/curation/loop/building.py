@@ -46,7 +46,7 @@ def build_parts(workspace: Workspace, config: Stage1Config) -> Parts:
 
 def _describer(workspace: Workspace, judges: Sequence[Judge], spending: Spending) -> Describe:
     settings = _language_model(judges, "attributes").settings
-    extractor = AttributeExtractor(AttributesConfig(settings.endpoint, prompts=settings.prompts), workspace)
+    extractor = AttributeExtractor(AttributesConfig(settings.endpoint, prompts=settings.prompts))
 
     def describe(comparison_ids: Sequence[str], run_id: str) -> None:
         questions = load_questions(workspace, comparison_ids, with_attributes=False)
@@ -59,7 +59,7 @@ def _describer(workspace: Workspace, judges: Sequence[Judge], spending: Spending
 
 def _preverifier(workspace: Workspace, judges: Sequence[Judge], spending: Spending) -> Preverify:
     settings = _language_model(judges, "preverify").settings
-    checker = CorrectnessChecker(CheckerConfig(settings.endpoint, prompts=settings.prompts), workspace)
+    checker = CorrectnessChecker(CheckerConfig(settings.endpoint, prompts=settings.prompts))
 
     def check(questions: Sequence[Question], run_id: str) -> None:
         report = preverify(workspace, checker, questions, run_id, budget=spending)

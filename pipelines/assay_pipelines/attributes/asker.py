@@ -1,0 +1,48 @@
+"""One model that is asked one kind of thing about pairs or responses: its prompts, who it is in the store, its calls.
+
+Covers: what describing pairs and checking responses have in common. Leaves out: what is asked and what is made of the
+answers (`extraction`, `preverification`), several calls at once (`llm.sweep`), judges, whose samples and orders make
+another annotator (`judging.openai_compatible`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from assay_pipelines.judging.annotators import Annotator, versioned
+from assay_pipelines.llm.configuration import EndpointConfig
+from assay_pipelines.llm.endpoint import Call, Endpoint
+from assay_pipelines.llm.prompts import Prompts
+from assay_pipelines.llm.replies import StrictAnswer
+
+A = TypeVar("A", bound=StrictAnswer)
+
+
+class Asker:
+    """Asks the model at `endpoint` with the prompts `TASK.system.md` and `TASK.user.md`.
+
+    `name`: what it is called in the store, "" = the model's name. `prompts`: a folder of one's own. `identity`: what
+    else decides its answers, and with the model and the prompts makes it this annotator.
+    """
+
+    def __init__(
+        self, task: str, endpoint: EndpointConfig, name: str, prompts: Path | None, identity: Mapping[str, Any]
+    ) -> None:
+        system, self._user = f"{task}.system.md", f"{task}.user.md"
+        self.task = task
+        self.prompts = Prompts(prompts)
+        self.prompt_hash = self.prompts.hash(system, self._user)
+        self.endpoint = Endpoint(endpoint, self.prompts)
+        self._system = self.prompts.render(system)
+        config = {**endpoint.identity(), "task": task, **identity, "prompts": self.prompt_hash}
+        self.annotator: Annotator = versioned("llm", name or endpoint.model_name, config)
+
+    def ask(self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **shown: Any) -> Call[A]:
+        """The call about `ref` (a comparison or a response) with `shown` in the user's prompt."""
+        messages = (
+            {"role": "system", "content": self._system},
+            {"role": "user", "content": self.prompts.render(self._user, **shown)},
+        )
+        return Call(self.task, ref, messages, answer, self.prompt_hash, order)
