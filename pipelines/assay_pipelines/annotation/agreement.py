@@ -285,8 +285,8 @@ class _Pairs:
         counts. Pairs whose kappa is undefined, since both always say one thing, are left out; NaN if that is all."""
         size = self.pairs * self.k * self.k
         given = None if weights is None else weights[self.item]
-        table = np.bincount(self.pair * self.k * self.k + self.cell, weights=given, minlength=size)
-        table = table.reshape(self.pairs, self.k, self.k).astype(float)
+        counted = np.bincount(self.pair * self.k * self.k + self.cell, weights=given, minlength=size)
+        table = counted.reshape(self.pairs, self.k, self.k).astype(np.float64)
         kappas, shared = _cohen(table), table.sum(axis=(1, 2))
         sound = np.isfinite(kappas)
         if not sound.any():
