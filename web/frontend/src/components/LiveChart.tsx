@@ -9,8 +9,6 @@ import uPlot from "uplot";
 import { ChartTable } from "./ChartTable";
 import { aligned, labels, shown, summary, type Aligned, type ChartSeries } from "./chartData";
 
-export type { ChartSeries } from "./chartData";
-
 const COLOURS = {
   light: ["#2f6db5", "#b35a12", "#2e8259", "#8a4fa3", "#b03a4c", "#6b6f2a", "#20777f", "#7a5c46"],
   dark: ["#74a9e6", "#e59a55", "#66bd92", "#c293d8", "#e4808f", "#b9bd68", "#63c2ca", "#c4a48c"],

@@ -61,10 +61,10 @@ const COMPONENTS: Components = {
   h4: ({ children }) => <h5>{children}</h5>,
   h5: ({ children }) => <h6>{children}</h6>,
   // Wide code and tables scroll in their own box, also from the keyboard.
-  // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex
+  // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled
   pre: ({ children }) => <pre tabIndex={0}>{children}</pre>,
   table: ({ children }) => (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled
     <div className="markdown-table" tabIndex={0} role="group" aria-label="Table">
       <table>{children}</table>
     </div>

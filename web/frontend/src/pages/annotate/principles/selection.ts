@@ -2,7 +2,7 @@ import type { Place } from "../sitting/words";
 import { lettersOf, placeOf } from "./evidence";
 
 /** Marks the element that has a response's text and nothing else. */
-export const RESPONSE = "data-response";
+const RESPONSE = "data-response";
 const HIGHLIGHT = "assay-evidence";
 
 export type Selected = { place: Place; text: string } | "across" | null;

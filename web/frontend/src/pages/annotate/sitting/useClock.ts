@@ -12,8 +12,7 @@ export function useClock(item: string | undefined, before: number): () => number
     };
     document.addEventListener("visibilitychange", turned);
     return () => document.removeEventListener("visibilitychange", turned);
-    // `before` belongs to the item: it is read once, when the item comes.
-    // eslint-disable-next-line react-hooks/exhaustive-deps
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- `before` is the item's: read once, when the item comes
   }, [item]);
   return useCallback(() => {
     const { kept, since } = state.current;

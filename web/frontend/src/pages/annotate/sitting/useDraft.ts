@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "react";
 
-import { dropDraft, EMPTY, loadDraft, saveDraft, type Draft } from "./drafts";
+import { dropDraft, dropOldDrafts, EMPTY, loadDraft, saveDraft, type Draft } from "./drafts";
 import { useClock } from "./useClock";
 
 export interface DraftState {
@@ -21,6 +21,7 @@ export function useDraft(name: string | undefined): DraftState {
     setOf(name);
     setDraft(name === undefined ? EMPTY : loadDraft(name));
   }
+  useEffect(() => dropOldDrafts(), []);
   const seconds = useClock(name, draft.seconds);
   const latest = useRef(draft);
   const dropped = useRef<string | undefined>(undefined);

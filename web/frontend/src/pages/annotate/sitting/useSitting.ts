@@ -10,9 +10,9 @@ import { draftName, EMPTY, saveDraft, type PrincipleDraft } from "./drafts";
 import type { Choice, Item, SkipReason } from "./words";
 
 export type Reply = Schemas["SittingReply"];
-export type Receipt = Schemas["ReceiptReply"];
+type Receipt = Schemas["ReceiptReply"];
 
-export interface Decision {
+interface Decision {
   choice?: Choice;
   skip?: SkipReason;
   strength: number | null;

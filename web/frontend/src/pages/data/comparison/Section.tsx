@@ -13,7 +13,7 @@ export function Section({ title, note, children }: { title: string; note?: React
           </Text>
         )}
       </Group>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled */}
       <div className="wide" tabIndex={0} role="group" aria-label={`${title}, contents`}>
         {children}
       </div>

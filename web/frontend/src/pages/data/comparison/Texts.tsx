@@ -10,7 +10,7 @@ export type Form = "rendered" | "plain";
 export function PromptText({ turns, form }: { turns: Schemas["ConversationTurn"][]; form: Form }) {
   return (
     <section className="panel" aria-label="Prompt">
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled */}
       <div className="long-text" tabIndex={0} role="group" aria-label="Turns of the prompt">
         {turns.map((turn, index) => (
           <div key={index} className="turn">
@@ -54,7 +54,7 @@ export function ResponseText({ side, text, label, form }: ResponseProps) {
           {count(text.content.length)} characters
         </Text>
       </Group>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled */}
       <div className="long-text" tabIndex={0} role="group" aria-label={`Text of response ${side}`}>
         <Shown text={text.content} form={form} />
       </div>

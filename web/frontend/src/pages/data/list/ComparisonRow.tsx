@@ -22,8 +22,7 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
   const origin = [row.categories.join(", "), row.languages.join(", ")].filter(Boolean).join(", ");
   const opinions = row.opinions === 0 ? "" : String(row.opinions);
   return (
-    // Keys are the grid's.
-    // eslint-disable-next-line jsx-a11y/click-events-have-key-events, jsx-a11y/interactive-supports-focus
+    // eslint-disable-next-line jsx-a11y/click-events-have-key-events, jsx-a11y/interactive-supports-focus -- the grid has the focus and takes the keys
     <div
       role="row"
       id={`row-${row.comparison_id}`}

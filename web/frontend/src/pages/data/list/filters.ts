@@ -1,7 +1,6 @@
 import type { operations } from "../../../api/schema";
 
 export type Query = NonNullable<operations["list_comparisons"]["parameters"]["query"]>;
-export type Order = NonNullable<Query["order"]>;
 
 /** Filters with several values, by their name in the address and in the API. */
 export const MANY = ["pool", "source", "category", "language", "label"] as const;

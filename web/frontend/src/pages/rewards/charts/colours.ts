@@ -1,5 +1,5 @@
 /** Colours of series, told apart in light and dark and without relying on red against green. */
-export const SERIES = [
+const SERIES = [
   "light-dark(#0b7285, #3bc9db)",
   "light-dark(#d9480f, #ffa94d)",
   "light-dark(#5f3dc4, #b197fc)",

@@ -24,7 +24,7 @@ export interface Answer {
   at: string;
 }
 
-export const DRAFT = "assay.rewards.playground.draft";
+const DRAFT = "assay.rewards.playground.draft";
 export const ANSWER = "assay.rewards.playground.answer";
 
 const NOTHING: Draft = {
@@ -46,7 +46,7 @@ function read<T>(key: string): T | null {
 }
 
 /** Keeps a value in the browser; a full or closed storage costs a reload, not the page. */
-export function keep(key: string, value: unknown): void {
+function keep(key: string, value: unknown): void {
   try {
     window.localStorage.setItem(key, JSON.stringify(value));
   } catch {
