@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 FILE = "progress.json"
 EVERY_S = 1.0  #: between two notes
-WINDOW_S = 60.0  #: the rate is that of the last minute
+WINDOW_S = 60.0  #: the rate is that of the last minute, or of the last step where one takes longer
 #: What is counted this soon was done before, such as answers that are known already: no rate is made of it.
 SETTLED_S = 0.5
 
@@ -101,25 +101,27 @@ class _Count:
         self.ended = False
         self.began = self.at = time.time()
         self._clock = time.monotonic()
+        self._last = 0.0  # of the last step, on that clock: the other may be set meanwhile
         self._before: deque[tuple[float, int]] = deque()
 
     def advance(self, n: int) -> None:
-        now = time.monotonic() - self._clock
+        self._last = now = time.monotonic() - self._clock
         if not self._before and now > SETTLED_S:
             self._before.append((SETTLED_S, self.done))
         self.done += n
         self.at = time.time()
         if self._before and now - self._before[-1][0] >= EVERY_S:
             self._before.append((now, self.done))
-        while len(self._before) > 1 and now - self._before[0][0] > WINDOW_S:
+        # One that is older stays: of steps that take minutes there is no other.
+        while len(self._before) > 1 and now - self._before[1][0] >= WINDOW_S:
             self._before.popleft()
 
     def told(self) -> Progress:
         rate = None
         if self._before:
             since, done = self._before[0]
-            now = self.at - self.began
-            rate = (self.done - done) / (now - since) if now - since >= EVERY_S else None
+            took = self._last - since
+            rate = (self.done - done) / took if took >= EVERY_S else None
         return Progress(self.what, self.done, self.total, self.unit, rate, self.began, self.at, self.ended)
 
 

@@ -85,6 +85,31 @@ def test_the_rate_leaves_out_what_was_done_before(tmp_path: Path, clock: list[fl
         assert progress_of(tmp_path)[0].seconds_left is None
 
 
+def test_steps_that_take_longer_than_the_window_have_a_rate(tmp_path: Path, clock: list[float]) -> None:
+    with noting_in(tmp_path), noted("training", 10, unit="steps") as advance:
+        clock[0] += 100
+        advance(1)
+        (first,) = progress_of(tmp_path)
+        assert first.rate == pytest.approx(1 / 99.5)  # but for the first half second
+        for _ in range(3):
+            clock[0] += 200
+            advance(1)
+        (slower,) = progress_of(tmp_path)
+    assert slower.rate == pytest.approx(1 / 200), "of the last step alone"
+    assert slower.seconds_left == pytest.approx(6 * 200)
+
+
+def test_the_wall_clock_may_be_set(tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    with noting_in(tmp_path), noted("asking", 100) as advance:
+        for _ in range(10):
+            clock[0] += 2
+            advance(1)
+        monkeypatch.setattr("assay.run_progress.time.time", lambda: clock[0] - 3600)
+        clock[0] += 2
+        advance(1)
+        assert progress_of(tmp_path)[0].rate == pytest.approx(11 / 21.5)
+
+
 def test_no_rate_of_what_came_at_once(tmp_path: Path, clock: list[float]) -> None:
     with noting_in(tmp_path), noted("cleaning", 10) as advance:
         advance(10)
