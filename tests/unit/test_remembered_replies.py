@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+
+import pytest
 
 from assay.workspace import Workspace
 from assay_web.curate import remembered as module
@@ -73,3 +76,29 @@ def test_few_replies_are_kept(workspace: Workspace) -> None:
         kept.reply(number, lambda n=number: n)  # type: ignore[misc]
     assert kept.reply(0, lambda: "made again") == "made again"
     assert kept.reply(module.MOST, lambda: -1) == module.MOST
+
+
+def test_a_reply_of_the_tick_in_which_something_was_written_is_not_kept(workspace: Workspace) -> None:
+    """A second write of as many bytes within it has the same size and time."""
+    kept, journal = Remembered(workspace), workspace.journal / "votes-1.jsonl"
+    journal.write_text("old\n")
+    now = time.time_ns() + 3_600_000_000_000  # for as long as this test takes
+    os.utime(journal, ns=(now, now))
+    assert kept.reply("key", journal.read_text) == "old\n"
+    journal.write_text("new\n")
+    os.utime(journal, ns=(now, now))
+    assert kept.reply("key", journal.read_text) == "new\n"
+    os.utime(journal, ns=(0, 0))
+    assert kept.reply("key", journal.read_text) == "new\n"
+    assert kept.reply("key", lambda: "made again") == "new\n"
+
+
+def test_requests_that_are_refused_leave_nothing(workspace: Workspace) -> None:
+    def refused() -> None:
+        raise ValueError("no such pool")
+
+    kept = Remembered(workspace)
+    for number in range(3):
+        with pytest.raises(ValueError, match="no such pool"):
+            kept.reply(number, refused)
+    assert not kept._making

@@ -8,6 +8,7 @@ votes and calls, and of the file of queues. Reading changes none of them.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -18,6 +19,9 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.ledger import FILE as QUEUES
 from assay_web.server.service import WebService
 
+#: A change this young may be followed by another that file systems give the same time (they count in ticks of up to
+#: 10 ms): what is read then is not kept.
+TICK_NS = 20_000_000
 MOST = 100  #: replies; one has at most a page of comparisons with their texts
 
 T = TypeVar("T")
@@ -38,19 +42,30 @@ class Remembered:
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
-            # Before it is made: what is written meanwhile makes the reply an old one.
-            state = state_of(self._workspace)
-            with self._lock:
-                kept = self._kept.get(key)
-                if kept is not None and kept[0] == state:
-                    self._kept.move_to_end(key)
-                    return cast(T, kept[1])
-            made = make()
-            with self._lock:
-                self._kept[key] = (state, made)
-                while len(self._kept) > MOST:
-                    gone, _ = self._kept.popitem(last=False)
-                    self._making.pop(gone, None)
+            try:
+                return self._known_or_made(key, make)
+            finally:
+                with self._lock:
+                    if key not in self._kept:  # else refused requests would leave a lock each
+                        self._making.pop(key, None)
+
+    def _known_or_made(self, key: Hashable, make: Callable[[], T]) -> T:
+        # Before it is made: what is written meanwhile makes the reply an old one.
+        now, state = time.time_ns(), state_of(self._workspace)
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None and kept[0] == state:
+                self._kept.move_to_end(key)
+                return cast(T, kept[1])
+        made = make()
+        if any(changed > now - TICK_NS for _, _, changed in state):
+            return made
+        with self._lock:
+            self._kept[key] = (state, made)
+            self._kept.move_to_end(key)
+            while len(self._kept) > MOST:
+                gone, _ = self._kept.popitem(last=False)
+                self._making.pop(gone, None)
         return made
 
 
