@@ -142,10 +142,10 @@ def create_split(
         return _create(db, name, _sliced(selection, kept), run_id), held
 
 
-def list_snapshots(workspace: Workspace) -> list[Snapshot]:
-    """Newest first."""
+def list_snapshots(workspace: Workspace, *, newest: int | None = None) -> list[Snapshot]:
+    """Newest first; at most `newest` of them."""
     with workspace.store.unit() as db:
-        names = db.execute("SELECT name FROM snapshots ORDER BY created_at DESC, name").fetchall()
+        names = db.execute("SELECT name FROM snapshots ORDER BY created_at DESC, name LIMIT ?", [newest]).fetchall()
         return [_find(db, name) for (name,) in names]
 
 
@@ -199,7 +199,7 @@ def _create(db: duckdb.DuckDBPyConnection, name: str, selection: Selection, run_
     db.execute("DELETE FROM selected WHERE label IS NULL")
     items = _number(db, "SELECT count(*) FROM selected")
     if not items:
-        raise BadInputError(f"snapshot {name!r} would be empty: {_why_empty(db, unlabelled)}")
+        raise BadInputError(f"snapshot {name!r} would be empty: {_why_empty(db, selection, unlabelled)}")
     content = _digest(db, _ITEMS.format(table="selected"))
     there = db.execute("SELECT content_hash FROM snapshots WHERE name = ?", [name]).fetchone()
     if there is not None and there[0] != content:
@@ -255,7 +255,13 @@ def _sliced(selection: Selection, part: HashSlice) -> Selection:
     return replace(selection, slice=part)
 
 
-def _why_empty(db: duckdb.DuckDBPyConnection, unlabelled: int) -> str:
+def _why_empty(db: duckdb.DuckDBPyConnection, selection: Selection, unlabelled: int) -> str:
+    if selection.slice is not None:
+        condition, values = replace(selection, slice=None).where()
+        row = db.execute(f"SELECT count(*) FROM pools p WHERE p.label IS NOT NULL AND {condition}", values).fetchone()
+        if row is not None and row[0]:
+            said = f"none of the {row[0]} labelled comparisons falls to its share"
+            return f"{said}: choose another share or seed, or no holdout"
     if unlabelled:
         return f"all {unlabelled} comparisons that match have no label"
     pools = db.execute("SELECT pool, count(*) FROM pools GROUP BY pool ORDER BY pool").fetchall()

@@ -148,6 +148,12 @@ def test_mistakes_are_named(workspace: Workspace) -> None:
     fill(workspace, prompts=2)
     with pytest.raises(BadInputError, match="the pools hold 4 unverified"):
         create_snapshot(workspace, "x", Selection(pools=("gold",)), None)
+    with pytest.raises(
+        BadInputError, match="'x' would be empty: none of the 4 labelled comparisons falls to its share"
+    ):
+        create_snapshot(workspace, "x", Selection(slice=HashSlice(0.0, 1e-9)), None)
+    with pytest.raises(BadInputError, match="'x' would be empty: the pools hold 4 unverified"):
+        create_snapshot(workspace, "x", Selection(pools=("gold",), slice=HashSlice(0.0, 0.5)), None)
     with pytest.raises(BadInputError, match="unknown pool 'best'"):
         Selection(pools=("best",))
     with pytest.raises(BadInputError, match="is not a snapshot name"):

@@ -151,6 +151,28 @@ class JudgeStage(_Settings):
         return ["judge", "run", *given]
 
 
+class SnapshotStage(_Settings):
+    """Fix labelled comparisons under a name, for training; no pools: gold, silver, recycled and unverified. `holdout`:
+    share of the groups kept out, as NAME-holdout; null for none."""
+
+    stage: Literal["snapshot"]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.+-]{0,90}$")]
+    pools: tuple[PoolName, ...] = ()
+    sources: tuple[Name, ...] = ()
+    categories: tuple[Name, ...] = ()
+    holdout: Annotated[float, Field(gt=0, lt=1)] | None = None
+    group_by: Literal["prompt", "category"] = "prompt"
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+
+    def arguments(self) -> list[str]:
+        given = [part for name in self.pools for part in ("--pool", name)]
+        given += [part for name in self.sources for part in ("--source", name)]
+        given += [part for name in self.categories for part in ("--category", name)]
+        if self.holdout is not None:
+            given += ["--holdout", f"{self.holdout:g}", "--group-by", self.group_by, "--seed", str(self.seed)]
+        return ["data", "snapshot", self.name, *given]
+
+
 StageSettings: TypeAlias = Annotated[
     CleanStage
     | DedupStage
@@ -160,7 +182,8 @@ StageSettings: TypeAlias = Annotated[
     | ConsistencyStage
     | JudgeStage
     | Stage1Stage
-    | Stage2Stage,
+    | Stage2Stage
+    | SnapshotStage,
     Field(discriminator="stage"),
 ]
 

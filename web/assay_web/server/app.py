@@ -28,6 +28,7 @@ from assay_web.server.lanes import Lanes
 from assay_web.server.page import mount_page
 from assay_web.server.service import WebService
 from assay_web.server.settings import WebSettings
+from assay_web.training_sets.routes import router as training_set_router
 
 #: One router an area; each path begins with /api. They are tried in this order: first those of somebody who votes.
 ROUTERS = (
@@ -40,6 +41,7 @@ ROUTERS = (
     rewards_router,
     runs_router,
     comparisons_router,
+    training_set_router,
 )
 
 

@@ -1319,6 +1319,71 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/training-sets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Training Sets
+         * @description The newest snapshots.
+         */
+        get: operations["list_training_sets"];
+        put?: never;
+        /**
+         * Make Training Set
+         * @description Fix a selection of labelled comparisons under a name, in a process of its own: the stage says what became of it.
+         *     409 while another stage goes on.
+         */
+        post: operations["make_training_set"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-sets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Training Set
+         * @description One, and whether it can be trained on as it is.
+         */
+        get: operations["get_training_set"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/training-sets/{name}/pairs.jsonl": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Training Set
+         * @description Its decided pairs, a line each. 422 for one that is too large for it, with the command that writes it.
+         */
+        get: operations["download_training_set"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1779,6 +1844,18 @@ export interface components {
             x: string;
             /** X Label */
             x_label: string;
+        };
+        /**
+         * CheckedSet
+         * @description `contamination`: a line a registered benchmark. `stops_training`: what training would be refused with, and the
+         *     way out.
+         */
+        CheckedSet: {
+            /** Contamination */
+            contamination: string[];
+            made: components["schemas"]["TrainingSet"];
+            /** Stops Training */
+            stops_training: string | null;
         };
         /**
          * ChoicesPage
@@ -2479,6 +2556,16 @@ export interface components {
         HTTPValidationError: {
             /** Detail */
             detail?: components["schemas"]["ValidationError"][];
+        };
+        /**
+         * HeldOut
+         * @description The part of the same selection that training does not see.
+         */
+        HeldOut: {
+            /** Items */
+            items: number;
+            /** Name */
+            name: string;
         };
         /**
          * Interval
@@ -4532,6 +4619,48 @@ export interface components {
             weight: number;
         };
         /**
+         * SnapshotStage
+         * @description Fix labelled comparisons under a name, for training; no pools: gold, silver, recycled and unverified. `holdout`:
+         *     share of the groups kept out, as NAME-holdout; null for none.
+         */
+        SnapshotStage: {
+            /**
+             * Categories
+             * @default []
+             */
+            categories: string[];
+            /**
+             * Group By
+             * @default prompt
+             * @enum {string}
+             */
+            group_by: "prompt" | "category";
+            /** Holdout */
+            holdout?: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Pools
+             * @default []
+             */
+            pools: ("unverified" | "gold" | "silver" | "recycled" | "pending" | "discarded")[];
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+            /**
+             * Sources
+             * @default []
+             */
+            sources: string[];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            stage: "snapshot";
+        };
+        /**
          * Stage1Stage
          * @description The loop with people and judges. `file`: one of the workspace's descriptions of loops.
          */
@@ -4589,7 +4718,7 @@ export interface components {
          */
         StageAsked: {
             /** Settings */
-            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
             /** Token */
             token: string;
         };
@@ -4673,7 +4802,7 @@ export interface components {
             /** Run Id */
             run_id: string | null;
             /** Settings */
-            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
             spent: components["schemas"]["StageSpent"] | null;
             /** Started */
             started: number;
@@ -4789,6 +4918,42 @@ export interface components {
         TicketBody: {
             /** Ticket */
             ticket: string;
+        };
+        /**
+         * TrainingSet
+         * @description A snapshot. `pairs`: its items that are no ties, which is what training reads. `pools`: items by pool. `command`:
+         *     the next one, in the workspace's folder. `downloadable`: small enough to be downloaded from the page.
+         */
+        TrainingSet: {
+            /** Command */
+            command: string;
+            /** Content Hash */
+            content_hash: string;
+            /** Downloadable */
+            downloadable: boolean;
+            held_out: components["schemas"]["HeldOut"] | null;
+            /** Id */
+            id: string;
+            /** Items */
+            items: number;
+            /** Name */
+            name: string;
+            /** Pairs */
+            pairs: number;
+            /** Pools */
+            pools: {
+                [key: string]: number;
+            };
+            /** Ties */
+            ties: number;
+        };
+        /**
+         * TrainingSets
+         * @description The newest first; a held-out part stands with its set.
+         */
+        TrainingSets: {
+            /** Sets */
+            sets: components["schemas"]["TrainingSet"][];
         };
         /**
          * Turn
@@ -5862,7 +6027,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"];
+                "application/json": components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
             };
         };
         responses: {
@@ -7010,6 +7175,121 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_training_sets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrainingSets"];
+                };
+            };
+        };
+    };
+    make_training_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SnapshotStage"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StageRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_training_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckedSet"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    download_training_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description TRL's prompt, chosen and rejected */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": unknown;
+                };
             };
             /** @description Validation Error */
             422: {

@@ -4,14 +4,16 @@ import { Empty } from "../../components/States";
 import { ComparisonPage } from "./comparison/ComparisonPage";
 import { LineagePage } from "./lineage/LineagePage";
 import { Browser } from "./list/Browser";
+import { TrainingSetsPage } from "./sets/TrainingSetsPage";
 import "./data.css";
 
-/** The area Data: the list of comparisons, one of them, the lineage of anything. */
+/** The area Data: the list of comparisons, one of them, the lineage of anything, training sets. */
 export default function DataPage() {
   return (
     <Routes>
       <Route index element={<Browser />} />
       <Route path="comparisons/:id" element={<ComparisonPage />} />
+      <Route path="training-sets" element={<TrainingSetsPage />} />
       <Route path="lineage/*" element={<LineagePage />} />
       <Route path="*" element={<Empty title="There is no such page" />} />
     </Routes>

@@ -3,6 +3,8 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure, Waiting } from "../../../components/States";
+import { MakeTrainingSet } from "../../data/sets/MakeTrainingSet";
+import { nameFor } from "../../data/sets/sets";
 
 type Report = Schemas["ResolutionReport"];
 
@@ -22,7 +24,7 @@ export function DecideDialog({ queue, close }: { queue: string; close: () => voi
   const done = decide.data;
   const shown = done ?? preview.data;
   return (
-    <Modal opened onClose={close} title={`Decide by the votes of ${queue}`}>
+    <Modal opened onClose={close} size="lg" title={`Decide by the votes of ${queue}`}>
       <Stack gap="sm">
         {preview.isPending && <Waiting what="The votes are counted" />}
         {preview.error !== null && <Failure error={preview.error} />}
@@ -37,6 +39,14 @@ export function DecideDialog({ queue, close }: { queue: string; close: () => voi
             A majority or an adjudicator decides. What is decided becomes gold, with who voted as its reason; what people
             could not decide is discarded. Votes that are taken back later take their decision back the next time.
           </Text>
+        )}
+        {done !== undefined && done.gold > 0 && (
+          <>
+            <Text size="sm">
+              Train on it: everything in the pools chosen here, of other queues too, becomes a training set.
+            </Text>
+            <MakeTrainingSet name={nameFor(queue)} pools={["gold"]} />
+          </>
         )}
         <Group justify="flex-end" gap="xs">
           <Button variant="default" onClick={close}>

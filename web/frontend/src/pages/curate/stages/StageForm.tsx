@@ -1,6 +1,7 @@
-import { Button, Group, Select, Stack, Text, Title } from "@mantine/core";
+import { Anchor, Button, Group, Select, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
+import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Loaded } from "../shared/Loaded";
@@ -11,7 +12,8 @@ import { LoopFields } from "./LoopFields";
 import { Stage2Fields } from "./Stage2Fields";
 import { TITLES, type Options, type Settings } from "./useStages";
 
-const KINDS = Object.keys(TITLES) as Settings["stage"][];
+// Training sets are made in Data, where what they hold is shown.
+const KINDS = (Object.keys(TITLES) as Settings["stage"][]).filter((kind) => kind !== "snapshot");
 
 const DONE: Record<Settings["stage"], string> = {
   clean: "Discards what breaks structural rules: empty or overlong texts, control characters.",
@@ -23,6 +25,7 @@ const DONE: Record<Settings["stage"], string> = {
   judge: "Puts comparisons to judges and keeps their answers, for Quality, Errors and Conflicts. Decides nothing.",
   stage1: "Labels a seed, then trains, looks at the errors on gold and labels around them, iteration by iteration.",
   stage2: "Keeps what a gold model and either the best model or judges agree with; discards or recycles the rest.",
+  snapshot: "Fixes labelled comparisons under a name, for training.",
 };
 
 /** Choosing a stage and its few settings. What it would take is shown before anything starts. */
@@ -30,9 +33,12 @@ export function StageForm({ free, onReady }: { free: boolean; onReady: (settings
   const query = useQuery({ queryKey: ["curate", "options"], queryFn: () => body(api.GET("/api/curate/stages/options")) });
   return (
     <div className="panel">
-      <Title order={2} mb={6}>
-        Begin a stage
-      </Title>
+      <Group justify="space-between" mb={6} gap="xs">
+        <Title order={2}>Begin a stage</Title>
+        <Anchor component={Link} to="/data/training-sets" size="sm">
+          Make a training set
+        </Anchor>
+      </Group>
       <Loaded query={query}>{(options) => <Chooser options={options} free={free} onReady={onReady} />}</Loaded>
     </div>
   );

@@ -38,4 +38,5 @@ export const TITLES: Record<Settings["stage"], string> = {
   judge: "Ask judges",
   stage1: "Stage 1: people and judges",
   stage2: "Stage 2: reward models",
+  snapshot: "Training set",
 };

@@ -2,7 +2,7 @@ import { Button, Group, Stack, Text, Title } from "@mantine/core";
 import { IconRefresh } from "@tabler/icons-react";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
-import { useSearchParams } from "react-router";
+import { Link, useSearchParams } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
@@ -13,6 +13,7 @@ import { FilterBar } from "./FilterBar";
 import { filtersSet, keyOf, queryOf } from "./filters";
 import { Searching } from "./Searching";
 import { SHORT, useComparisons, useCount, type Counted } from "./useComparisons";
+import { useLasting } from "./useLasting";
 
 /** The comparisons of the workspace, as far as somebody scrolls. What is looked for is in the address. */
 export function Browser() {
@@ -36,11 +37,13 @@ export function Browser() {
   const matching = useCount(key, query, counts);
   const queries = useQueryClient();
   const refresh = () => {
+    setStopped(null);
     for (const name of ["comparisons", "comparisons-count", "comparison-facets"]) void queries.resetQueries({ queryKey: [name] });
   };
   const last = pages.data?.pages.at(-1);
   const total = facets.data?.comparisons ?? last?.total;
   const paused = stopped === key;
+  const searching = useLasting(pages.isFetchingNextPage);
   return (
     <Stack gap="xs">
       <Group justify="space-between" wrap="nowrap">
@@ -53,13 +56,16 @@ export function Browser() {
               </Button>
             )}
           </Told>
+          <Button component={Link} to="/data/training-sets" variant="light" size="compact-sm">
+            Training sets
+          </Button>
           <Button variant="default" size="compact-sm" onClick={refresh} leftSection={<IconRefresh size={14} />}>
             Reload
           </Button>
         </Group>
       </Group>
       <FilterBar facets={facets.data} />
-      {last !== undefined && last.after !== null && last.rows.length < SHORT && (pages.isFetchingNextPage || paused) && (
+      {last !== undefined && last.after !== null && (paused || (searching && last.rows.length < SHORT)) && (
         <Searching
           examined={last.examined}
           total={last.total}

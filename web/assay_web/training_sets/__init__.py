@@ -1,0 +1,1 @@
+"""Training sets: making snapshots from the page, what they hold, downloading them."""

@@ -1,0 +1,142 @@
+"""Routes of training sets: making a snapshot as a stage of its own, which there are, one of them, its pairs.
+
+A snapshot of a million comparisons takes a quarter of a minute of CPU time with the store held: making one is a process
+of its own, which `GET /api/curate/stages` tells of. Leaves out: selecting and splitting (`assay.snapshots`), the file
+(`download`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict
+
+from assay.contamination import contamination_of, require_clean
+from assay.errors import BadInputError, NotFoundError
+from assay.snapshots import Snapshot, get_snapshot, list_snapshots
+from assay.workspace import Workspace
+from assay_web.access.audit import AuditedRoute, note_change, record
+from assay_web.access.guard import Curator, Viewer
+from assay_web.curate.replies import StageExpected, StageRecord
+from assay_web.curate.stage_process import record_of_stage, runs_of, start_stage
+from assay_web.curate.stage_progress import NOTHING
+from assay_web.curate.stage_settings import SnapshotStage
+from assay_web.server.service import ServiceNow
+from assay_web.training_sets.download import MOST_ITEMS, download_of
+
+router = APIRouter(tags=["training sets"], route_class=AuditedRoute)
+
+SetName = Annotated[str, Path(max_length=100)]
+SHOWN = 50  #: snapshots listed
+HOLDOUT = "-holdout"
+
+
+class HeldOut(BaseModel):
+    """The part of the same selection that training does not see."""
+
+    name: str
+    items: int
+
+
+class TrainingSet(BaseModel):
+    """A snapshot. `pairs`: its items that are no ties, which is what training reads. `pools`: items by pool. `command`:
+    the next one, in the workspace's folder. `downloadable`: small enough to be downloaded from the page."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    name: str
+    content_hash: str
+    items: int
+    pairs: int
+    ties: int
+    pools: dict[str, int]
+    held_out: HeldOut | None
+    command: str
+    downloadable: bool
+
+
+class CheckedSet(BaseModel):
+    """`contamination`: a line a registered benchmark. `stops_training`: what training would be refused with, and the
+    way out."""
+
+    made: TrainingSet
+    contamination: list[str]
+    stops_training: str | None
+
+
+class TrainingSets(BaseModel):
+    """The newest first; a held-out part stands with its set."""
+
+    sets: list[TrainingSet]
+
+
+@router.get("/api/training-sets")
+def list_training_sets(person: Viewer, service: ServiceNow) -> TrainingSets:
+    """The newest snapshots."""
+    found = {one.name: one for one in list_snapshots(service.workspace, newest=SHOWN)}
+    parts = {name + HOLDOUT for name in found}
+    whole = [one for one in found.values() if one.name not in parts]
+    return TrainingSets(sets=[_reply(one, found.get(one.name + HOLDOUT)) for one in whole])
+
+
+@router.post("/api/training-sets")
+def make_training_set(person: Curator, service: ServiceNow, body: SnapshotStage, request: Request) -> StageRecord:
+    """Fix a selection of labelled comparisons under a name, in a process of its own: the stage says what became of it.
+    409 while another stage goes on."""
+    expected = StageExpected(calls=0, cost=0.0, budget=None, spent=0.0)
+    stage = start_stage(service.workspace, body, person.name, expected)
+    note_change(request, body.name, stage=stage.id, command=stage.command)
+    return record_of_stage(stage, runs_of(service.workspace, [stage]).get(stage.id), NOTHING)
+
+
+@router.get("/api/training-sets/{name}")
+def get_training_set(person: Viewer, service: ServiceNow, name: SetName) -> CheckedSet:
+    """One, and whether it can be trained on as it is."""
+    snapshot = get_snapshot(service.workspace, name)
+    states = contamination_of(service.workspace, snapshot.id)
+    try:
+        require_clean(states, {}, data=snapshot.name, snapshot=True)
+        stops = None
+    except BadInputError as error:
+        stops = str(error)
+    held_out = _holdout(service.workspace, snapshot.name)
+    return CheckedSet(made=_reply(snapshot, held_out), contamination=[str(one) for one in states], stops_training=stops)
+
+
+@router.get(
+    "/api/training-sets/{name}/pairs.jsonl",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/x-ndjson": {}}, "description": "TRL's prompt, chosen and rejected"}},
+)
+def download_training_set(person: Curator, service: ServiceNow, name: SetName) -> StreamingResponse:
+    """Its decided pairs, a line each. 422 for one that is too large for it, with the command that writes it."""
+    found = download_of(service.workspace, name)
+    record(service.access, person.name, "download_training_set", name, detail={"pairs": found.rows})
+    headers = {"Content-Disposition": f'attachment; filename="{found.name}"', "Content-Length": str(found.size)}
+    return StreamingResponse(found.chunks(), media_type="application/x-ndjson", headers=headers)
+
+
+def _holdout(workspace: Workspace, name: str) -> Snapshot | None:
+    try:
+        return get_snapshot(workspace, name + HOLDOUT)
+    except NotFoundError:
+        return None
+
+
+def _reply(snapshot: Snapshot, held_out: Snapshot | None) -> TrainingSet:
+    command = f"assay train bt --data {snapshot.name}"
+    return TrainingSet(
+        id=snapshot.id,
+        name=snapshot.name,
+        content_hash=snapshot.content_hash,
+        items=snapshot.items,
+        pairs=snapshot.items - snapshot.ties,
+        ties=snapshot.ties,
+        pools=snapshot.pools,
+        held_out=None if held_out is None else HeldOut(name=held_out.name, items=held_out.items),
+        command=command if held_out is None else f"{command} --eval-data {held_out.name}",
+        downloadable=snapshot.items <= MOST_ITEMS,
+    )

@@ -1,0 +1,87 @@
+import { Alert, Anchor, Button, Group, MultiSelect, NumberInput, Stack, Text, TextInput } from "@mantine/core";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState, type FormEvent } from "react";
+import { Link } from "react-router";
+
+import { api, body } from "../../../api/client";
+import { Failure } from "../../../components/States";
+import { goesOn } from "../../curate/stages/useStages";
+import { POOLS, useMaking, type Asked } from "./sets";
+import { NewSet } from "./SetCard";
+
+const SHARE = 10; // percent held out at first
+
+/**
+ * Labelled comparisons fixed under a name, for training. It is made by a process of its own, which goes on when the page
+ * is left. `sources`: those to choose from; none, and there is no choice.
+ */
+export function MakeTrainingSet({ name: first = "", pools: some = [], sources }: { name?: string; pools?: Asked["pools"]; sources?: string[] }) {
+  const queries = useQueryClient();
+  const [name, setName] = useState(first);
+  const [share, setShare] = useState<number | string>(SHARE);
+  const [pools, setPools] = useState(some);
+  const [from, setFrom] = useState<string[]>([]);
+  const start = useMutation({
+    mutationFn: () =>
+      body(
+        api.POST("/api/training-sets", {
+          body: {
+            ...{ stage: "snapshot", name: name.trim(), pools, sources: from, categories: [], group_by: "prompt", seed: 0 },
+            holdout: Number(share) > 0 ? Number(share) / 100 : null,
+          },
+        }),
+      ),
+  });
+  const making = useMaking(start.data?.id ?? null);
+  const stage = making.data ?? start.data;
+  const going = start.isPending || (stage !== undefined && goesOn(stage));
+  const done = stage?.status === "done" ? stage.settings : null;
+  const made = done?.stage === "snapshot" ? done.name : null;
+  useEffect(() => {
+    if (made !== null) void queries.invalidateQueries({ queryKey: ["training-sets"], refetchType: "active", predicate: ({ queryKey }) => queryKey[1] !== "making" });
+  }, [made, queries]);
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (!going) start.mutate();
+  };
+  return (
+    <Stack gap="xs">
+      <form onSubmit={submit} aria-label="Make a training set">
+        <Group gap="sm" align="end">
+          <TextInput
+            label="Name"
+            required
+            w={170}
+            pattern="[A-Za-z0-9][A-Za-z0-9_.+\-]{0,90}"
+            title="Letters and digits; after the first also . _ + -"
+            value={name}
+            onChange={(event) => setName(event.currentTarget.value)}
+          />
+          <NumberInput label="Held out, % of the prompts" w={170} min={0} max={90} decimalScale={2} value={share} onChange={setShare} />
+          <MultiSelect label="Pools" w={230} data={POOLS} value={pools} onChange={(chosen) => setPools(chosen as Asked["pools"])} placeholder={pools.length === 0 ? "all with a label" : ""} />
+          {sources !== undefined && sources.length > 0 && (
+            <MultiSelect label="Sources" w={230} data={sources} value={from} onChange={setFrom} placeholder={from.length === 0 ? "all" : ""} />
+          )}
+          <Button type="submit" variant="light" loading={going} disabled={name.trim() === ""}>
+            Make a training set
+          </Button>
+        </Group>
+      </form>
+      {going && (
+        <Text size="sm" className="dim" role="status">
+          Being made. With a million comparisons this takes a minute; it goes on when you leave this page.
+        </Text>
+      )}
+      {start.error !== null && <Failure error={start.error} />}
+      {stage !== undefined && !going && made === null && (
+        <Alert color="red" role="alert" title="It was not made">
+          {stage.why ?? stage.status}.{" "}
+          <Anchor component={Link} to="/curate/stages" size="sm">
+            What the command said
+          </Anchor>
+        </Alert>
+      )}
+      {made !== null && !going && <NewSet name={made} />}
+    </Stack>
+  );
+}
