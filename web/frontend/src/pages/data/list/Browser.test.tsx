@@ -4,18 +4,19 @@ import { axe } from "vitest-axe";
 
 import { renderAt } from "../../../testing/render";
 import { Browser } from "./Browser";
+import type { Row } from "./useComparisons";
 
 const TOTAL = 1_000_000;
 const BUSY = { timeout: 20_000 }; // a busy machine
 
 afterEach(() => vi.unstubAllGlobals());
 
-/** A store in which nothing matches: each page searches a quarter of it, and comes when it is let go. */
+/** A store in which nothing matches but in `dense` quarters: each page searches one, and comes when it is let go. */
 class Store {
   asked: string[] = [];
   private waiting: (() => void)[] = [];
 
-  constructor() {
+  constructor(dense: number[] = []) {
     vi.stubGlobal("fetch", async (request: Request) => {
       const url = new URL(request.url);
       this.asked.push(url.pathname);
@@ -24,7 +25,9 @@ class Store {
       }
       await new Promise<void>((resolve) => this.waiting.push(resolve));
       const examined = Number(url.searchParams.get("after")?.split(".")[0] ?? 0) + TOTAL / 4;
-      return Response.json({ rows: [], after: examined < TOTAL ? `${examined}.1024` : null, examined, total: TOTAL });
+      const quarter = (4 * examined) / TOTAL;
+      const rows = dense.includes(quarter) ? Array.from({ length: 80 }, (_, place) => row(`${quarter}-${place}`)) : [];
+      return Response.json({ rows, after: examined < TOTAL ? `${examined}.1024` : null, examined, total: TOTAL });
     });
   }
 
@@ -37,6 +40,14 @@ class Store {
   get pages() {
     return this.asked.filter((path) => path === "/api/comparisons").length;
   }
+}
+
+function row(id: string): Row {
+  const text = { text: id, length: id.length, cut: false, found: false };
+  return {
+    ...{ comparison_id: id, prompt: text, a: text, b: text, pool: "gold", label: null, rule: null, conflict: false },
+    ...{ sources: [], categories: [], languages: [], opinions: 0, turns: 1 },
+  };
 }
 
 describe("Browser", () => {
@@ -55,6 +66,29 @@ describe("Browser", () => {
     await store.answer();
     await screen.findByText("No such comparison", undefined, BUSY);
     expect(store.pages).toBe(4);
+  });
+
+  it("goes on with a search that was stopped while many were about to be found", async () => {
+    const store = new Store([2]);
+    renderAt(<Browser />, "/data?text=rare");
+    await store.answer();
+    fireEvent.click(await screen.findByRole("button", { name: "Stop" }, BUSY));
+    await store.answer();
+    await screen.findByText("80 found in 50 % of 1,000,000, stopped", undefined, BUSY);
+    fireEvent.click(screen.getByRole("button", { name: "Search on" }));
+    await waitFor(() => expect(screen.queryByText(/stopped/)).not.toBeInTheDocument());
+  });
+
+  it("keeps the focus where a search is stopped, page after page", async () => {
+    const store = new Store();
+    renderAt(<Browser />, "/data?text=rare");
+    await store.answer();
+    const stop = await screen.findByRole("button", { name: "Stop" }, BUSY);
+    stop.focus();
+    await store.answer();
+    await screen.findByText(/in 50 %/, undefined, BUSY);
+    await waitFor(() => expect(store.pages).toBe(3));
+    expect(stop).toHaveFocus();
   });
 
   it("asks for what can be filtered by after the first rows", async () => {
