@@ -1,12 +1,11 @@
 import { Table } from "@mantine/core";
-import { CartesianGrid, ErrorBar, ResponsiveContainer, Scatter, ScatterChart, Tooltip, XAxis, YAxis } from "recharts";
+import { Scatter } from "recharts";
 
 import type { Schemas } from "../../../api/client";
 import { ChartFigure } from "../../../components/ChartFigure";
 import { count } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
-import { colourOf } from "../charts/colours";
-import { TOOLTIP } from "../charts/tooltip";
+import { IntervalScatter } from "../charts/IntervalScatter";
 
 type Group = Schemas["LengthPage"]["groups"][number];
 
@@ -45,44 +44,21 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
         </Table>
       }
     >
-      <ResponsiveContainer width="100%" height="100%">
-        <ScatterChart margin={{ top: 8, right: 12, bottom: 18, left: 4 }} accessibilityLayer={false}>
-          <CartesianGrid />
-          <XAxis
-            type="number"
-            dataKey="length"
-            domain={[0, "auto"]}
-            tickFormatter={count}
-            label={{ value: "characters of the response", position: "insideBottom", offset: -10, fontSize: 12, fill: "var(--assay-dim)" }}
-          />
-          <YAxis
-            type="number"
-            dataKey="reward"
-            domain={["auto", "auto"]}
-            width={56}
-            tickFormatter={(value: number) => figure(value, 2)}
-            label={{ value: "reward", angle: -90, position: "insideLeft", offset: 6, fontSize: 12, fill: "var(--assay-dim)", style: { textAnchor: "middle" } }}
-          />
-          <Tooltip
-            {...TOOLTIP}
-            content={({ payload }) => {
-              const at = payload?.[0]?.payload as (Partial<Group> & { length: number; reward: number }) | undefined;
-              if (at === undefined) return null;
-              return (
-                <div className="panel" style={{ fontSize: 12 }}>
-                  {at.responses === undefined
-                    ? `${count(at.length)} characters, reward ${figure(at.reward)}`
-                    : `${count(at.responses)} responses of ${count(at.shortest ?? 0)} to ${count(at.longest ?? 0)} characters: ${figure(at.reward)} (${interval(at.low, at.high)})`}
-                </div>
-              );
-            }}
-          />
-          <Scatter data={page.dots} fill="var(--assay-dim)" fillOpacity={0.3} isAnimationActive={false} shape={<Dot />} />
-          <Scatter data={groups} fill={colourOf(1)} line={{ stroke: colourOf(1), strokeWidth: 2 }} isAnimationActive={false}>
-            <ErrorBar dataKey="spread" direction="y" width={6} strokeWidth={1.5} stroke={colourOf(1)} isAnimationActive={false} />
-          </Scatter>
-        </ScatterChart>
-      </ResponsiveContainer>
+      <IntervalScatter
+        points={groups}
+        x={{ of: "length", label: "characters of the response", domain: [0, "auto"], format: count }}
+        y={{ of: "reward", label: "reward", domain: ["auto", "auto"], format: (value) => figure(value, 2) }}
+        series={1}
+        width={2}
+        told={(point) => {
+          const at = point as Partial<Group> & { length: number; reward: number };
+          if (at.responses === undefined) return `${count(at.length)} characters, reward ${figure(at.reward)}`;
+          const lengths = `${count(at.shortest ?? 0)} to ${count(at.longest ?? 0)} characters`;
+          return `${count(at.responses)} responses of ${lengths}: ${figure(at.reward)} (${interval(at.low, at.high)})`;
+        }}
+      >
+        <Scatter data={page.dots} fill="var(--assay-dim)" fillOpacity={0.3} isAnimationActive={false} shape={<Dot />} />
+      </IntervalScatter>
     </ChartFigure>
   );
 }
