@@ -1,10 +1,8 @@
 import "./curate.css";
 
-import { Stack, Title } from "@mantine/core";
-import { Navigate, Route, Routes } from "react-router";
+import { Route } from "react-router";
 
-import { AreaTabs } from "../../components/AreaTabs";
-import { Empty } from "../../components/States";
+import { AreaPage } from "../../components/AreaPage";
 import { ConflictsPage } from "./conflicts/ConflictsPage";
 import { LedgerPage } from "./contamination/LedgerPage";
 import { DuplicatesPage } from "./duplicates/DuplicatesPage";
@@ -25,24 +23,12 @@ const PARTS = [
   { value: "conflicts", label: "Conflicts" },
   { value: "contamination", label: "Contamination" },
   { value: "near-duplicates", label: "Near-duplicates" },
-];
+] satisfies Parameters<typeof AreaPage>[0]["parts"];
 
 /** The area Curate: where the data went and why, how good everybody is, and starting the stages. */
 export default function CuratePage() {
   return (
-    <Stack gap="sm" className="curate">
-      <Title order={1}>Curate</Title>
-      <AreaTabs path="/curate" label="Curate" parts={PARTS}>
-        <Parts />
-      </AreaTabs>
-    </Stack>
-  );
-}
-
-function Parts() {
-  return (
-    <Routes>
-      <Route index element={<Navigate to="/curate/funnel" replace />} />
+    <AreaPage path="/curate" title="Curate" parts={PARTS} className="curate">
       <Route path="funnel" element={<FunnelPage />} />
       <Route path="funnel/:pool/:rule" element={<RulePage />} />
       <Route path="stages" element={<StagesPage />} />
@@ -53,7 +39,6 @@ function Parts() {
       <Route path="conflicts" element={<ConflictsPage />} />
       <Route path="contamination" element={<LedgerPage />} />
       <Route path="near-duplicates" element={<DuplicatesPage />} />
-      <Route path="*" element={<Empty title="There is no such page">Choose a part above.</Empty>} />
-    </Routes>
+    </AreaPage>
   );
 }

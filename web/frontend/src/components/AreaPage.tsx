@@ -1,0 +1,34 @@
+import { Stack, Title } from "@mantine/core";
+import type { ReactNode } from "react";
+import { Navigate, Route, Routes } from "react-router";
+
+import { AreaTabs } from "./AreaTabs";
+import { Empty } from "./States";
+
+/** An area of several parts: its title, their tabs, the first of them where none is named. `children`: their routes. */
+export function AreaPage({
+  path,
+  title,
+  parts,
+  className,
+  children,
+}: {
+  path: string;
+  title: string;
+  parts: [{ value: string; label: string }, ...{ value: string; label: string }[]];
+  className?: string;
+  children: ReactNode;
+}) {
+  return (
+    <Stack gap="sm" className={className}>
+      <Title order={1}>{title}</Title>
+      <AreaTabs path={path} label={title} parts={parts}>
+        <Routes>
+          <Route index element={<Navigate to={`${path}/${parts[0].value}`} replace />} />
+          {children}
+          <Route path="*" element={<Empty title="There is no such page">Choose a part above.</Empty>} />
+        </Routes>
+      </AreaTabs>
+    </Stack>
+  );
+}
