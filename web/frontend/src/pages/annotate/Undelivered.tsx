@@ -4,11 +4,11 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { matchPath, useLocation } from "react-router";
 
-import type { Problem } from "../../api/problems";
 import { counted } from "../../format/count";
 import { Refused, Unsent } from "./sitting/Notices";
 import { deliver, dismissRefused, keptVotes, refusedVotes } from "./sitting/outbox";
 import { sendVote } from "./sitting/send";
+import { useTrouble } from "./sitting/useTrouble";
 
 const SITTINGS = ["/annotate/queue/:queue", "/annotate/queue/:queue/adjudicate"];
 
@@ -20,16 +20,16 @@ export function Undelivered({ person }: { person: string }) {
 
 /** Sends them, says so, and shows those that were refused. */
 function Sending({ person }: { person: string }) {
-  const [trouble, setTrouble] = useState<Problem | null>(null);
+  const [trouble, onTrouble] = useTrouble();
   const [refused, setRefused] = useState(() => refusedVotes(person));
   useQuery({
     queryKey: ["outbox", person],
     queryFn: async ({ signal }) => {
       let stored = 0;
       for (const vote of keptVotes(person)) {
-        stored += "reply" in (await deliver(vote, sendVote, { signal, onTrouble: setTrouble })) ? 1 : 0;
+        stored += "reply" in (await deliver(vote, sendVote, { signal, onTrouble, whileKept: true })) ? 1 : 0;
       }
-      setTrouble(null);
+      onTrouble(null);
       setRefused(refusedVotes(person));
       if (stored > 0) {
         const told = `${counted(stored, "vote")} that waited in this browser ${stored === 1 ? "is" : "are"} stored now.`;

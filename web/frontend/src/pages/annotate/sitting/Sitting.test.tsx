@@ -5,6 +5,7 @@ import { axe } from "vitest-axe";
 
 import type { Schemas } from "../../../api/client";
 import { renderAt } from "../../../testing/render";
+import { keepVote, keptVotes } from "./outbox";
 import { Sitting } from "./Sitting";
 
 type Reply = Schemas["SittingReply"];
@@ -41,6 +42,7 @@ const ben: Schemas["RevealedOpinion"] = {
   principles: [{ place: "second", principle: "is clear", answer: "partially", evidence: "Another answer" }],
 };
 let sent: Schemas["VoteBody"][];
+let taken: number;
 let answer: (body: Schemas["VoteBody"]) => Response;
 
 const json = (value: unknown, status = 200) => new Response(JSON.stringify(value), { status, headers: { "Content-Type": "application/json" } });
@@ -49,11 +51,15 @@ const stored = (body: Schemas["VoteBody"]) =>
 
 beforeEach(() => {
   sent = [];
+  taken = 0;
   answer = stored;
   vi.stubGlobal("scrollTo", () => {});
   vi.stubGlobal("fetch", async (request: Request) => {
     const { pathname } = new URL(request.url);
-    if (pathname.endsWith("/item")) return json(reply(1 + sent.length));
+    if (pathname.endsWith("/item")) {
+      taken += 1;
+      return json(reply(1 + sent.length));
+    }
     if (pathname.endsWith("/votes")) {
       const body = (await request.json()) as Schemas["VoteBody"];
       sent.push(body);
@@ -150,6 +156,19 @@ describe("a sitting", () => {
     const others = await screen.findByText(/ben:/);
     expect(others).toHaveTextContent(/ben: Skipped. I cannot decide which is better: both are vague\s*B, is clear: partly/);
     expect(within(others).getByText("Another answer")).toBeInTheDocument();
+  });
+
+  it("takes no item for somebody who left while a vote could not be sent", async () => {
+    const body = { person: "ada", ticket: "9-1-vote", seal: "s", choice: "first", strength: null, rationale: "", seconds: 3, principles: [] } as const;
+    keepVote({ queue: "first-round", at: 0, body: { ...body, principles: [] } });
+    answer = () => json({ detail: "the store is held" }, 503);
+    const left = renderAt(sitting);
+    await screen.findByText(/the store is held/);
+    expect(taken).toBe(0);
+    left.unmount();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(taken).toBe(0);
+    expect(keptVotes("ada")).toHaveLength(1);
   });
 
   it("sends none with an item that is passed on", async () => {

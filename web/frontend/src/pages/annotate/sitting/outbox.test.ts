@@ -71,6 +71,22 @@ describe("the outbox", () => {
     expect(keptVotes("ada")).toHaveLength(1);
   });
 
+  it("does not send again what another tab delivered meanwhile", async () => {
+    const [first, second] = [vote("1-1-vote"), vote("2-1-vote")];
+    keepVote(first);
+    keepVote(second);
+    const send = vi.fn(async (asked: KeptVote) => {
+      // While this one is under way another tab delivers the second, which is taken back there.
+      if (asked.body.ticket === "1-1-vote") await deliver(second, async () => stored);
+      return stored;
+    });
+    const came = [];
+    for (const kept of keptVotes("ada")) came.push(await deliver(kept, send, { whileKept: true }));
+    expect(came).toEqual([{ reply: stored }, { stopped: true }]);
+    expect(send).toHaveBeenCalledOnce();
+    expect(refusedVotes("ada")).toEqual([]);
+  });
+
   it("finds after a reload one person's votes, oldest first, and nothing else in the storage", () => {
     localStorage.setItem("assay.single-keys", "true");
     keepVote(vote("2-1-vote", "ada", 20));

@@ -52,16 +52,17 @@ export function isRefusal(error: unknown): error is Problem {
 
 /**
  * Send a kept vote until it is acknowledged or refused for good. `onTrouble`: told why it is not through yet, before each
- * wait. Stopping leaves it kept.
+ * wait. Stopping leaves it kept. `whileKept`: only as long as no other tab has delivered it; what it said may have been
+ * taken back since.
  */
 export async function deliver(
   vote: KeptVote,
   send: Send,
-  options: { signal?: AbortSignal; onTrouble?: (problem: Problem) => void; firstWaitMs?: number } = {},
+  options: { signal?: AbortSignal; onTrouble?: (problem: Problem) => void; firstWaitMs?: number; whileKept?: boolean } = {},
 ): Promise<Delivered> {
   let wait = options.firstWaitMs ?? 300;
   for (;;) {
-    if (options.signal?.aborted) return { stopped: true };
+    if (options.signal?.aborted || (options.whileKept && !isKept(vote))) return { stopped: true };
     try {
       const reply = await send(vote);
       erase(nameOf(VOTE, vote));
@@ -102,6 +103,14 @@ function read<T extends KeptVote>(kind: string, person: string): T[] {
     // No storage, or an entry that is not ours: what could be read counts.
   }
   return found.sort((one, two) => one.at - two.at);
+}
+
+function isKept(vote: KeptVote): boolean {
+  try {
+    return localStorage.getItem(nameOf(VOTE, vote)) !== null;
+  } catch {
+    return false;
+  }
 }
 
 function write(name: string, value: unknown): boolean {

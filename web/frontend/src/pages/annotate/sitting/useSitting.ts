@@ -1,10 +1,11 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useCallback, useRef, useState } from "react";
+import { useRef, useState } from "react";
 
 import { api, body, type Schemas } from "../../../api/client";
 import type { Problem } from "../../../api/problems";
 import { deliver, dismissRefused, keepVote, keptVotes, refusedVotes, type KeptVote, type RefusedVote } from "./outbox";
 import { sendVote } from "./send";
+import { useTrouble } from "./useTrouble";
 import { answered } from "../principles/answers";
 import { draftName, EMPTY, saveDraft, type PrincipleDraft } from "./drafts";
 import type { Choice, Item, SkipReason } from "./words";
@@ -57,7 +58,7 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
   const queries = useQueryClient();
   const [notice, setNotice] = useState<string | null>(null);
   const [sending, setSending] = useState(false);
-  const [trouble, setTrouble] = useState<Problem | null>(null);
+  const [trouble, onTrouble] = useTrouble();
   const [forgetful, setForgetful] = useState(false);
   const [last, setLast] = useState<LastVote | null>(null);
   const [revealed, setRevealed] = useState<Schemas["RevealedOpinion"][] | null>(null);
@@ -67,20 +68,12 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
   const key = ["sitting", person, queue, adjudicating];
   const path = { params: { path: { queue } } };
 
-  const onTrouble = useCallback(
-    (problem: Problem) => {
-      setTrouble(problem);
-      // Asks who is signed in: brings the sign-in page, or the token that changes must carry now.
-      if (problem.status === 401 || problem.status === 403) void queries.invalidateQueries({ queryKey: ["session"] });
-    },
-    [queries],
-  );
-
   const { data, error } = useQuery({
     queryKey: key,
     queryFn: async ({ signal }) => {
-      for (const vote of keptVotes(person)) await deliver(vote, sendVote, { signal, onTrouble });
-      setTrouble(null);
+      for (const vote of keptVotes(person)) await deliver(vote, sendVote, { signal, onTrouble, whileKept: true });
+      signal.throwIfAborted(); // who has left takes no item
+      onTrouble(null);
       setRefused(refusedVotes(person));
       const take = adjudicating ? "/api/annotate/queues/{queue}/conflict" : "/api/annotate/queues/{queue}/item";
       return body(api.POST(take, path));
@@ -127,7 +120,7 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
       };
       setForgetful(!keepVote(vote));
       const came = await deliver(vote, sendVote, { onTrouble });
-      setTrouble(null);
+      onTrouble(null);
       if (!("reply" in came)) decided.current = null;
       if ("stopped" in came) return null;
       if ("refused" in came) {
