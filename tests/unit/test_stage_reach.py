@@ -52,6 +52,12 @@ def test_what_is_not_there_is_said_without_a_look_outside(workspace: Workspace) 
         require_reach(workspace, CURATOR, ["./models/none"])
 
 
+@pytest.mark.parametrize("name", ["./" + "\U0001f600" * 190, "\0model"])
+def test_what_no_file_can_be_called_is_bad_input(workspace: Workspace, name: str) -> None:
+    with pytest.raises(BadInputError, match="no model's name"):
+        require_reach(workspace, CURATOR, [name])
+
+
 def test_a_model_that_a_run_made_is_within_reach_wherever_it_lies(workspace: Workspace, outside: Path) -> None:
     with start_run(workspace, "train", {}) as run:
         run.add_artifact("reward_model", "elsewhere", outside, content_hash=folder_digest(outside))

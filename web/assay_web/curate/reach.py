@@ -32,8 +32,11 @@ def require_reach(workspace: Workspace, person: Person, names: Sequence[str]) ->
     for name in names:
         try:
             path = (workspace.root / Path(name).expanduser()).resolve()  # as the stage, which runs there, will see it
+            there = path.exists()
         except RuntimeError as error:
             raise BadInputError(f"{name}: there is no such person on this machine", field="model") from error
+        except (OSError, ValueError) as error:  # longer than names can be, or with a zero byte
+            raise BadInputError(f"{name!r} can be no model's name", field="model") from error
         path_like = "/" in name or name.startswith((".", "~"))
         known = locate_model(workspace, str(path) if path_like else name)[1] is not None
         if known or allows(person.role, "admin"):
@@ -46,5 +49,5 @@ def require_reach(workspace: Workspace, person: Person, names: Sequence[str]) ->
                 f"{name!r} is outside the workspace: name one of its models, a folder in it or a model of the hub "
                 f"(owner/name); other folders take the role admin, {person.name} has {person.role}",
             )
-        if not path.exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
+        if not there and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
             raise BadInputError(f"no such folder in the workspace: {name}", field="model")
