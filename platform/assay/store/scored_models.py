@@ -18,8 +18,8 @@ MOST = 500  #: entries listed; a model may have judged by thousands of principle
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """`principle`: "" where none was asked for. `scored`, `failed`: responses. `probabilities`, `uncertainties`,
-    `truncated`: of the scored ones. `model`: the name it was last scored under."""
+    """A model whose scores the store holds. `principle`: "" where none was asked for. `scored`, `failed`: responses.
+    `probabilities`, `uncertainties`, `truncated`: of the scored ones. `model`: the name it was last scored under."""
 
     model: str
     version: str

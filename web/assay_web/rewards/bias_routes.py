@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from assay.store.scored_models import scored_models
+from assay.store.scored_models import ScoredModel, scored_models
 from assay_rm_training.calibration.stored import MeasuredReliability, reliability_runs, stored_calibrations
 from assay_rm_training.length_bias import Estimate, LengthBias, length_bias
 from assay_rm_training.stored_lengths import (
@@ -26,25 +26,10 @@ router = APIRouter(tags=["rewards"])
 DOTS = 400  #: single responses drawn beside the means
 
 
-class ScoredModelEntry(BaseModel):
-    """A model whose scores the store holds. `principle`: "" where none was asked for. Counts are of responses."""
-
-    model: str
-    version: str
-    template_hash: str
-    principle: str
-    scored: int
-    failed: int
-    probabilities: int
-    uncertainties: int
-    truncated: int
-    last: datetime
-
-
 class ScoredModels(BaseModel):
     """The models with the most scores first."""
 
-    models: list[ScoredModelEntry]
+    models: list[ScoredModel]
 
 
 class ReliabilityBin(BaseModel):
@@ -175,8 +160,7 @@ class LengthPage(BaseModel):
 def list_scored_models(person: Viewer, service: ServiceNow) -> ScoredModels:
     """Whose scores the store holds."""
     with service.store() as db:
-        found = scored_models(db)
-    return ScoredModels(models=[ScoredModelEntry.model_validate(one, from_attributes=True) for one in found])
+        return ScoredModels(models=scored_models(db))
 
 
 @router.get("/api/rewards/calibration")

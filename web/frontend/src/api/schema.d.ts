@@ -4308,10 +4308,11 @@ export interface components {
             model: string;
         };
         /**
-         * ScoredModelEntry
-         * @description A model whose scores the store holds. `principle`: "" where none was asked for. Counts are of responses.
+         * ScoredModel
+         * @description A model whose scores the store holds. `principle`: "" where none was asked for. `scored`, `failed`: responses.
+         *     `probabilities`, `uncertainties`, `truncated`: of the scored ones. `model`: the name it was last scored under.
          */
-        ScoredModelEntry: {
+        ScoredModel: {
             /** Failed */
             failed: number;
             /**
@@ -4342,7 +4343,7 @@ export interface components {
          */
         ScoredModels: {
             /** Models */
-            models: components["schemas"]["ScoredModelEntry"][];
+            models: components["schemas"]["ScoredModel"][];
         };
         /**
          * SearchesReply

@@ -10,7 +10,7 @@ import { figure, interval } from "../../../format/figure";
 import { short } from "../format";
 import { LengthChart } from "./LengthChart";
 
-type Model = Schemas["ScoredModelEntry"];
+type Model = Schemas["ScoredModel"];
 type Page = Schemas["LengthPage"];
 type Estimate = Schemas["LengthEstimate"];
 
