@@ -48,7 +48,7 @@ export function Browser() {
     <Stack gap="xs">
       <Group justify="space-between" wrap="nowrap">
         <Title order={1}>Data</Title>
-        <Group gap="xs" wrap="nowrap">
+        <Group gap="xs" justify="flex-end">
           <Told rows={rows.length} ended={pages.data !== undefined && !pages.hasNextPage} filtered={filtered} total={total} matching={matching}>
             {filtered && pages.hasNextPage && !counts && (
               <Button variant="subtle" size="compact-xs" onClick={() => setAsked(key)}>
