@@ -19,7 +19,7 @@ export default defineConfig({
     setupFiles: ["src/testing/setup.ts"],
     include: ["src/**/*.test.{ts,tsx}"],
     testTimeout: 60_000, // a busy machine types slowly
-    // One process and one page for all files, which setup.ts clears after each test: a page of its own for each file
+    // One process and one page for all files, which setup.ts clears after each test and file: a page of its own for each
     // makes jsdom and reads the component library again, four times the whole run's work.
     pool: "threads",
     isolate: false,

@@ -1,6 +1,8 @@
 import "@testing-library/jest-dom/vitest";
 import { cleanup } from "@testing-library/react";
-import { afterEach, vi } from "vitest";
+import { afterAll, afterEach, vi } from "vitest";
+
+import { clearPage } from "./page";
 
 // What jsdom lacks and the component library asks for. Configurable: this runs before each file, on one page.
 Object.defineProperty(window, "matchMedia", {
@@ -30,3 +32,4 @@ afterEach(() => {
   cleanup();
   window.localStorage.clear();
 });
+afterAll(clearPage);
