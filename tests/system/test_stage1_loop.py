@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -207,6 +208,40 @@ def test_source_and_model_can_vote_where_there_are_no_judges(workspace: Workspac
     assert silver
     later = [row for row in silver if row[5] > 0]
     assert all("source" in row[4] and "reward model" in row[4] for row in later)
+
+
+@pytest.mark.parametrize("weights", ["equal", "accuracy"])
+def test_judges_that_are_wrong_on_gold_outvote_the_right_one_only_where_all_count_the_same(
+    workspace: Workspace, truth: dict[str, Answer], weights: Any
+) -> None:
+    judges = [CountingJudge(truth, name="right")]
+    judges += [CountingJudge(truth, name=name, accuracy=0.0) for name in ("wrong", "as wrong")]
+    config = replace(CONFIG, iterations=1, judge_weights=weights, source_votes=weights == "accuracy")
+    report = run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], judges))
+    silver = [row for row in decisions(workspace) if row[1] == "silver"]
+    assert silver
+    assert {row[2] == truth[row[0]] for row in silver} == {weights == "accuracy"}
+    found = report.iterations[0]["weights"]
+    gold = {row[0] for row in decisions(workspace) if row[1] == "gold"}
+    if weights == "equal":
+        assert found is None
+        assert not gold & set(judges[0].asked)
+        return
+    assert gold <= set(judges[0].asked)
+    of = {name.split("@")[0]: weight for name, weight in found.items()}
+    assert sorted(of.values())[:2] == [0, 0]
+    assert max(of.values()) == pytest.approx(math.log(11))  # right on all ten of the seed's gold
+    assert len(judges[0].asked) == len(set(judges[0].asked))
+
+
+def test_a_loop_from_before_judge_weights_goes_on(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    made = parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
+    run(workspace, CONFIG, made)
+    with workspace.store.unit() as db:
+        db.execute("UPDATE loops SET config = json_merge_patch(config::JSON, '{\"judge_weights\": null}')")
+    assert run(workspace, CONFIG, made).stopped is None
+    with pytest.raises(BadInputError, match="judge_weights"):
+        run(workspace, replace(CONFIG, judge_weights="accuracy"), made)
 
 
 def test_what_people_cannot_decide_is_discarded_and_put_to_no_judge(

@@ -18,6 +18,7 @@ from assay.snapshots import Selection
 TrainOn = Literal["silver", "silver+gold"]
 Waiting = Literal["wait", "proceed"]
 Backend = Literal["probe", "bt"]
+Weights = Literal["equal", "accuracy"]
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")  #: leaves room for `-i12-train`
 
 
@@ -78,7 +79,8 @@ class Stage1Config:
     silver and keeps gold for validation; with few labels `silver+gold` learns more; gold then chooses nothing (a
     probe's penalty comes from cross-validation, the last model is published), and its accuracy there is that of
     training. `source_votes`, `model_votes`: the source's own label and the iteration's reward model vote beside the
-    judges; silver needs a majority of all that vote. `demonstrations`: labelled neighbours shown to a judge.
+    judges; silver needs a majority of all that vote. `judge_weights`: every voter counts one, or by its accuracy on
+    the loop's gold, which the judges are then asked about too. `demonstrations`: labelled neighbours shown to a judge.
     `judges`: a file of judges; `attributes`: whether its first language model describes what is about to be asked;
     `preverify`: whether it checks the responses of objective pairs before people see them. `embed_responses`:
     retrieve by prompt, attributes and responses; the paper leaves the responses out, which says nothing where many
@@ -97,6 +99,7 @@ class Stage1Config:
     train_on: TrainOn = "silver"
     source_votes: bool = False
     model_votes: bool = False
+    judge_weights: Weights = "equal"
     demonstrations: int = 8
     judges: str | None = None
     max_cost: float | None = None
@@ -122,6 +125,13 @@ class Stage1Config:
             if getattr(self, name) < 0:
                 raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
         _known("train_on", self.train_on, TrainOn)
+        _known("judge_weights", self.judge_weights, Weights)
+        if self.judge_weights == "accuracy" and self.model_votes and self.train_on != "silver":
+            raise BadInputError(
+                "accuracy says nothing of a model that was trained on the gold it is measured on: train_on: silver, or "
+                "model_votes: false",
+                field="judge_weights",
+            )
         if not (self.judges or self.source_votes):
             raise BadInputError(
                 "nobody labels silver: name judges: FILE, or source_votes: true (with model_votes: true)",

@@ -20,6 +20,7 @@ from assay.workspace import Workspace
 from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.loop.building import spent_by
 from assay_pipelines.curation.loop.config import Stage1Config
+from assay_pipelines.curation.loop.labelling import MEASURED
 from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.judging.config import judge_of
 from assay_pipelines.judging.estimating import estimate
@@ -103,6 +104,8 @@ def estimate_stage1(workspace: Workspace, config: Stage1Config) -> StageEstimate
     not_counted = []
     if config.attributes:
         not_counted.append("attributes: a call for each comparison")
+    if config.judge_weights == "accuracy":
+        not_counted.append(f"the judges' accuracy: a question to each judge for each gold pair, up to {MEASURED}")
     if config.preverify:
         not_counted.append("checks of the responses before people see them: a call for each response")
     people = len(exact["people"]) + min(later["people"], left)

@@ -1,7 +1,8 @@
 """Silver: what judges, the source and the loop's reward model together say of a comparison.
 
-Covers: asking the judges within the loop's budget, the votes beside theirs, the decision with everybody's answer as its
-reason. Leaves out: how a judge answers (`assay_pipelines.judging`), whom to ask (`stage1.py`).
+Covers: asking the judges within the loop's budget, the votes beside theirs, how much each counts, the decision with
+everybody's answer as its reason. Leaves out: how a judge answers (`assay_pipelines.judging`), whom to ask
+(`stage1.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import StoredOpinion, ask, opinions
 from assay_pipelines.judging.budget import Spending
 from assay_pipelines.judging.judge import Judge, JudgingReport, Question
-from assay_pipelines.judging.merging import merge_opinions
+from assay_pipelines.judging.merging import accuracy_weights, merge_opinions
 
 SOURCE, MODEL = "source", "reward model"
 MAJORITY = 0.5  #: silver needs more than this share of the votes
+MEASURED = 200  #: gold pairs, at most, that a judge's accuracy is measured on
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,28 @@ def ask_judges(
     return Asked(tuple(reports))
 
 
+def voter_weights(
+    workspace: Workspace,
+    judges: Sequence[Judge],
+    gold: Sequence[Candidate],
+    *,
+    model: tuple[int, int] | None,
+) -> dict[str, float]:
+    """By annotator id, SOURCE and MODEL, from what each said of `gold`, pairs with a label of A or B; a tie or a skip
+    says nothing. `model`: (right, asked) of the loop's model; None = it has no vote."""
+    names = [annotator_of(judge).id for judge in judges]
+    said = opinions(workspace, [pair.comparison_id for pair in gold], names)
+    answers: dict[str, list[bool]] = {name: [] for name in (*names, SOURCE)}
+    for pair in gold:
+        voters: dict[str, Answer | None] = {SOURCE: pair.source_label}
+        voters |= {name: opinion.answer for name, opinion in said.get(pair.comparison_id, {}).items()}
+        for name, answer in voters.items():
+            if answer in ("A", "B"):
+                answers[name].append(answer == pair.label)
+    measured = {name: (sum(right), len(right)) for name, right in answers.items()}
+    return accuracy_weights(measured | ({} if model is None else {MODEL: model}))
+
+
 def silver_decisions(
     workspace: Workspace,
     judges: Sequence[Judge],
@@ -77,7 +101,8 @@ def silver_decisions(
     """One decision per candidate on which a majority of all voters agree; the others get none and stay as they are,
     and so do those on which every judge failed: source and model alone would pass for what judges agree on.
 
-    `model_p`: comparison id -> P(A beats B) by the loop's model, empty where it has no vote. `weights`: by annotator.
+    `model_p`: comparison id -> P(A beats B) by the loop's model, empty where it has no vote. `weights`: see
+    `voter_weights`; None = every voter counts one.
     """
     names = {annotator_of(judge).id: annotator_of(judge).name for judge in judges}
     said = opinions(workspace, [c.comparison_id for c in candidates], list(names))

@@ -27,7 +27,7 @@ from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.curation.candidates import Candidate, candidates_by_id, decided_meanwhile
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.demonstrations import demonstrations
-from assay_pipelines.curation.loop.labelling import ask_judges, silver_decisions
+from assay_pipelines.curation.loop.labelling import MEASURED, ask_judges, silver_decisions, voter_weights
 from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import Collected
 from assay_pipelines.curation.loop.reward_models import LoopModel
@@ -225,6 +225,7 @@ def _ask_judges(
     config = loop.config
     asked = [t.comparison_id for t in targets if t.route == "judges"]
     candidates = [c for c in candidates_by_id(loop.workspace, asked) if c.pool == "unverified"]
+    weights = _voter_weights(loop, parts, iteration) if config.judge_weights == "accuracy" else None
     shown = {}
     if parts.judges:
         shown = demonstrations(
@@ -247,6 +248,7 @@ def _ask_judges(
         source_votes=config.source_votes,
         model_p=_p_a(model, candidates) if model is not None and config.model_votes else {},
         iteration=iteration,
+        weights=weights,
     )
     sources = {c.comparison_id: c.source_label for c in candidates}
     differ = [d for d in decisions if sources[d.comparison_id] in ("A", "B") and d.label != sources[d.comparison_id]]
@@ -256,9 +258,31 @@ def _ask_judges(
             "silver": len(decisions),
             "silver_against_source": len(differ),
             "judging": [asdict(report) for report in told.reports],
+            "weights": weights,
         },
         _writer(loop, candidates, decisions),
     )
+
+
+def _voter_weights(loop: Loop, parts: Parts, iteration: int) -> dict[str, float]:
+    """How much each voter's answer counts, from the loop's gold, which the judges are asked about without neighbours:
+    a gold pair's nearest neighbour is itself."""
+    condition, values = loop.config.labelled("gold").where()
+    with loop.workspace.store.unit() as db:
+        rows = db.execute(
+            f"""SELECT p.comparison_id FROM pools p WHERE {condition} AND p.label IN ('A', 'B')
+                ORDER BY p.comparison_id LIMIT {MEASURED}""",
+            values,
+        ).fetchall()
+    gold = candidates_by_id(loop.workspace, [row[0] for row in rows])
+    questions = _questions(gold, parts.stored_attributes([g.comparison_id for g in gold]))
+    told = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
+    if told.stopped or (questions and told.silent):
+        raise PausedError(stopped=told.stopped or told.silent)
+    trained = loop.done(iteration, "train")
+    found = trained["gold_accuracy"] if trained is not None else None
+    model = (round(found["value"] * found["pairs"]), found["pairs"]) if found else (0, 0)
+    return voter_weights(loop.workspace, parts.judges, gold, model=model if loop.config.model_votes else None)
 
 
 def _publish(loop: Loop, parts: Parts, run: Run, last: int) -> Outcome:

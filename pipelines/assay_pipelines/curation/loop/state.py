@@ -78,7 +78,7 @@ class Loop:
             if row is None:
                 db.execute("INSERT INTO loops (loop, config) VALUES (?, ?)", [config.name, json.dumps(wanted)])
             else:
-                begun = json.loads(row[0])
+                begun = {"judge_weights": "equal", **json.loads(row[0])}  # what loops had before it was a setting
                 if not db.execute("SELECT 1 FROM loop_steps WHERE loop = ? LIMIT 1", [config.name]).fetchall():
                     begun = wanted  # nothing has happened yet
                 changed = [k for k in wanted if k not in EXTENDABLE and wanted[k] != begun.get(k)]
