@@ -27,6 +27,7 @@ GroupBy = Literal["prompt", "category"]
 POOLS: tuple[str, ...] = ("unverified", *get_args(Pool))
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _FETCH = 20_000
+_NAMED = 10  #: sources or categories that a message lists
 
 
 # Prompts that differ in case or white space only are one group: else one of them could be held out from the other.
@@ -199,7 +200,7 @@ def _create(db: duckdb.DuckDBPyConnection, name: str, selection: Selection, run_
     db.execute("DELETE FROM selected WHERE label IS NULL")
     items = _number(db, "SELECT count(*) FROM selected")
     if not items:
-        raise BadInputError(f"snapshot {name!r} would be empty: {_why_empty(db, selection, unlabelled)}")
+        raise BadInputError(f"snapshot {name!r} would be empty: {why_empty(db, selection, unlabelled)}")
     content = _digest(db, _ITEMS.format(table="selected"))
     there = db.execute("SELECT content_hash FROM snapshots WHERE name = ?", [name]).fetchone()
     if there is not None and there[0] != content:
@@ -255,7 +256,16 @@ def _sliced(selection: Selection, part: HashSlice) -> Selection:
     return replace(selection, slice=part)
 
 
-def _why_empty(db: duckdb.DuckDBPyConnection, selection: Selection, unlabelled: int) -> str:
+def why_empty(db: duckdb.DuckDBPyConnection, selection: Selection, unlabelled: int = 0) -> str:
+    """Why nothing matches: the first source or category that no comparison has, with those that there are; else a
+    holdout's share, `unlabelled` matches that were left out, or what the pools hold."""
+    for column, wanted in (("source", selection.sources), ("category", selection.categories)):
+        query = f"SELECT {column}, count(*) AS n FROM origins WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY n DESC, 1"
+        there = [value for value, _ in db.execute(query).fetchall()] if wanted else []
+        for name in wanted:
+            if there and name not in there:
+                more = f", and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
+                return f"no {column} {name!r}; there are: {', '.join(map(repr, there[:_NAMED]))}{more}"
     if selection.slice is not None:
         condition, values = replace(selection, slice=None).where()
         row = db.execute(f"SELECT count(*) FROM pools p WHERE p.label IS NOT NULL AND {condition}", values).fetchone()

@@ -97,8 +97,10 @@ def test_from_a_queue_to_gold_decisions(workspace: Workspace, assay: Command, fi
 
 def test_errors_are_one_line(workspace: Workspace, assay: Command, fill_comparisons: Fill, tmp_path: Any) -> None:
     assert "there are none yet" in assay("annotate", "nowhere", "--as", "ann", code=3)
-    assert "nothing matches" in assay("queue", "create", "empty", code=2)
+    assert "nothing matches, the queue would be empty: the store is empty" in assay("queue", "create", "empty", code=2)
     fill_comparisons(1)
+    assert "no source 'nowhere'; there are: '" in assay("queue", "create", "q", "--source", "nowhere", code=2)
+    assert "the pools hold 1 unverified" in assay("queue", "create", "q", "--pool", "gold", code=2)
     assert "number or 'all'" in assay("queue", "create", "q", "--overlap", "some", code=2)
     ids = tmp_path / "ids.txt"
     ids.write_text("\nc-unknown\n")

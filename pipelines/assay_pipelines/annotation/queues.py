@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from assay import ids
 from assay.errors import BadInputError, NotFoundError
-from assay.snapshots import CATEGORIES, Selection
+from assay.snapshots import CATEGORIES, Selection, why_empty
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, principle_statements
 from assay_pipelines.annotation.ledger import Ledger
@@ -225,7 +225,7 @@ def items_of(
     principles: Sequence[str] = (),
 ) -> list[QueueItem]:
     """Comparisons of a selection as items: a sample of `limit` drawn by hash; what is easy for people (objective and of
-    low controversiality, where attributes say so) comes first."""
+    low controversiality, where attributes say so) comes first. Raises BadInputError where none matches, with the reason."""
     condition, values = selection.where()
     with workspace.store.unit() as db:
         rows = db.execute(
@@ -234,6 +234,8 @@ def items_of(
                 {f"LIMIT {int(limit)}" if limit is not None else ""}""",
             {**values, "draw": str(seed)},
         ).fetchall()
+        if not rows:
+            raise BadInputError(f"nothing matches, the queue would be empty: {why_empty(db, selection)}")
     comparisons = [row[0] for row in rows]
     known = load_attributes(workspace, comparisons)
     asked = principle_statements(principles)

@@ -92,7 +92,7 @@ def create(
         else:
             items = items_of(here, selection, limit=limit, seed=seed, reason=reason, principles=principles)
         if not items:
-            raise BadInputError("nothing matches: the queue would be empty")
+            raise BadInputError("no comparison is named: the queue would be empty")
         queue = create_queue(
             here,
             name,

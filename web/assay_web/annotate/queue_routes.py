@@ -153,7 +153,7 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
                 here, selection, limit=body.limit, seed=body.seed, reason=body.reason, principles=body.principles
             )
         if not items:
-            raise BadInputError("nothing matches: the queue would be empty")
+            raise BadInputError("no comparison is named: the queue would be empty")
         made = create_queue(
             here,
             body.name,
