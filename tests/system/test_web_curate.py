@@ -193,6 +193,8 @@ def test_stages_of_judges_and_of_reward_models(curated: Workspace, tiny_reward_m
         (count,) = judged["progress"]
         assert (count["done"], count["total"], judged["spent"]) == (15, 15, None)
 
+        unknown = client.post("/api/curate/stages/estimate", json={"stage": "decontaminate", "benchmarks": ["nowhere"]})
+        assert "no benchmark 'nowhere'; there are: bench" in unknown.text
         backwards = client.post("/api/curate/stages/estimate", json={**agreeing, "flip_below": 0.9})
         assert backwards.status_code == 422
         estimate = sent(client, "stages/estimate", agreeing)

@@ -27,6 +27,7 @@ from assay_pipelines.scratch import row_pages
 from assay_pipelines.tokens import UNITS, Unit, ngrams, normalised, tokenise, whole_texts, words_of
 
 if TYPE_CHECKING:
+    import duckdb
     import numpy as np
     import numpy.typing as npt
     import polars as pl
@@ -143,21 +144,27 @@ def count_prompts(workspace: Workspace) -> int:
     return int(row[0]) if row else 0
 
 
+def chosen_benchmarks(db: duckdb.DuckDBPyConnection, wanted: Sequence[str]) -> dict[str, str]:
+    """name -> content hash, of the registered benchmarks that are wanted: all, unless some are named. Raises
+    NotFoundError where there are none, and for a name that is none of them."""
+    there = dict(db.execute("SELECT benchmark, content_hash FROM benchmarks ORDER BY benchmark").fetchall())
+    if not there:
+        raise NotFoundError("no benchmark is registered: assay data benchmarks add NAME FILE")
+    for name in wanted:
+        if name not in there:
+            raise NotFoundError(f"no benchmark {name!r}; there are: {', '.join(there)}")
+    return {name: digest for name, digest in there.items() if not wanted or name in wanted}
+
+
 def _indices(workspace: Workspace, config: CheckConfig) -> list[_Index]:
     with workspace.store.unit() as db:
-        there = dict(db.execute("SELECT benchmark, content_hash FROM benchmarks ORDER BY benchmark").fetchall())
-        if not there:
-            raise NotFoundError("no benchmark is registered: assay data benchmarks add NAME FILE")
-        for name in config.benchmarks:
-            if name not in there:
-                raise NotFoundError(f"no benchmark {name!r}; there are: {', '.join(there)}")
-        names = [name for name in there if not config.benchmarks or name in config.benchmarks]
+        there = chosen_benchmarks(db, config.benchmarks)
         tables = {
             name: db.sql(
                 "SELECT prompt_id, content FROM benchmark_prompts WHERE benchmark = $name ORDER BY prompt_id",
                 params={"name": name},
             ).to_arrow_table()
-            for name in names
+            for name in there
         }
     return [
         _Index(n, there[n], t.column(0).to_pylist(), t.column(1).combine_chunks(), config) for n, t in tables.items()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from assay.snapshots import Selection
 from assay.workspace import Workspace
+from assay_pipelines.contamination.check import chosen_benchmarks
 from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.estimating import (
@@ -24,6 +25,7 @@ from assay_web.curate.replies import EstimateReply
 from assay_web.curate.stage_process import command_line
 from assay_web.curate.stage_settings import (
     ConsistencyStage,
+    DecontaminateStage,
     JudgeStage,
     Stage1Stage,
     Stage2Stage,
@@ -81,5 +83,7 @@ def _estimate(workspace: Workspace, settings: StageSettings) -> tuple[int, Stage
     if isinstance(settings, VerifyStage):
         return count_candidates(workspace, Selection(("unverified",), settings.sources)), StageEstimate([])
     with workspace.store.unit() as db:
+        if isinstance(settings, DecontaminateStage):
+            chosen_benchmarks(db, settings.benchmarks)  # refuses what the command would refuse
         row = db.execute("SELECT count(*) FROM comparisons").fetchone()
     return int(row[0]) if row else 0, StageEstimate([])
