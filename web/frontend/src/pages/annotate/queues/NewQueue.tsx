@@ -1,5 +1,5 @@
 import { Button, Group, MultiSelect, NumberInput, Paper, Stack, Switch, TagsInput, Text, Textarea, TextInput, Title } from "@mantine/core";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { Link, useNavigate } from "react-router";
 
@@ -27,6 +27,12 @@ export function NewQueue() {
     lease: 30,
   });
   const set = (part: Partial<typeof asked>) => setAsked({ ...asked, ...part });
+  // Suggested, not demanded: the store may be busy, and a name that is none is refused with those there are.
+  const facets = useQuery({
+    queryKey: ["comparison-facets"],
+    queryFn: () => body(api.GET("/api/comparisons/facets")),
+    staleTime: 60_000,
+  });
   const make = useMutation({
     mutationFn: (queue: Schemas["NewQueue"]) => body(api.POST("/api/queues", { body: queue })),
     onSuccess: () => {
@@ -59,8 +65,22 @@ export function NewQueue() {
           />
           <MultiSelect label="Pools" data={POOLS} value={asked.pools} onChange={(pools) => set({ pools })} />
           <Group grow align="start">
-            <TagsInput label="Sources" description="None: all" value={asked.sources} onChange={(sources) => set({ sources })} />
-            <TagsInput label="Categories" description="None: all" value={asked.categories} onChange={(categories) => set({ categories })} />
+            <TagsInput
+              label="Sources"
+              description="None: all"
+              splitChars={[]}
+              data={facets.data?.sources.map(({ value }) => value)}
+              value={asked.sources}
+              onChange={(sources) => set({ sources })}
+            />
+            <TagsInput
+              label="Categories"
+              description="None: all"
+              splitChars={[]}
+              data={facets.data?.categories.map(({ value }) => value)}
+              value={asked.categories}
+              onChange={(categories) => set({ categories })}
+            />
           </Group>
           <Group grow align="end">
             <NumberInput
