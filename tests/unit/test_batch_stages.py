@@ -20,7 +20,7 @@ STAGES = [
 @pytest.mark.parametrize(("field", "name"), STAGES)
 def test_a_batch_gives_what_a_stage_has_filled_in_and_refuses_before(field: str, name: str) -> None:
     found = torch.arange(4.0).reshape(2, 2)
-    batch = rollouts([2, 2], **{field: found})
+    batch = rollouts([2, 2]).with_(**{field: found})
     assert getattr(batch, name) is found
     with pytest.raises(ValueError, match="there are no"):
         getattr(batch.with_(**{field: None}), name)
