@@ -4,11 +4,10 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { axe } from "vitest-axe";
 
 import type { Schemas } from "../../../api/client";
+import { SessionGate } from "../../../app/session";
 import { renderAt } from "../../../testing/render";
 import { MakeTrainingSet } from "./MakeTrainingSet";
 import { nameFor } from "./sets";
-
-vi.mock("../../../app/session", () => ({ useAllows: () => true }));
 
 const settings: Schemas["SnapshotStage"] = {
   ...{ stage: "snapshot", name: "first-train", pools: ["gold"], sources: [], categories: [] },
@@ -36,6 +35,7 @@ function server(ended: Partial<Schemas["StageRecord"]>): unknown[] {
       asked.push(await request.json());
       return Response.json(begun);
     }
+    if (pathname === "/api/session") return Response.json({ name: "ada", role: "curator", open_access: false, csrf: null });
     if (pathname === "/api/curate/stages") return Response.json({ stages: [{ ...begun, ...ended }], elsewhere: null, elsewhere_progress: [], now: 1 });
     expect(pathname).toBe("/api/training-sets/first-train");
     return Response.json(checked);
@@ -44,8 +44,12 @@ function server(ended: Partial<Schemas["StageRecord"]>): unknown[] {
 }
 
 async function press(): Promise<HTMLElement> {
-  const { container } = renderAt(<MakeTrainingSet name="first-train" pools={["gold"]} />);
-  await userEvent.click(screen.getByRole("button", { name: "Make a training set" }));
+  const { container } = renderAt(
+    <SessionGate>
+      <MakeTrainingSet name="first-train" pools={["gold"]} />
+    </SessionGate>,
+  );
+  await userEvent.click(await screen.findByRole("button", { name: "Make a training set" }));
   return container;
 }
 
@@ -54,7 +58,7 @@ describe("MakeTrainingSet", () => {
   it("shows what was made, what training would say of it, the next command and the download", async () => {
     const asked = server({ status: "done" });
     const container = await press();
-    expect(await screen.findByText("7 pairs")).toBeInTheDocument();
+    expect(await screen.findByText("7 pairs", undefined, { timeout: 5000 })).toBeInTheDocument();
     expect(asked).toEqual([settings]);
     expect(screen.getByText("2 held out")).toBeInTheDocument();
     expect(screen.getByText("c0ffee")).toBeInTheDocument();
@@ -66,7 +70,7 @@ describe("MakeTrainingSet", () => {
   it("says what the command said where nothing was made, and lets go on", async () => {
     server({ status: "failed", why: "snapshot 'first-train' exists with other content" });
     await press();
-    expect(await screen.findByRole("alert")).toHaveTextContent("snapshot 'first-train' exists with other content");
+    expect(await screen.findByRole("alert", undefined, { timeout: 5000 })).toHaveTextContent("snapshot 'first-train' exists with other content");
     expect(screen.getByRole("button", { name: "Make a training set" })).toBeEnabled();
   });
   it("proposes a name that a snapshot may have", () => {
