@@ -136,8 +136,43 @@ def test_a_checkpoint_that_lost_its_head_is_refused(reward_folder: Path, tmp_pat
     weights = load_file(tmp_path / "model.safetensors")
     del weights["score.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(BadInputError, match=r"lacks weights: score\.weight"):
+    with pytest.raises(BadInputError, match=r"lacks weights, which would be random: score\.weight"):
         load_scalar_model(str(tmp_path), load_tokenizer("tiny"), dtype=torch.float32, device=CPU)
+
+
+@pytest.mark.parametrize("lost", ["lm_head.weight", "model.layers.1.mlp.up_proj.weight"])
+def test_a_language_model_that_lost_weights_is_refused(folder: Path, tmp_path: Path, lost: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    tokenizer = load_tokenizer("tiny")
+    load_causal_lm(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU)
+    del weights[lost]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadInputError, match=f"lacks weights, which would be random: {lost}"):
+        load_causal_lm(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU)
+    if lost.startswith("model."):
+        with pytest.raises(BadInputError, match=f"lacks weights, which would be random: {lost}"):
+            load_scalar_model(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU, new_head=True)
+
+
+def test_an_encoder_may_be_without_the_layer_that_pools(tmp_path: Path) -> None:
+    """As BERT's masked language models are saved: it is new with the head."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    tokenizer = load_tokenizer("tiny")
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    BertForMaskedLM(config).save_pretrained(tmp_path)
+    model = load_scalar_model(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU, new_head=True)
+    assert model.config.num_labels == 1
 
 
 @pytest.mark.parametrize("name", ["nowhere", "./nowhere", "a/b/c", ""])

@@ -8,6 +8,7 @@ run. Leaves out: rendering, devices.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,14 +79,23 @@ def load_config(name: str) -> PretrainedConfig:
 def load_causal_lm(
     name: str, tokenizer: PreTrainedTokenizerBase, *, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
-    """A language model in eval mode. Raises BadInputError for a reward model, whose language head would be random."""
+    """A language model in eval mode. Raises BadInputError for a reward model, whose language head would be random, and
+    for a checkpoint without all of the model's weights."""
     from transformers import AutoModelForCausalLM
 
     source = resolve_model(name)
     config = load_config(name)
     if any("SequenceClassification" in kind for kind in (config.architectures or [])):
         raise BadInputError(f"{name} is a reward model, not a language model that can be a policy")
-    model = _load(AutoModelForCausalLM.from_pretrained, source, name, dtype=dtype, use_safetensors=True)
+    model, info = _load(
+        AutoModelForCausalLM.from_pretrained,
+        source,
+        name,
+        dtype=dtype,
+        use_safetensors=True,
+        output_loading_info=True,
+    )
+    _require_all(name, info["missing_keys"])
     return _fit(model, tokenizer, device)
 
 
@@ -103,7 +113,8 @@ def load_scalar_model(
 
     `new_head=True` puts a fresh head (drawn from `seed`) on a language model; on a checkpoint that already has a
     scalar head, by its architecture or by its weights, that is refused, as is loading one without a head when
-    `new_head=False`: a silently random head is the field's most repeated defect. Raises BadInputError for both.
+    `new_head=False`: a silently random head is the field's most repeated defect. Raises BadInputError for both, and for
+    a checkpoint without all of its model's weights.
     """
     import torch
     from transformers import AutoModelForSequenceClassification
@@ -130,8 +141,8 @@ def load_scalar_model(
             output_loading_info=True,
         )
     missing = set(info["missing_keys"])
-    if has_head and missing:
-        raise BadInputError(f"{name} lacks weights: {', '.join(sorted(missing)[:3])}")
+    body = f"{model.base_model_prefix}."  # what pools for a head is as new as the head
+    _require_all(name, (key for key in missing if has_head or (key.startswith(body) and "pooler" not in key)))
     own = sorted(weight for weight in info["unexpected_keys"] if _HEAD.match(weight))
     if not missing:
         own.append("score.weight")  # read, since it is called as a stock classifier's
@@ -190,6 +201,11 @@ def _fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.eval()
     return model.to(device)  # type: ignore[no-any-return]
+
+
+def _require_all(name: str, missing: Iterable[str]) -> None:
+    if lacking := sorted(missing):
+        raise BadInputError(f"{name} lacks weights, which would be random: {', '.join(lacking[:3])}")
 
 
 def _load(loader: Any, source: str, name: str, **options: Any) -> Any:
