@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
+from urllib.parse import quote
 
 from assay.errors import BadInputError
 from assay.snapshots import get_snapshot
@@ -30,6 +31,14 @@ class Download:
     rows: int
     size: int
     stream: BinaryIO
+
+    @property
+    def disposition(self) -> str:
+        """The header that names the file; a header is ASCII, a snapshot's name may have any letters (RFC 6266)."""
+        quoted = quote(self.name, safe="+")
+        return (
+            f'attachment; filename="{self.name}"' if quoted == self.name else f"attachment; filename*=UTF-8''{quoted}"
+        )
 
     def chunks(self) -> Iterator[bytes]:
         with self.stream:

@@ -115,7 +115,7 @@ def download_training_set(person: Curator, service: ServiceNow, name: SetName) -
     """Its decided pairs, a line each. 422 for one that is too large for it, with the command that writes it."""
     found = download_of(service.workspace, name)
     record(service.access, person.name, "download_training_set", name, detail={"pairs": found.rows})
-    headers = {"Content-Disposition": f'attachment; filename="{found.name}"', "Content-Length": str(found.size)}
+    headers = {"Content-Disposition": found.disposition, "Content-Length": str(found.size)}
     return StreamingResponse(found.chunks(), media_type="application/x-ndjson", headers=headers)
 
 
