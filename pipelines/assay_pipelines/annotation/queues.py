@@ -225,7 +225,7 @@ def items_of(
     principles: Sequence[str] = (),
 ) -> list[QueueItem]:
     """Comparisons of a selection as items: a sample of `limit` drawn by hash; what is easy for people (objective and of
-    low controversiality, where attributes say so) comes first. Raises BadInputError where none matches, with the reason."""
+    low controversiality, where attributes say so) comes first. Raises BadInputError, saying why, where none matches."""
     condition, values = selection.where()
     with workspace.store.unit() as db:
         rows = db.execute(
