@@ -158,6 +158,21 @@ describe("a sitting", () => {
     expect(within(others).getByText("Another answer")).toBeInTheDocument();
   });
 
+  it("keeps the focus by a decision, for who works without single keys", async () => {
+    localStorage.setItem("assay.single-keys", "false");
+    const judge: Schemas["RevealedOpinion"] = { by: "judge", said: "first", strength: null, rationale: "clearer", principles: [] };
+    answer = (body) => json({ receipt: { ticket: body.ticket, said: "second", repeated: false, opinions: [judge], votes: [] }, next: reply(2) });
+    renderAt(sitting);
+    const user = userEvent.setup();
+    (await screen.findByRole("button", { name: "B is better" })).focus();
+    await user.keyboard("{Enter}");
+    await waitFor(() => expect(screen.getByRole("button", { name: "Next" })).toHaveFocus());
+    await user.keyboard("{Enter}");
+    await screen.findByText("Question 2?");
+    await waitFor(() => expect(screen.getByRole("group", { name: "Item" })).toHaveFocus());
+    expect(sent).toHaveLength(1);
+  });
+
   it("takes no item for somebody who left while a vote could not be sent", async () => {
     const body = { person: "ada", ticket: "9-1-vote", seal: "s", choice: "first", strength: null, rationale: "", seconds: 3, principles: [] } as const;
     keepVote({ queue: "first-round", at: 0, body: { ...body, principles: [] } });

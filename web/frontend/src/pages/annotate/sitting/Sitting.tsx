@@ -1,6 +1,6 @@
 import { Alert, Button, Group, Stack } from "@mantine/core";
 import { useDisclosure, useLocalStorage } from "@mantine/hooks";
-import { useRef, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { Link, useNavigate } from "react-router";
 
 import { Empty, Failure, Waiting } from "../../../components/States";
@@ -42,6 +42,8 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
   const [help, helpIs] = useDisclosure();
   const [skipping, skippingIs] = useDisclosure();
   const box = useRef<HTMLTextAreaElement>(null);
+  const before = useRef<HTMLDivElement>(null);
+  const next = useRef<HTMLButtonElement>(null);
   const navigate = useNavigate();
   const item = shown?.item ?? reply?.item ?? undefined;
   const { draft, change, drop, seconds } = useDraft(
@@ -58,6 +60,11 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
     if (done !== null && (votes.length > 0 || (pause && opinions.length > 0))) setShown(done);
     else window.scrollTo(0, 0);
   };
+
+  useEffect(() => {
+    // The button that was pressed is gone: who has no single keys goes on from where it was.
+    if (document.activeElement === document.body) (shown === null ? before : next).current?.focus({ preventScroll: true });
+  }, [shown]);
 
   const goOn = () => {
     setShown(null);
@@ -99,7 +106,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
         canUndo={reply?.progress.last != null}
         press={press}
       />
-      <div className="sitting">
+      <div className="sitting" ref={before} tabIndex={-1} role="group" aria-label="Item">
         <Stack gap="xs">
           {sitting.trouble !== null && <Unsent trouble={sitting.trouble} forgetful={sitting.forgetful} />}
           {sitting.notice !== null && (
@@ -124,7 +131,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
               {shown !== null ? (
                 <Group className="panel sitting-bar" justify="space-between" wrap="nowrap">
                   <Receipt last={shown} />
-                  <Button onClick={goOn} style={{ flexShrink: 0 }} rightSection={<kbd aria-hidden>Enter</kbd>}>
+                  <Button ref={next} onClick={goOn} style={{ flexShrink: 0 }} rightSection={<kbd aria-hidden>Enter</kbd>}>
                     Next
                   </Button>
                 </Group>
