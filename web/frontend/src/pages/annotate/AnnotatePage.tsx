@@ -14,7 +14,7 @@ export default function AnnotatePage() {
   return (
     <Routes>
       <Route index element={<QueueList />} />
-      <Route path="new" element={<NewQueue />} />
+      <Route path="new" element={<QueueMaking />} />
       <Route path="queue/:queue" element={<SittingAt />} />
       <Route path="queue/:queue/adjudicate" element={<SittingAt adjudicating />} />
       <Route path="queue/:queue/report" element={<QueueReport />} />
@@ -23,17 +23,24 @@ export default function AnnotatePage() {
   );
 }
 
+function QueueMaking() {
+  return useAllows("curator") ? <NewQueue /> : <Refused what="Making a queue takes the role curator" />;
+}
+
 function SittingAt({ adjudicating = false }: { adjudicating?: boolean }) {
   const { queue = "" } = useParams();
-  const { name, role } = useSession();
+  const { name } = useSession();
   const allowed = useAllows(adjudicating ? "curator" : "annotator");
-  if (!allowed) {
-    return (
-      <Empty title={adjudicating ? "Adjudicating takes the role curator" : "Voting takes the role annotator"}>
-        You are signed in as {name}, {role}. An admin can change that under Access.
-      </Empty>
-    );
-  }
+  if (!allowed) return <Refused what={adjudicating ? "Adjudicating takes the role curator" : "Voting takes the role annotator"} />;
   // Another queue or person begins anew.
   return <Sitting key={`${name} ${queue} ${adjudicating}`} queue={queue} person={name} adjudicating={adjudicating} />;
+}
+
+function Refused({ what }: { what: string }) {
+  const { name, role } = useSession();
+  return (
+    <Empty title={what}>
+      You are signed in as {name}, {role}. An admin can change that under Access.
+    </Empty>
+  );
 }
