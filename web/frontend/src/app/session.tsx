@@ -25,7 +25,7 @@ export function useAllows(needed: Role): boolean {
 /** Asks who is signed in; shows the sign-in page to nobody in particular, else the pages. */
 export function SessionGate({ children }: { children: ReactNode }) {
   const queries = useQueryClient();
-  const { data, error, isPending } = useQuery({
+  const { data, failureReason: error } = useQuery({
     queryKey: ["session"],
     queryFn: () => body(api.GET("/api/session")),
     staleTime: 60_000,
@@ -41,8 +41,7 @@ export function SessionGate({ children }: { children: ReactNode }) {
       }
     });
   }, [queries]);
-  if (isPending) return <Waiting />;
-  if (data === undefined) return <Failure error={error} />;
+  if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   if (data.name == null) return <SignIn openAccess={data.open_access} firstStart={data.first_start} />;
   return <Current value={data}>{children}</Current>;
 }

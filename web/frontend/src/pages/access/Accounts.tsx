@@ -19,7 +19,7 @@ export function Accounts({ managed }: { managed: boolean }) {
   const queries = useQueryClient();
   const [disabling, setDisabling] = useState<string | null>(null);
   const [link, setLink] = useState<Schemas["LinkReply"] | null>(null);
-  const { data, error } = useQuery({ queryKey: ["accounts"], queryFn: () => body(api.GET("/api/accounts")) });
+  const { data, failureReason: error } = useQuery({ queryKey: ["accounts"], queryFn: () => body(api.GET("/api/accounts")) });
   const change = useMutation({
     mutationFn: ({ name, ...wanted }: Change) =>
       api.PATCH("/api/accounts/{name}", { params: { path: { name } }, body: wanted }),

@@ -16,7 +16,7 @@ export function AuditLog() {
   const by = address.get("by");
   const action = address.get("action");
   const subject = address.get("subject") ?? "";
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery({
+  const { data, failureReason: error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery({
     queryKey: ["audit", by, action, subject],
     queryFn: ({ pageParam }) =>
       body(

@@ -14,7 +14,7 @@ type Sent = Schemas["SentInvitation"];
 /** Making a link, and the links that were made. `managed`: whether this server makes any. */
 export function Invitations({ managed }: { managed: boolean }) {
   const queries = useQueryClient();
-  const { data, error } = useQuery({ queryKey: ["invitations"], queryFn: () => body(api.GET("/api/invitations")) });
+  const { data, failureReason: error } = useQuery({ queryKey: ["invitations"], queryFn: () => body(api.GET("/api/invitations")) });
   const withdraw = useMutation({
     mutationFn: (id: string) =>
       api.DELETE("/api/invitations/{invitation_id}", { params: { path: { invitation_id: id } } }),

@@ -15,7 +15,7 @@ import { RunStatus } from "./RunStatus";
 export function CompareRuns() {
   const [address] = useSearchParams();
   const ids = [...new Set(address.getAll("run"))].slice(0, 4);
-  const { data, error, isPending } = useQuery({
+  const { data, failureReason: error } = useQuery({
     queryKey: ["runs", "compare", ids],
     enabled: ids.length >= 2,
     queryFn: () => body(api.GET("/api/runs/compare", { params: { query: { run: ids } } })),
@@ -31,8 +31,7 @@ export function CompareRuns() {
         Mark them in <Anchor component={Link} to="/runs" size="sm">the list</Anchor> and press Compare.
       </Empty>
     );
-  if (isPending) return <Waiting />;
-  if (data === undefined) return <Failure error={error} />;
+  if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   const curves = [first, second, third, fourth].slice(0, ids.length).map((found) => found.data);
   return (
     <Stack gap="sm">

@@ -19,7 +19,7 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
   const { data } = curves;
   const [address, setAddress] = useSearchParams();
   const smoothing = SMOOTHINGS.find((one) => String(one) === address.get("smoothing")) ?? 1;
-  if (data === undefined) return curves.error === null ? <Waiting what="Loading the curves" /> : <Failure error={curves.error} />;
+  if (data === undefined) return curves.failureReason === null ? <Waiting what="Loading the curves" /> : <Failure error={curves.failureReason} />;
   if (data.rows === 0)
     return goesOn(run.status) ? (
       <Empty title="Nothing was measured yet">Its first step is on its way: the page shows it by itself.</Empty>
@@ -29,7 +29,7 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
   const sections = [...new Set(data.charts.map((chart) => chart.section))];
   return (
     <Stack gap="md">
-      {curves.error !== null && <Failure error={curves.error} />}
+      {curves.failureReason !== null && <Failure error={curves.failureReason} />}
       <Latest data={data} />
       <Group gap="xs">
         <Text size="sm" id="smoothing">

@@ -40,7 +40,7 @@ export function RunList() {
     );
   const search = useDebouncedCallback((value: string) => change("text", value), 250);
   const query = { ...(kind ? { kind } : {}), ...(status ? { status: status as Stored } : {}), ...(text ? { text } : {}), limit: PAGE, offset: (page - 1) * PAGE };
-  const { data, error, isPending } = useQuery({
+  const { data, failureReason: error } = useQuery({
     queryKey: ["runs", query],
     queryFn: () => body(api.GET("/api/runs", { params: { query } })),
     placeholderData: keepPreviousData,
@@ -82,7 +82,7 @@ export function RunList() {
           {data.held}. Names and results come back with the store; trying again by itself.
         </Alert>
       )}
-      {isPending ? <Waiting /> : data === undefined ? <Failure error={error} /> : <Rows data={data} chosen={chosen} toggle={toggle} filtered={kind !== null || status !== null || text !== ""} />}
+      {data === undefined ? error === null ? <Waiting /> : <Failure error={error} /> : <Rows data={data} chosen={chosen} toggle={toggle} filtered={kind !== null || status !== null || text !== ""} />}
       {data !== undefined && data.total > PAGE && (
         <Pagination total={Math.ceil(data.total / PAGE)} value={page} onChange={(value) => change("page", value === 1 ? null : String(value))} size="sm" getControlProps={(control) => ({ "aria-label": `${control} page` })} />
       )}

@@ -7,6 +7,7 @@ import { api, body, type Schemas } from "../../api/client";
 import { shown } from "../../components/chartData";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { counted } from "../../format/count";
+import { useCut } from "./useCut";
 
 type Sample = Schemas["SampleReply"];
 const PAGE = 20;
@@ -31,14 +32,13 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
       { replace: true },
     );
   const query = { ...(asked === null ? {} : { step: Number(asked) }), order, limit: PAGE, offset: (page - 1) * PAGE };
-  const { data, error, isPending } = useQuery({
+  const { data, failureReason: error } = useQuery({
     queryKey: ["run", id, "samples", query],
     queryFn: () => body(api.GET("/api/runs/{run_id}/samples", { params: { path: { run_id: id }, query } })),
     placeholderData: keepPreviousData,
     refetchInterval: running && asked === null ? 4000 : false,
   });
-  if (isPending) return <Waiting />;
-  if (data === undefined) return <Failure error={error} />;
+  if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   if (data.step === null || data.first === null || data.last === null) return <Empty title="No rollouts yet">They are written at the end of each step.</Empty>;
   const go = (step: number) => change({ step: step >= data.last! ? null : String(step) });
   return (
@@ -113,11 +113,11 @@ interface SampleRowProps {
 }
 
 function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
+  const { row, cut } = useCut(opened);
   const text = { fz: "sm", style: { whiteSpace: "pre-wrap", overflowWrap: "anywhere" }, ...(opened ? {} : { lineClamp: 4 }) } as const;
   const turns = opened ? sample.prompt : sample.prompt.slice(-1);
-  const long = sample.response.length > 240 || sample.prompt.length > 1 || turns.some((turn) => turn.content.length > 160);
   return (
-    <Table.Tr style={{ verticalAlign: "top" }}>
+    <Table.Tr ref={row} style={{ verticalAlign: "top" }}>
       <Table.Td>
         {turns.map((turn, number) => (
           <div key={number}>
@@ -126,12 +126,12 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
                 {turn.role}
               </Text>
             )}
-            <Text {...text}>{turn.content}</Text>
+            <Text {...text} data-cuts>{turn.content}</Text>
           </div>
         ))}
       </Table.Td>
       <Table.Td>
-        <Text {...text} className={sample.response.trim() === "" ? "dim" : ""}>
+        <Text {...text} data-cuts className={sample.response.trim() === "" ? "dim" : ""}>
           {sample.response.trim() === "" ? "(nothing)" : sample.response}
         </Text>
         <Text size="xs" className="dim" hiddenFrom="sm">
@@ -145,7 +145,7 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
           {sample.failures.map((failure) => (
             <Mark key={failure} colour="red" text={failure} />
           ))}
-          {long && (
+          {(opened || cut || sample.prompt.length > 1) && (
             <Button variant="subtle" size="compact-xs" aria-expanded={opened} onClick={toggle}>
               {opened ? "Less" : "All of it"}
             </Button>

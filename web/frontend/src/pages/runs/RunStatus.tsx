@@ -14,7 +14,7 @@ const COLOURS: Record<Status, string> = {
 /** How a run is doing, in a word and a colour. */
 export function RunStatus({ status }: { status: Status }) {
   return (
-    <Badge size="sm" variant="light" color={COLOURS[status]} style={{ flexShrink: 0 }}>
+    <Badge size="sm" variant="light" color={COLOURS[status]} style={{ flexShrink: 0, minWidth: "max-content" }}>
       {status}
     </Badge>
   );

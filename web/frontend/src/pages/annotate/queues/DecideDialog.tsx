@@ -26,8 +26,8 @@ export function DecideDialog({ queue, close }: { queue: string; close: () => voi
   return (
     <Modal opened onClose={close} size="lg" title={`Decide by the votes of ${queue}`}>
       <Stack gap="sm">
-        {preview.isPending && <Waiting what="The votes are counted" />}
-        {preview.error !== null && <Failure error={preview.error} />}
+        {preview.isPending && preview.failureReason === null && <Waiting what="The votes are counted" />}
+        {preview.failureReason !== null && <Failure error={preview.failureReason} />}
         {shown !== undefined && <Outcome report={shown} />}
         {decide.error !== null && <Failure error={decide.error} />}
         {done !== undefined ? (

@@ -10,7 +10,7 @@ import { QueueRow } from "./QueueRow";
 /** All queues with how far they are. */
 export function QueueList() {
   const curator = useAllows("curator");
-  const { data, error } = useQuery({
+  const { data, failureReason: error } = useQuery({
     queryKey: ["queues"],
     queryFn: () => body(api.GET("/api/queues")),
     refetchInterval: 5000,

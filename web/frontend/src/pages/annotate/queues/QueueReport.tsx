@@ -12,7 +12,7 @@ import { percent } from "../../../format/percent";
 /** How well everybody annotates, and how far they agree: for curators. */
 export function QueueReport() {
   const { queue = "" } = useParams();
-  const { data, error } = useQuery({
+  const { data, failureReason: error } = useQuery({
     queryKey: ["queue-report", queue],
     queryFn: () => body(api.GET("/api/queues/{queue}/report", { params: { path: { queue } } })),
     refetchInterval: 10_000,

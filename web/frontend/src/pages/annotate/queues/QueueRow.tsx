@@ -8,6 +8,7 @@ import { Link } from "react-router";
 import { api, body, type Schemas } from "../../../api/client";
 import { useAllows } from "../../../app/session";
 import { count, counted } from "../../../format/count";
+import { Guideline } from "../Guideline";
 import { shareInWords } from "../sitting/words";
 import { DecideDialog } from "./DecideDialog";
 
@@ -35,8 +36,8 @@ export function QueueRow({ queue }: { queue: Queue }) {
             </Text>
           </Group>
           {queue.guideline !== "" && (
-            <Text size="sm" className="dim" lineClamp={2}>
-              {queue.guideline}
+            <Text component="div" size="sm" className="dim" lineClamp={2}>
+              <Guideline text={queue.guideline} />
             </Text>
           )}
         </Box>

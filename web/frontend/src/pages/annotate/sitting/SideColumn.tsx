@@ -1,6 +1,7 @@
 import { Badge, Group, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 
+import { Guideline } from "../Guideline";
 import type { Item } from "./words";
 
 interface SideColumnProps {
@@ -45,9 +46,7 @@ export function About({ item, guideline }: { item: Item; guideline: string }) {
       {guidelines.length > 0 && (
         <Section title="Guideline">
           {guidelines.map((text, n) => (
-            <Text key={n} size="sm" style={{ whiteSpace: "pre-line", overflowWrap: "anywhere" }} mt={n === 0 ? 0 : 4}>
-              {text}
-            </Text>
+            <Guideline key={n} text={text} />
           ))}
         </Section>
       )}

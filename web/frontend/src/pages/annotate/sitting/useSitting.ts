@@ -68,7 +68,7 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
   const key = ["sitting", person, queue, adjudicating];
   const path = { params: { path: { queue } } };
 
-  const { data, error } = useQuery({
+  const { data, failureReason: error } = useQuery({
     queryKey: key,
     queryFn: async ({ signal }) => {
       for (const vote of keptVotes(person)) await deliver(vote, sendVote, { signal, onTrouble, whileKept: true });

@@ -11,7 +11,7 @@ import { ReliabilityRun } from "./ReliabilityRun";
 
 /** What a stated probability is worth: reliability as runs measured it, and which calibration stored scores follow. */
 export function CalibrationPage() {
-  const { data, error } = useQuery({ queryKey: ["rewards", "calibration"], queryFn: () => body(api.GET("/api/rewards/calibration")) });
+  const { data, failureReason: error } = useQuery({ queryKey: ["rewards", "calibration"], queryFn: () => body(api.GET("/api/rewards/calibration")) });
   const [search, setSearch] = useSearchParams();
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   if (data.runs.length === 0 && data.calibrations.length === 0)

@@ -11,7 +11,7 @@ type Rater = Schemas["RaterEntry"];
 /** How often the two prefer the same response, and whom the label supports where they do not. */
 export function AgreementSummary({ first, second }: { first: Rater; second: Rater }) {
   const query = { first: first.reference, second: second.reference };
-  const { data, error } = useQuery({
+  const { data, failureReason: error } = useQuery({
     queryKey: ["rewards", "agreement", query],
     queryFn: () => body(api.GET("/api/rewards/agreement", { params: { query } })),
   });

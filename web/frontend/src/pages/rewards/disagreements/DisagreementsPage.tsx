@@ -19,7 +19,7 @@ type Supports = Schemas["DisagreedPair"]["supports"];
 /** Pairs on which two models prefer different responses. Models, order, filters and page are in the address. */
 export function DisagreementsPage() {
   const [search, setSearch] = useSearchParams();
-  const { data, error } = useQuery({ queryKey: ["rewards", "raters"], queryFn: () => body(api.GET("/api/rewards/raters")) });
+  const { data, failureReason: error } = useQuery({ queryKey: ["rewards", "raters"], queryFn: () => body(api.GET("/api/rewards/raters")) });
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   const { raters, start } = data;
   if (raters.length < 2)
@@ -145,7 +145,7 @@ function Pairs({
         )}
       </Group>
       {data === undefined ? (
-        found.error === null ? <Waiting /> : <Failure error={found.error} />
+        found.failureReason === null ? <Waiting /> : <Failure error={found.failureReason} />
       ) : data.total === 0 ? (
         <Empty title={page > 1 ? "There is no such page" : "They do not disagree on any such pair"}>
           {page > 1 ? <Button variant="default" onClick={() => change({ page: null })}>First page</Button> : "Both must have rated a pair, and prefer different responses of it."}

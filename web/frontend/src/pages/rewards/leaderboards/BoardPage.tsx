@@ -27,7 +27,7 @@ export function BoardPage() {
   const shown = entries.filter((entry) => (named.length > 0 ? named.includes(keyOf(entry)) : newest.indexOf(entry) < AT_FIRST));
   const { results, pending, error } = useResults(bench, shown);
 
-  if (boards.data === undefined) return boards.error === null ? <Waiting /> : <Failure error={boards.error} />;
+  if (boards.data === undefined) return boards.failureReason === null ? <Waiting /> : <Failure error={boards.failureReason} />;
   if (board === undefined) return <Empty title={`Nothing has been evaluated on ${bench}`}>Choose another benchmark under Leaderboards.</Empty>;
 
   const parts = [...new Set(results.flatMap((result) => result.aggregates.map(({ name }) => name)))];

@@ -18,7 +18,7 @@ export function useLeaderboards() {
 
 /** Models down, benchmarks across. */
 export function LeaderboardsPage() {
-  const { data, error } = useLeaderboards();
+  const { data, failureReason: error } = useLeaderboards();
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   if (data.boards.length === 0)
     return (

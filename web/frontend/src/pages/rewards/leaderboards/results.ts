@@ -33,6 +33,6 @@ export function useResults(bench: string, entries: Entry[]) {
   return {
     results: found.flatMap(({ data }) => (data === undefined ? [] : [data])),
     pending: found.some(({ isPending }) => isPending),
-    error: found.find(({ error }) => error !== null)?.error ?? null,
+    error: found.find(({ failureReason }) => failureReason !== null)?.failureReason ?? null,
   };
 }

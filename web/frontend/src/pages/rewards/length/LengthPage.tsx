@@ -34,7 +34,7 @@ export function LengthPage() {
       ),
     enabled: model !== undefined,
   });
-  if (scored.data === undefined) return scored.error === null ? <Waiting /> : <Failure error={scored.error} />;
+  if (scored.data === undefined) return scored.failureReason === null ? <Waiting /> : <Failure error={scored.failureReason} />;
   if (model === undefined)
     return (
       <Empty title="The store holds no scores">
@@ -55,7 +55,7 @@ export function LengthPage() {
         searchable
         maw={620}
       />
-      {found.data === undefined ? found.error === null ? <Waiting /> : <Failure error={found.error} /> : <Figures page={found.data} model={model} />}
+      {found.data === undefined ? found.failureReason === null ? <Waiting /> : <Failure error={found.failureReason} /> : <Figures page={found.data} model={model} />}
     </Stack>
   );
 }

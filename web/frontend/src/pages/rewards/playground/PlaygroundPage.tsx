@@ -26,7 +26,7 @@ export function PlaygroundPage() {
     }),
     onSuccess: setAnswer,
   });
-  if (served.data === undefined) return served.error === null ? <Waiting what="Asking the reward servers" /> : <Failure error={served.error} />;
+  if (served.data === undefined) return served.failureReason === null ? <Waiting what="Asking the reward servers" /> : <Failure error={served.failureReason} />;
   const { servers } = served.data;
   if (servers.length === 0) return <NoServer />;
   const all = servers.flatMap((server) => server.models.map((model) => ({ address: server.address, model: model.name })));

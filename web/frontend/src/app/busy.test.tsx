@@ -1,0 +1,35 @@
+import { screen } from "@testing-library/react";
+import type { ReactElement } from "react";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+
+import { QueueReport } from "../pages/annotate/queues/QueueReport";
+import { Accounts } from "../pages/access/Accounts";
+import { CalibrationPage } from "../pages/rewards/calibration/CalibrationPage";
+import { DisagreementsPage } from "../pages/rewards/disagreements/DisagreementsPage";
+import { LeaderboardsPage } from "../pages/rewards/leaderboards/LeaderboardsPage";
+import { LengthPage } from "../pages/rewards/length/LengthPage";
+import { RunList } from "../pages/runs/RunList";
+import { renderAt } from "../testing/render";
+import { SessionGate } from "./session";
+
+beforeEach(() => {
+  vi.stubGlobal("fetch", async () => Response.json({ code: "busy", detail: "assay data import holds the store" }, { status: 503 }));
+});
+afterEach(() => vi.unstubAllGlobals());
+
+const PAGES: [string, ReactElement][] = [
+  ["who is signed in", <SessionGate>page</SessionGate>],
+  ["a queue's report", <QueueReport />],
+  ["accounts", <Accounts managed />],
+  ["calibration", <CalibrationPage />],
+  ["disagreements", <DisagreementsPage />],
+  ["leaderboards", <LeaderboardsPage />],
+  ["length", <LengthPage />],
+  ["runs", <RunList />],
+];
+
+it.each(PAGES)("says who holds the store, and that it is asked again: %s", async (_, page) => {
+  renderAt(page, "/", true);
+  expect(await screen.findByText("assay data import holds the store")).toBeInTheDocument();
+  expect(screen.getByText("Trying again by itself.")).toBeInTheDocument();
+});
