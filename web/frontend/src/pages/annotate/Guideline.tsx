@@ -1,0 +1,10 @@
+import { Markdown } from "../../components/Markdown";
+
+/** By what items are to be judged, drawn as the texts beside it are. */
+export function Guideline({ text }: { text: string }) {
+  return (
+    <div className="guideline">
+      <Markdown text={text} />
+    </div>
+  );
+}
