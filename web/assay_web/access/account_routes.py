@@ -13,6 +13,7 @@ from assay_web.access.access_file import AccessFile
 from assay_web.access.audit import AuditedRoute, audit_names, note_change, read_audit
 from assay_web.access.guard import Admin
 from assay_web.access.roles import Role
+from assay_web.server.request_body import RequestBody
 from assay_web.server.service import ServiceNow, WebService
 
 router = APIRouter(tags=["access"], route_class=AuditedRoute)
@@ -40,7 +41,7 @@ class AccountsReply(BaseModel):
     accounts: list[AccountReply]
 
 
-class AccountChange(BaseModel):
+class AccountChange(RequestBody):
     """What is to change; the others stay as they are."""
 
     role: Role | None = None
@@ -66,14 +67,14 @@ class InvitationsReply(BaseModel):
     invitations: list[SentInvitation]
 
 
-class NewInvitation(BaseModel):
+class NewInvitation(RequestBody):
     """For one account with this role; good for so many days."""
 
     role: Role
     days: Days = 7.0
 
 
-class NewPasswordLink(BaseModel):
+class NewPasswordLink(RequestBody):
     """Good for so many days."""
 
     days: Days = 1.0

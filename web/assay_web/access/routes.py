@@ -16,6 +16,7 @@ from assay_web.access.invitations import accept, open_invitation
 from assay_web.access.passwords import LONGEST
 from assay_web.access.roles import Role
 from assay_web.access.sessions import Person, begin_session, end_session, person_of
+from assay_web.server.request_body import RequestBody
 from assay_web.server.service import ServiceNow, WebService
 
 router = APIRouter(tags=["access"], route_class=AuditedRoute)
@@ -35,14 +36,14 @@ class SessionReply(BaseModel):
     csrf: str | None = None
 
 
-class SignIn(BaseModel):
+class SignIn(RequestBody):
     """`password`: not asked for where the server was started without accounts."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     password: Secret | None = None
 
 
-class PasswordChange(BaseModel):
+class PasswordChange(RequestBody):
     """`current`: the password until now."""
 
     current: Secret
@@ -57,7 +58,7 @@ class InvitationReply(BaseModel):
     expires_at: float
 
 
-class Acceptance(BaseModel):
+class Acceptance(RequestBody):
     """`name`: of the new account; left out where the link is for an account that there is."""
 
     token: Annotated[str, Field(max_length=200)]

@@ -18,6 +18,7 @@ from assay_pipelines.annotation.desk import Receipt
 from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, Choice, ShownOrder, draw
 from assay_pipelines.annotation.principle_votes import Place, PlacedAnswer
 from assay_pipelines.annotation.votes import QueueVote, Role
+from assay_web.server.request_body import RequestBody
 
 #: What somebody said, by the place of the responses on the reader's own screen.
 Said: TypeAlias = Literal["first", "second", "tie", "both_good", "both_bad", "skip"]
@@ -66,7 +67,7 @@ class SittingItem(BaseModel):
     expires_at: float
 
 
-class PrincipleBody(BaseModel):
+class PrincipleBody(RequestBody):
     """Whether the response at a place fulfils one of the item's principles. `evidence`: words of that response that
     show it, exactly as its source has them."""
 
@@ -79,7 +80,7 @@ class PrincipleBody(BaseModel):
         return PlacedAnswer(self.place, self.principle, self.answer, self.evidence or None)
 
 
-class VoteBody(BaseModel):
+class VoteBody(RequestBody):
     """A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
     item. `principles`: answers on some or all of the item's; none with a skip that passes it on."""
@@ -92,7 +93,7 @@ class VoteBody(BaseModel):
     strength: Annotated[int, Field(ge=0, le=3)] | None = None
     rationale: Annotated[str, Field(max_length=20_000)] = ""
     seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
-    principles: Annotated[list[PrincipleBody], Field(max_length=2 * MOST_PRINCIPLES)] = []
+    principles: list[PrincipleBody] = Field([], max_length=2 * MOST_PRINCIPLES)
 
 
 class RevealedAnswer(BaseModel):

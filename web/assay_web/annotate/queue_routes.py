@@ -40,6 +40,7 @@ from assay_web.access.roles import allows
 from assay_web.access.sessions import Person
 from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
 from assay_web.annotate.sitting_routes import share_done
+from assay_web.server.request_body import RequestBody
 from assay_web.server.service import ServiceNow
 
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
@@ -78,16 +79,16 @@ class QueueReply(BaseModel):
     counts: QueueCounts | None
 
 
-class NewQueue(BaseModel):
+class NewQueue(RequestBody):
     """Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
     responses of each."""
 
     name: Annotated[str, Field(max_length=100)]
-    pools: list[str] = ["unverified"]
-    sources: list[str] = []
-    categories: list[str] = []
+    pools: list[str] = Field(["unverified"])
+    sources: list[str] = Field([])
+    categories: list[str] = Field([])
     comparison_ids: Annotated[list[str], Field(max_length=100_000)] | None = None
     limit: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     overlap: Annotated[int, Field(ge=1, le=1_000)] | Literal["all"] = 1
@@ -95,16 +96,16 @@ class NewQueue(BaseModel):
     guideline: Annotated[str, Field(max_length=20_000)] = ""
     reason: Annotated[str, Field(max_length=1_000)] = ""
     lease_minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
-    principles: Annotated[list[str], Field(max_length=MOST_PRINCIPLES)] = []
+    principles: list[str] = Field([], max_length=MOST_PRINCIPLES)
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
 
 
-class MoreItems(BaseModel):
+class MoreItems(RequestBody):
     """Comparisons to add, why they are asked, and the principles that are asked of both responses."""
 
     comparison_ids: Annotated[list[str], Field(min_length=1, max_length=100_000)]
     reason: Annotated[str, Field(max_length=1_000)] = ""
-    principles: Annotated[list[str], Field(max_length=MOST_PRINCIPLES)] = []
+    principles: list[str] = Field([], max_length=MOST_PRINCIPLES)
 
 
 class ItemsAdded(BaseModel):
@@ -113,7 +114,7 @@ class ItemsAdded(BaseModel):
     added: int
 
 
-class Resolve(BaseModel):
+class Resolve(RequestBody):
     """`least_votes`: that a majority needs; null for what the queue asks for."""
 
     least_votes: Annotated[int, Field(ge=1, le=1_000)] | None = None

@@ -36,6 +36,7 @@ from assay_web.annotate.items import (
     vote_replies,
 )
 from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
+from assay_web.server.request_body import RequestBody
 from assay_web.server.service import ServiceNow, WebService
 
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
@@ -74,7 +75,7 @@ class VoteReply(BaseModel):
     next: SittingReply | None
 
 
-class TicketBody(BaseModel):
+class TicketBody(RequestBody):
     """An item by its ticket."""
 
     ticket: str

@@ -16,6 +16,7 @@ from assay_pipelines.curation.shown_pairs import ShownPair
 from assay_pipelines.curation.source_errors import AnswerErrors, LabelErrors
 from assay_pipelines.near_duplicates.stored import DuplicateCluster, DuplicateSearch
 from assay_web.curate.stage_settings import StageSettings
+from assay_web.server.request_body import RequestBody
 
 PAGE = 10  #: of comparisons with their texts
 
@@ -213,7 +214,7 @@ class EstimateReply(BaseModel):
     token: str
 
 
-class StageAsked(BaseModel):
+class StageAsked(RequestBody):
     """`token`: of the estimate that was shown."""
 
     settings: StageSettings

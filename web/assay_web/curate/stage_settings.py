@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from assay_web.server.request_body import RequestBody
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-\s][^\x00-\x1f]*$")]  # no option in disguise
 PoolName = Literal["unverified", "gold", "silver", "recycled", "pending", "discarded"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Settings(RequestBody):
+    model_config = ConfigDict(frozen=True)
 
 
 class CleanStage(_Settings):

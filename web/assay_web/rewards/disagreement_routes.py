@@ -26,6 +26,7 @@ from assay_pipelines.disagreement import (
 )
 from assay_web.access.audit import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
+from assay_web.server.request_body import RequestBody
 from assay_web.server.service import ServiceNow
 
 router = APIRouter(tags=["rewards"], route_class=AuditedRoute)
@@ -125,7 +126,7 @@ class OpenQueues(BaseModel):
     queues: list[OpenQueue]
 
 
-class SendToQueue(BaseModel):
+class SendToQueue(RequestBody):
     """Pairs to ask people about. A new queue is made where none has the name, with `overlap` people an item. `note`:
     shown to them beside each pair, after the names of the two raters."""
 

@@ -15,6 +15,7 @@ from assay.errors import BadInputError
 from assay.score import Score, ScoreResult
 from assay_web.access.guard import Viewer
 from assay_web.rewards.served_models import Column, Offer, Question, Served, ask, offers
+from assay_web.server.request_body import RequestBody
 from assay_web.server.service import ServiceNow
 
 router = APIRouter(tags=["rewards"])
@@ -54,27 +55,27 @@ class ServedModels(BaseModel):
     servers: list[RewardServerOffer]
 
 
-class Turn(BaseModel):
+class Turn(RequestBody):
     """One message of the prompt."""
 
     role: Role
     content: Text
 
 
-class ModelChoice(BaseModel):
+class ModelChoice(RequestBody):
     """A model by its server's address and its name there."""
 
     address: str
     model: str
 
 
-class PlaygroundQuestion(BaseModel):
+class PlaygroundQuestion(RequestBody):
     """A conversation before the assistant's turn and responses to it. `label`: what verifiers check against."""
 
     prompt: Annotated[list[Turn], Field(min_length=1, max_length=200)]
     responses: Annotated[list[Text], Field(min_length=1, max_length=64)]
     models: Annotated[list[ModelChoice], Field(min_length=1, max_length=16)]
-    principles: Annotated[list[Annotated[str, Field(min_length=1, max_length=2_000)]], Field(max_length=16)] = []
+    principles: list[Annotated[str, Field(min_length=1, max_length=2_000)]] = Field([], max_length=16)
     label: Text | None = None
 
 

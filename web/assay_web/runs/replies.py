@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from assay.browsing.comparison import ConversationTurn
 from assay_web.run_charts.chart import Source
+from assay_web.server.request_body import RequestBody
 
 #: `ending`: somebody asked for the end and the process still runs. `unknown`: it has ended, and the store, which says
 #: how, is held by another process.
@@ -206,7 +207,7 @@ class ComparedRuns(BaseModel):
     same: int
 
 
-class StopAsked(BaseModel):
+class StopAsked(RequestBody):
     """`again`: end now, without waiting for the step and its checkpoint."""
 
     again: bool = False
