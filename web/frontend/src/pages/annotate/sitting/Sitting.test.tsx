@@ -27,7 +27,7 @@ function reply(number: number): Reply {
       expires_at: 0,
     },
     progress: { share: 0.2, mine: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null, waiting: null },
-    guideline: "Prefer what helps.",
+    guideline: "Prefer what **helps**:\n\n- first $x^2$",
     lease_seconds: 1800,
     empty: null,
   };
@@ -90,6 +90,14 @@ describe("a sitting", () => {
     expect(within(screen.getByLabelText("Last vote")).getByText("B is clearly better")).toBeInTheDocument();
   });
 
+  it("draws the guideline as the texts", async () => {
+    renderAt(sitting);
+    const guideline = await screen.findByRole("region", { name: "Guideline" });
+    expect(within(guideline).getByText("helps").tagName).toBe("STRONG");
+    expect(within(guideline).getByRole("listitem").querySelector(".katex")).not.toBeNull();
+    expect(guideline).not.toHaveTextContent("**");
+  });
+
   it("tells of gold checks passed in a row, at the top too", async () => {
     renderAt(sitting);
     expect(await screen.findByText("3 gold checks in a row")).toBeInTheDocument();
@@ -117,7 +125,8 @@ describe("a sitting", () => {
     const user = userEvent.setup();
     await screen.findByText("Question 1?");
     await user.keyboard("s");
-    await screen.findByRole("dialog");
+    const dialog = await screen.findByRole("dialog");
+    await waitFor(() => expect(within(dialog).getByRole("button", { name: "I cannot decide which is better" })).toHaveFocus());
     await user.keyboard("k");
     await screen.findByText("Question 2?");
     expect(sent[0]).toMatchObject({ skip: "broken" });

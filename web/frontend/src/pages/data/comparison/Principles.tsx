@@ -1,6 +1,7 @@
 import { Badge, Stack, Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
+import { Markdown } from "../../../components/Markdown";
 import { NONE } from "../../../format/none";
 import { Section } from "./Section";
 
@@ -91,7 +92,7 @@ export function Attributes({ attributes }: { attributes: Schemas["AttributeRecor
               <Table.Th scope="row" w={160}>
                 {one.name}
               </Table.Th>
-              <Table.Td style={{ overflowWrap: "anywhere" }}>{told(one.value)}</Table.Td>
+              <Table.Td style={{ overflowWrap: "anywhere" }}>{one.name === "guideline" ? <Markdown text={told(one.value)} /> : told(one.value)}</Table.Td>
               <Table.Td className="dim">{one.annotator}</Table.Td>
             </Table.Tr>
           ))}
