@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -53,6 +54,8 @@ _MEANINGS = {
     504: "not done in time",
 }
 _MAX_FIELDS = 10
+#: How pydantic calls a branch of a union in the place of an error.
+_BRANCH = re.compile(r"str|int|float|bool|constrained-(str|int|float)|(list|literal)\[.*\]", re.DOTALL)
 
 
 class ProblemError(Exception):
@@ -194,7 +197,7 @@ def _json_place(error: Mapping[str, Any]) -> str:
 
 def _field_name(place: Sequence[str | int]) -> str:
     """`items.0.prompt` of pydantic's place in the body; the names of a union's branches are left out."""
-    return ".".join(str(part) for part in place[1:] if part != "str" and not str(part).startswith("list["))
+    return ".".join(str(part) for part in place[1:] if not _BRANCH.fullmatch(str(part)))
 
 
 def request_id_of(request: Request) -> str | None:
