@@ -1,5 +1,6 @@
-import { screen } from "@testing-library/react";
+import { fireEvent, screen } from "@testing-library/react";
 import type { ReactElement } from "react";
+import { Link } from "react-router";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
 import { QueueReport } from "../pages/annotate/queues/QueueReport";
@@ -27,6 +28,27 @@ const PAGES: [string, ReactElement][] = [
   ["length", <LengthPage />],
   ["runs", <RunList />],
 ];
+
+it("says so too where the rows of another filter are still shown", async () => {
+  let busy = false;
+  vi.stubGlobal("fetch", async () =>
+    busy
+      ? Response.json({ code: "busy", detail: "assay data import holds the store" }, { status: 503 })
+      : Response.json({ runs: [], total: 0, kinds: [], held: null }),
+  );
+  renderAt(
+    <>
+      <RunList />
+      <Link to="/?status=failed">failed ones</Link>
+    </>,
+    "/",
+    true,
+  );
+  expect(await screen.findByText("0 runs")).toBeInTheDocument();
+  busy = true;
+  fireEvent.click(screen.getByText("failed ones"));
+  expect(await screen.findByText("assay data import holds the store")).toBeInTheDocument();
+});
 
 it.each(PAGES)("says who holds the store, and that it is asked again: %s", async (_, page) => {
   renderAt(page, "/", true);

@@ -82,7 +82,8 @@ export function RunList() {
           {data.held}. Names and results come back with the store; trying again by itself.
         </Alert>
       )}
-      {data === undefined ? error === null ? <Waiting /> : <Failure error={error} /> : <Rows data={data} chosen={chosen} toggle={toggle} filtered={kind !== null || status !== null || text !== ""} />}
+      {error !== null && <Failure error={error} />}
+      {data === undefined ? error === null && <Waiting /> : <Rows data={data} chosen={chosen} toggle={toggle} filtered={kind !== null || status !== null || text !== ""} />}
       {data !== undefined && data.total > PAGE && (
         <Pagination total={Math.ceil(data.total / PAGE)} value={page} onChange={(value) => change("page", value === 1 ? null : String(value))} size="sm" getControlProps={(control) => ({ "aria-label": `${control} page` })} />
       )}

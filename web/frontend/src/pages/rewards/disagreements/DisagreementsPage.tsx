@@ -144,8 +144,9 @@ function Pairs({
           </Group>
         )}
       </Group>
+      {found.failureReason !== null && <Failure error={found.failureReason} />}
       {data === undefined ? (
-        found.failureReason === null ? <Waiting /> : <Failure error={found.failureReason} />
+        found.failureReason === null && <Waiting />
       ) : data.total === 0 ? (
         <Empty title={page > 1 ? "There is no such page" : "They do not disagree on any such pair"}>
           {page > 1 ? <Button variant="default" onClick={() => change({ page: null })}>First page</Button> : "Both must have rated a pair, and prefer different responses of it."}
