@@ -207,6 +207,13 @@ def _results(
     return results
 
 
+#: What the server's own words, which are for any client, leave open.
+_HOW_TO_GIVE_A_KEY = (
+    "give a key with --api-key or $ASSAY_API_KEY (in Python: api_key=...); "
+    "`assay keys create NAME` makes one in the server's workspace"
+)
+
+
 def error_of(response: httpx.Response, tries: int) -> AssayError:
     """The hierarchy's error for a reply that is not 200. It names the request, as the server's log does."""
     try:
@@ -218,6 +225,8 @@ def error_of(response: httpx.Response, tries: int) -> AssayError:
     if (request_id := response.headers.get("x-request-id")) is not None:
         more.append(f"request {request_id}")
     text = f"{response.url}: {status} {detail}" + (f" ({', '.join(more)})" if more else "")
+    if status == 401:
+        text += f"; {_HOW_TO_GIVE_A_KEY}"
     if status == 404:
         return NotFoundError(text)
     if status == 429:
