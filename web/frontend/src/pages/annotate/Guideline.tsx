@@ -1,6 +1,6 @@
 import { Markdown } from "../../components/Markdown";
 
-/** By what items are to be judged, drawn as the texts beside it are. */
+/** By what items are to be judged, and what was wanted: drawn as the texts beside it are. */
 export function Guideline({ text }: { text: string }) {
   return (
     <div className="guideline">

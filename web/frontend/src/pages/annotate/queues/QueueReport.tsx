@@ -51,7 +51,7 @@ function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
         <Table>
           <Table.Thead>
             <Table.Tr>
-              {["Annotator", "Votes", "Gold checks", "As most others", "Prefers the first", "Median time", "Ties", "Skips", "Undone"].map((name) => (
+              {["Annotator", "Votes", "Gold checks", "As most others", "Prefers the first", "Median time", "Ties", "Skips", "Passed on", "Undone"].map((name) => (
                 <Table.Th key={name}>{name}</Table.Th>
               ))}
             </Table.Tr>
@@ -74,6 +74,7 @@ function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
                 <Table.Td>{duration(person.median_seconds)}</Table.Td>
                 <Table.Td>{person.ties}</Table.Td>
                 <Table.Td>{person.skips}</Table.Td>
+                <Table.Td>{person.passed_on}</Table.Td>
                 <Table.Td>{person.undone}</Table.Td>
               </Table.Tr>
             ))}

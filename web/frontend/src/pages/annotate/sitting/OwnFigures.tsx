@@ -9,14 +9,14 @@ import { percent } from "../../../format/percent";
 interface Whose {
   queue: string;
   person: string;
-  /** That stand now. */
-  votes: number;
+  /** Items voted on or passed on, as it stands now. */
+  seen: number;
 }
 
-function useOwnFigures({ queue, person, votes }: Whose) {
+function useOwnFigures({ queue, person, seen }: Whose) {
   const { data } = useQuery({
     // Asked for again only where a block may have been filled.
-    queryKey: ["own", queue, person, Math.floor(votes / 10)],
+    queryKey: ["own", queue, person, Math.floor(seen / 10)],
     queryFn: () => body(api.GET("/api/annotate/queues/{queue}/own", { params: { path: { queue } } })),
     placeholderData: (before) => before,
   });

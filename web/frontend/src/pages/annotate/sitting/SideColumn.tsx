@@ -65,7 +65,10 @@ export function About({ item, guideline }: { item: Item; guideline: string }) {
                   controversiality {attributes.controversiality}
                 </Badge>
               </Group>
-              <Text size="sm">Wanted: {attributes.desired}</Text>
+              <Text size="xs" className="dim">
+                Wanted
+              </Text>
+              <Guideline text={attributes.desired} />
             </>
           )}
           {item.reason !== "" && (

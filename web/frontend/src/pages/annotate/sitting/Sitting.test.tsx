@@ -26,7 +26,7 @@ function reply(number: number): Reply {
       principles: number === 1 ? ["is clear"] : [],
       expires_at: 0,
     },
-    progress: { share: 0.2, mine: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null, waiting: null },
+    progress: { share: 0.2, mine: number - 1, passed: 0, last: number > 1 ? `${number - 1}-1-vote` : null, waiting: null },
     guideline: "Prefer what **helps**:\n\n- first $x^2$",
     lease_seconds: 1800,
     empty: null,
@@ -66,7 +66,7 @@ beforeEach(() => {
       return answer(body);
     }
     if (pathname.endsWith("/own")) return json(own);
-    const conflict = { ...reply(1), item: { ...reply(1).item!, role: "blind" as const }, progress: { share: 1, mine: 0, last: null, waiting: 2 } };
+    const conflict = { ...reply(1), item: { ...reply(1).item!, role: "blind" as const }, progress: { share: 1, mine: 0, passed: 0, last: null, waiting: 2 } };
     if (pathname.endsWith("/conflict")) return json(conflict);
     if (pathname.endsWith("/reveal")) return json({ item: { ...conflict.item, role: "open" }, votes: [ben] });
     return json({ detail: "not here" }, 404);

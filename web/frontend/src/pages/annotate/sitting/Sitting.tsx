@@ -191,7 +191,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
           </Section>
           {!adjudicating && (
             <Section title="You">
-              <OwnFigures queue={queue} person={person} votes={reply?.progress.mine ?? 0} />
+              <OwnFigures queue={queue} person={person} seen={reply === undefined ? 0 : reply.progress.mine + reply.progress.passed} />
             </Section>
           )}
         </SideColumn>

@@ -57,14 +57,14 @@ export function SittingHeader({ queue, person, progress, seconds, look, canUndo,
       <Group gap="sm" mb="xs">
         {progress !== undefined && <HowFar progress={progress} />}
         <Timer seconds={seconds} />
-        {progress?.waiting === null && <Streak queue={queue} person={person} votes={progress.mine} />}
+        {progress?.waiting === null && <Streak queue={queue} person={person} seen={progress.mine + progress.passed} />}
       </Group>
     </div>
   );
 }
 
 /** Of the whole queue; for an adjudicator, of what has no majority and waits for them. */
-function HowFar({ progress: { share, mine, waiting } }: { progress: Schemas["SittingProgress"] }) {
+function HowFar({ progress: { share, mine, passed, waiting } }: { progress: Schemas["SittingProgress"] }) {
   if (waiting !== null) {
     return (
       <>
@@ -86,7 +86,7 @@ function HowFar({ progress: { share, mine, waiting } }: { progress: Schemas["Sit
         </Text>
       </Group>
       <Text size="sm" className="dim">
-        {count(mine)} by you
+        {count(mine)} by you{passed > 0 && `, ${count(passed)} passed on`}
       </Text>
     </>
   );

@@ -12,7 +12,7 @@ export function SkipDialog({ opened, onClose, onSkip }: { opened: boolean; onClo
   });
   return (
     <Modal opened={opened} onClose={onClose} title="Skip: why?" size="sm" transitionProps={{ duration: 0 }}>
-      <Stack gap="xs">
+      <Stack gap="xs" pt={4}>
         {Object.entries(SKIPS).map(([key, { reason, label }], n) => (
           <Button key={key} data-autofocus={n === 0 || undefined} variant="light" color="gray" justify="space-between" rightSection={<kbd aria-hidden>{key}</kbd>} aria-keyshortcuts={key} onClick={() => onSkip(reason)}>
             {label}

@@ -80,6 +80,9 @@ export function Feedback({ feedback, checks }: { feedback: Schemas["FeedbackText
   );
 }
 
+/** Attributes that are prose of a person or a model. */
+const WRITTEN = new Set(["guideline", "desired"]);
+
 /** What was noted of the comparison as a whole: task, difficulty, guideline and the like. */
 export function Attributes({ attributes }: { attributes: Schemas["AttributeRecord"][] }) {
   if (attributes.length === 0) return null;
@@ -92,7 +95,7 @@ export function Attributes({ attributes }: { attributes: Schemas["AttributeRecor
               <Table.Th scope="row" w={160}>
                 {one.name}
               </Table.Th>
-              <Table.Td style={{ overflowWrap: "anywhere" }}>{one.name === "guideline" ? <Markdown text={told(one.value)} /> : told(one.value)}</Table.Td>
+              <Table.Td style={{ overflowWrap: "anywhere" }}>{WRITTEN.has(one.name) ? <Markdown text={told(one.value)} /> : told(one.value)}</Table.Td>
               <Table.Td className="dim">{one.annotator}</Table.Td>
             </Table.Tr>
           ))}
