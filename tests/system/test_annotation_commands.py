@@ -67,6 +67,10 @@ def test_from_a_queue_to_gold_decisions(workspace: Workspace, assay: Command, fi
     assert ended | {"votes": 2, "skipped": 1, "undone": 1, "finished": False} == ended
     status = assay.json("queue", "status", "round")
     assert (status["votes"], status["withdrawn"], status["annotators"]) == (7, 1, {"ann": 4, "bob": 3})
+    assay("annotate", "round", "--as", "eve", keys="snq")
+    told = assay("queue", "status", "round").splitlines()
+    assert "7 votes and 0 on gold checks, 1 times passed on, 1 taken back" in told
+    assert [line.split() for line in told[-1:]] == [["eve", "0,", "1", "passed", "on"]]
     tried = assay.json("queue", "resolve", "round", "--dry-run")
     done = assay.json("queue", "resolve", "round")
     assert tried["new"] == 0

@@ -317,6 +317,35 @@ def test_everyone_labels_everything(workspace: Workspace, fill_comparisons: Fill
     assert len(collected(workspace, "q", complete=True)) == progress.done
 
 
+def test_items_passed_on_are_counted_beside_the_votes(workspace: Workspace, fill_comparisons: Fill) -> None:
+    comparisons = fill_comparisons(30)
+    with workspace.store.unit() as db:
+        insert_decisions(db, [Decision(c, "gold", "A", "verifier", "checked") for c in comparisons[20:]], None)
+    make(workspace, comparisons[:20], gold_checks=0.3)
+    with Desk(workspace) as desk:
+        for number in range(12):
+            given = desk.next("q", "ann")
+            assert given is not None
+            if number < 8:
+                desk.skip(given, "not_for_me")
+            else:
+                desk.vote(given, "first")
+        given = desk.next("q", "bob")
+        assert given is not None
+        desk.skip(given, "later")
+        progress, ann = desk.progress("q"), desk.standing("q", "ann")
+    with open_ledger(workspace) as ledger, ledger.reading() as db:
+        checks = db.execute(
+            "SELECT sum(v.answer = 'skip') AS skipped, count(*) FROM votes v JOIN items i USING (item_id) "
+            "WHERE i.is_check"
+        ).fetchone()
+    assert checks[0] > 0, "a gold check is passed on, too"
+    assert (ann.votes, ann.passed) == (4, 8)
+    assert (progress.annotators, progress.passed_by) == ({"ann": 4, "bob": 0}, {"ann": 8, "bob": 1})
+    assert progress.votes + progress.checked == 4
+    assert progress.checked == checks[1] - checks[0]
+
+
 def test_gold_checks_come_at_the_rate_and_look_like_the_rest(workspace: Workspace, fill_comparisons: Fill) -> None:
     comparisons = fill_comparisons(70)
     asked, gold = comparisons[:40], comparisons[40:]

@@ -265,13 +265,18 @@ def test_queues_are_made_extended_closed_and_reported(place: Workspace, comparis
         more = cleo.post("/api/queues/made-here/items", json={"comparison_ids": comparisons}).json()
         assert more == {"added": len(comparisons) - 5}
         cast(cleo, "made-here", take(cleo, "made-here")["item"], "cleo", choice="first").raise_for_status()
+        reply = cast(cleo, "made-here", take(cleo, "made-here")["item"], "cleo", skip="not_for_me").json()
+        assert (reply["next"]["progress"]["mine"], reply["next"]["progress"]["passed"]) == (1, 1)
         assert cleo.post("/api/queues/made-here/close").json()["closed"]
         assert take(cleo, "made-here")["empty"] is None, "what is before somebody stays theirs"
         with signed_in(url, "ann") as ann:
             assert take(ann, "made-here")["empty"] == "closed"
         assert not cleo.post("/api/queues/made-here/reopen").json()["closed"]
         report = cleo.get("/api/queues/made-here/report").json()
-        assert [person["annotator"] for person in report["annotators"]] == ["cleo"]
+        found = [(one["annotator"], one["votes"], one["skips"], one["passed_on"]) for one in report["annotators"]]
+        assert found == [("cleo", 1, 0, 1)]
+        told = cleo.get("/api/queues/made-here").json()
+        assert (told["mine"], told["counts"]["votes"], told["counts"]["annotators"]) == (1, 1, {"cleo": 1})
         with place.store.unit() as db:
             row = db.execute("SELECT config->>'person' FROM runs WHERE kind = 'queue-create'").fetchone()
         assert row == ("cleo",)

@@ -71,6 +71,14 @@ def test_ties_skips_and_speed() -> None:
     assert [flag.split(":")[0] for flag in found.flags] == ["very fast", "mostly ties", "skips much"]
 
 
+def test_an_item_passed_on_is_no_vote() -> None:
+    votes = [vote(1, "ann", "A"), vote(2, "ann", "skip", rationale="broken: no text")]
+    votes += [vote(n, "ann", "skip", rationale="not_for_me") for n in range(3, 20)]
+    found = quality_of(votes, "ann")
+    assert (found.votes, found.skips, found.passed_on) == (2, 1, 17)
+    assert found.flags == ("skips much: 18 of 19",)
+
+
 def test_adjudications_are_nobody_s_quality() -> None:
     assert annotator_quality([vote(1, "dora", "A", role="blind")]) == []
 

@@ -74,10 +74,12 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One person's standing votes in a queue: their number, and the ticket of the last. `waiting`: for an adjudicator,
-    how many items without a majority they can have."""
+    """One person's standing votes in a queue: their number, and the ticket of the last, which may be of one of the
+    `passed`: items that they passed on. `waiting`: for an adjudicator, how many items without a majority they can
+    have."""
 
     votes: int
+    passed: int
     last: str | None
     waiting: int | None = None
 
@@ -288,14 +290,17 @@ class Desk:
         return receipt
 
     def standing(self, queue: str, annotator: str, *, adjudication: bool = False) -> Standing:
-        """What the annotator has in the queue: how many standing votes (or adjudications), and the last one's ticket,
-        which is what `undo` would take back."""
+        """What the annotator has in the queue: how many standing votes (or adjudications), items passed on, and the
+        ticket of the last of both, which is what `undo` would take back."""
         with self._ledger.reading() as db:
             name = _queue(db, queue)["name"]
             last = _last_vote(db, name, annotator, adjudication)
-            (number,) = db.execute(f"SELECT count(*) {_STANDING}", (name, annotator, adjudication)).fetchone()
+            votes, passed = db.execute(
+                f"SELECT coalesce(sum(v.counts), 0), coalesce(sum(NOT v.counts), 0) {_STANDING}",
+                (name, annotator, adjudication),
+            ).fetchone()
             waiting = conflicts_left(db, name, annotator) if adjudication else None
-        return Standing(number, None if last is None else _ticket(last), waiting)
+        return Standing(votes, passed, None if last is None else _ticket(last), waiting)
 
     def undo(
         self, queue: str, annotator: str, *, adjudication: bool = False, ticket: str | None = None

@@ -28,8 +28,9 @@ class QualityConfig:
 
 @dataclass(frozen=True)
 class AnnotatorQuality:
-    """Rates are shares of the votes of one person. `first_rate`: how often the response shown first was preferred, of
-    A/B answers; about 0.5 in a random order, and the interval says whether it is."""
+    """Rates are shares of the votes of one person. `votes`: those that say something of the pair; an item that was
+    passed on is none. `first_rate`: how often the response shown first was preferred, of A/B answers; about 0.5 in a
+    random order, and the interval says whether it is."""
 
     annotator: str
     votes: int
@@ -44,7 +45,8 @@ class AnnotatorQuality:
     preferred: int  #: preferred one of the two, and the order is known
     first_rate: Interval | None
     ties: int
-    skips: int
+    skips: int  #: of `votes`: cannot decide, or broken
+    passed_on: int  #: left to somebody else
     undone: int  #: votes that replace an earlier one
     flags: tuple[str, ...]
 
@@ -76,14 +78,16 @@ def _quality(
     preferred = [v for v in votes if v.answer in ("A", "B") and v.shown_order is not None]
     first = sum(v.answer == (v.shown_order or "")[0] for v in preferred)
     times = [v.seconds for v in votes if v.seconds is not None]
-    ties, skips = sum(v.outcome == "tie" for v in votes), sum(v.answer == "skip" for v in votes)
-    answered = len(votes) - skips
+    ties, skips = sum(v.outcome == "tie" for v in votes), sum(v.outcome == "undecided" for v in votes)
+    passed_on = sum(v.outcome is None for v in votes)
+    unanswered = skips + passed_on
+    answered = len(votes) - unanswered
     accuracy, agreement, first_rate = (
         _share(passed, len(checks)),
         _share(agreed, compared),
         _share(first, len(preferred)),
     )
-    tie_rate, skip_rate = _share(ties, answered), _share(skips, len(votes))
+    tie_rate, skip_rate = _share(ties, answered), _share(unanswered, len(votes))
     speed = median(times) if times else None
     flags = []
     if accuracy is not None and accuracy.high < config.least_accuracy:
@@ -97,10 +101,10 @@ def _quality(
     if tie_rate is not None and tie_rate.low > config.most_ties:
         flags.append(f"mostly ties: {ties} of {answered}")
     if skip_rate is not None and skip_rate.low > config.most_skips:
-        flags.append(f"skips much: {skips} of {len(votes)}")
+        flags.append(f"skips much: {unanswered} of {len(votes)}")
     return AnnotatorQuality(
         name,
-        len(votes),
+        len(votes) - passed_on,
         len(checks),
         passed,
         accuracy,
@@ -113,6 +117,7 @@ def _quality(
         first_rate,
         ties,
         skips,
+        passed_on,
         sum(v.undo for v in votes),
         tuple(flags),
     )

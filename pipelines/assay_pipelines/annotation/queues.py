@@ -64,7 +64,9 @@ class Progress:
     passed: int = 0  #: times an item was passed on to somebody else
     withdrawn: int = 0  #: votes taken back
     checked: int = 0  #: votes on gold checks
-    annotators: dict[str, int] = field(default_factory=dict)  #: name -> votes, gold checks included
+    #: Name -> votes, gold checks included; 0 for somebody who only passed items on. Together `votes` and `checked`.
+    annotators: dict[str, int] = field(default_factory=dict)
+    passed_by: dict[str, int] = field(default_factory=dict)  #: name -> times, of those who passed an item on
 
     @property
     def open(self) -> int:
@@ -157,7 +159,8 @@ def progress_of(ledger: Ledger, name: str) -> Progress:
     queue = find_queue(ledger, name)
     with ledger.reading() as db:
         names = db.execute(
-            """SELECT annotator, count(*) AS votes, sum(i.is_check) AS checks, sum(NOT v.counts) AS passed
+            """SELECT annotator, sum(v.counts) AS votes, sum(i.is_check AND v.counts) AS checks,
+                      sum(NOT v.counts) AS passed
                FROM votes v JOIN items i USING (item_id)
                WHERE i.queue = ? AND v.role = 'vote' AND v.withdrawn_at IS NULL
                GROUP BY annotator ORDER BY annotator""",
@@ -190,6 +193,7 @@ def progress_of(ledger: Ledger, name: str) -> Progress:
         withdrawn,
         sum(row["checks"] for row in names),
         {row["annotator"]: row["votes"] for row in names},
+        {row["annotator"]: row["passed"] for row in names if row["passed"]},
     )
 
 

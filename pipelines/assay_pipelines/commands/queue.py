@@ -141,9 +141,12 @@ def status(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
         _line(found),
         f"{progress.done} done, {progress.open} open, {progress.leased} in work, "
         f"{progress.conflicts} without a majority",
-        f"{progress.votes} votes, {progress.checked} on gold checks, {progress.passed} times passed on, "
+        f"{progress.votes} votes and {progress.checked} on gold checks, {progress.passed} times passed on, "
         f"{progress.withdrawn} taken back",
-        *(f"  {who:<30} {number:>6}" for who, number in progress.annotators.items()),
+        *(
+            f"  {who:<30} {number:>6}" + (f", {passed} passed on" if (passed := progress.passed_by.get(who, 0)) else "")
+            for who, number in progress.annotators.items()
+        ),
     ]
     payload = {"queue": asdict(found), **asdict(progress), "open": progress.open}
     emit(payload, "\n".join(lines), as_json=as_json)
@@ -241,14 +244,14 @@ def report(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
         people = annotator_quality(queue_votes(ledger, found.name))
     lines = [
         f"{'annotator':<20} {'votes':>6} {'gold checks':>20} {'with the others':>20} {'prefers the first':>20} "
-        f"{'s':>5} {'ties':>5} {'skips':>5}"
+        f"{'s':>5} {'ties':>5} {'skips':>5} {'passed on':>9}"
     ]
     for p in people:
         seconds = f"{p.median_seconds:5.1f}" if p.median_seconds is not None else "    -"
         lines.append(
             f"{p.annotator:<20.20} {p.votes:>6} {_share(p.passed, p.checks, p.accuracy):>20} "
             f"{_share(p.agreed, p.compared, p.agreement):>20} {_share(p.first, p.preferred, p.first_rate):>20} "
-            f"{seconds} {p.ties:>5} {p.skips:>5}"
+            f"{seconds} {p.ties:>5} {p.skips:>5} {p.passed_on:>9}"
         )
         lines += [f"  ! {flag}" for flag in p.flags]
     emit(

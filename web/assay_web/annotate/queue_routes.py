@@ -50,7 +50,8 @@ QueueName = Annotated[str, Path(max_length=100)]
 
 class QueueCounts(BaseModel):
     """Exact figures, for those who run the queue: with them somebody could tell which of their votes were on gold
-    checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name."""
+    checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name;
+    `passed_by`: items passed on."""
 
     items: int
     checks: int
@@ -62,6 +63,7 @@ class QueueCounts(BaseModel):
     withdrawn: int
     checked: int
     annotators: dict[str, int]
+    passed_by: dict[str, int]
 
 
 class QueueReply(BaseModel):

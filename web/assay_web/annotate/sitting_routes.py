@@ -48,11 +48,12 @@ STEP = 0.05
 
 class SittingProgress(BaseModel):
     """`share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
-    skips and gold checks included. `last`: the ticket that an undo would take back. `waiting`: for an adjudicator, the
-    items without a majority that they can have, the one before them included."""
+    gold checks included; `passed`: items that they passed on. `last`: the ticket that an undo would take back.
+    `waiting`: for an adjudicator, the items without a majority that they can have, the one before them included."""
 
     share: float
     mine: int
+    passed: int
     last: str | None
     waiting: int | None
 
@@ -229,7 +230,11 @@ def _sitting(service: WebService, live: LiveFigures, queue: str, person: Person,
     return SittingReply(
         item=item_reply(given) if given is not None else None,
         progress=SittingProgress(
-            share=share_done(state.progress), mine=standing.votes, last=standing.last, waiting=standing.waiting
+            share=share_done(state.progress),
+            mine=standing.votes,
+            passed=standing.passed,
+            last=standing.last,
+            waiting=standing.waiting,
         ),
         guideline=state.queue.guideline,
         lease_seconds=state.queue.lease_seconds,

@@ -1558,8 +1558,9 @@ export interface components {
         };
         /**
          * AnnotatorQuality
-         * @description Rates are shares of the votes of one person. `first_rate`: how often the response shown first was preferred, of
-         *     A/B answers; about 0.5 in a random order, and the interval says whether it is.
+         * @description Rates are shares of the votes of one person. `votes`: those that say something of the pair; an item that was passed
+         *     on is none. `first_rate`: how often the response shown first was preferred, of A/B answers; about 0.5 in a random
+         *     order, and the interval says whether it is.
          */
         AnnotatorQuality: {
             accuracy: components["schemas"]["Interval"] | null;
@@ -1581,6 +1582,8 @@ export interface components {
             median_seconds: number | null;
             /** Passed */
             passed: number;
+            /** Passed On */
+            passed_on: number;
             /** Preferred */
             preferred: number;
             /** Skips */
@@ -3746,7 +3749,8 @@ export interface components {
         /**
          * QueueCounts
          * @description Exact figures, for those who run the queue: with them somebody could tell which of their votes were on gold
-         *     checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name.
+         *     checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name;
+         *     `passed_by`: items passed on.
          */
         QueueCounts: {
             /** Annotators */
@@ -3767,6 +3771,10 @@ export interface components {
             leased: number;
             /** Passed */
             passed: number;
+            /** Passed By */
+            passed_by: {
+                [key: string]: number;
+            };
             /** Votes */
             votes: number;
             /** Withdrawn */
@@ -4575,14 +4583,16 @@ export interface components {
         /**
          * SittingProgress
          * @description `share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
-         *     skips and gold checks included. `last`: the ticket that an undo would take back. `waiting`: for an adjudicator, the
-         *     items without a majority that they can have, the one before them included.
+         *     gold checks included; `passed`: items that they passed on. `last`: the ticket that an undo would take back.
+         *     `waiting`: for an adjudicator, the items without a majority that they can have, the one before them included.
          */
         SittingProgress: {
             /** Last */
             last: string | null;
             /** Mine */
             mine: number;
+            /** Passed */
+            passed: number;
             /** Share */
             share: number;
             /** Waiting */

@@ -26,7 +26,7 @@ function reply(number: number): Reply {
       principles: number === 1 ? ["is clear"] : [],
       expires_at: 0,
     },
-    progress: { share: 0.2, mine: number - 1, passed: 0, last: number > 1 ? `${number - 1}-1-vote` : null, waiting: null },
+    progress: { share: 0.2, mine: number - 1, passed: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null, waiting: null },
     guideline: "Prefer what **helps**:\n\n- first $x^2$",
     lease_seconds: 1800,
     empty: null,
@@ -130,6 +130,7 @@ describe("a sitting", () => {
     await user.keyboard("k");
     await screen.findByText("Question 2?");
     expect(sent[0]).toMatchObject({ skip: "broken" });
+    expect(screen.getByText("1 by you, 1 passed on")).toBeInTheDocument();
     expect(within(screen.getByLabelText("Last vote")).getByText(/The texts are broken or unreadable/)).toBeInTheDocument();
     expect(sent[0]).not.toHaveProperty("choice");
   });
