@@ -1,4 +1,4 @@
-"""Length bias and its correction against the reference numbers, the fits' properties, and scoring under a named correction."""
+"""Length bias and its correction against the reference numbers, the fits' properties, scoring under a correction."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ def test_a_soft_capped_model_keeps_its_cap(tmp_path: Path, monkeypatch: pytest.M
             return torch.as_tensor(model(input_ids=ids).logits)
 
     assert AutoModelForCausalLM.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
-    stock: Any = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    stock: Any = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager")
+    stock.eval()
     ours = load_causal_lm(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU)
     torch.testing.assert_close(logits(ours), logits(stock))
     classifier = load_scalar_model(str(tmp_path), tokenizer, dtype=torch.float32, device=CPU, new_head=True)
