@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -363,6 +364,7 @@ def test_leaderboards_calibration_and_length_are_shown_and_readable(place: Place
         check_accessible(page)
         page.get_by_role("row", name="RewardBench 2").get_by_role("link", name="parts").first.click()
         page.get_by_role("img", name="Expected gold of the best of n").wait_for()
+        page.get_by_text(re.compile(r"fewer towards the right: \d+ lists at 1, \d+ at \d+\.")).wait_for()
         page.get_by_label("Table of: Expected gold").check()
         page.get_by_role("region", name="Table of Expected gold").get_by_text("lists").first.wait_for()
         check_accessible(page)

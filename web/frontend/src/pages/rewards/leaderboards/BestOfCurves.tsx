@@ -3,13 +3,20 @@ import { useState } from "react";
 import { CartesianGrid, ErrorBar, Legend, Line, LineChart, ResponsiveContainer, Tooltip, XAxis, YAxis } from "recharts";
 
 import { ChartFigure } from "../../../components/ChartFigure";
-import { counted } from "../../../format/count";
+import { count, counted } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
 import { colourOf } from "../charts/colours";
 import { TOOLTIP } from "../charts/tooltip";
 import type { Result } from "./results";
 
 const LISTS = ["rewardbench2", "rmb", "ppe"];
+
+/** Between which numbers of lists a curve is, where they differ: its right end may be of one list. */
+function shrinking(points: Result["curves"][number]["points"]): string | null {
+  const [first, last] = [points[0], points.at(-1)];
+  if (first === undefined || last === undefined || first.items === last.items) return null;
+  return `${counted(first.items, "list")} at ${first.n}, ${count(last.items)} at ${last.n}`;
+}
 
 /** What choosing the best of n by each model brings in gold; nothing where the benchmark has no lists. */
 export function BestOfCurves({ results, names }: { results: Result[]; names: string[] }) {
@@ -40,6 +47,7 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
     });
     return row;
   });
+  const few = [...new Set(series.flatMap(({ points }) => shrinking(points) ?? []))];
   return (
     <div className="panel">
       <Group justify="space-between" mb={6}>
@@ -104,6 +112,11 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
           </LineChart>
         </ResponsiveContainer>
       </ChartFigure>
+      {few.length > 0 && (
+        <Text size="xs" className="dim">
+          Only lists of n responses or more count at n, fewer towards the right: {few.join("; ")}.
+        </Text>
+      )}
     </div>
   );
 }
