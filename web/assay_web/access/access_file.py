@@ -29,6 +29,12 @@ CREATE TABLE IF NOT EXISTS sessions (
     seen_at REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS sessions_of ON sessions (name);
 
+-- When an account's sessions that have ended were last used, however they ended.
+CREATE TABLE IF NOT EXISTS last_seen (name TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS session_ended AFTER DELETE ON sessions WHEN old.role IS NULL BEGIN
+    INSERT INTO last_seen VALUES (old.name, old.seen_at)
+    ON CONFLICT (name) DO UPDATE SET at = max(at, excluded.at); END;
+
 -- Buckets of failed attempts: how much was taken, as of when.
 CREATE TABLE IF NOT EXISTS attempts (key TEXT PRIMARY KEY, used REAL NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
 
@@ -49,7 +55,7 @@ class AccessFile(OperationalFile):
     """The open file; only its owner may read it."""
 
     schema = _SCHEMA
-    version = 2
+    version = 3
     remedy = "move it away and start again: accounts have to be made anew, votes and data are elsewhere"
 
     def __init__(self, path: Path, *, wait: float = 30.0) -> None:

@@ -24,8 +24,8 @@ Days = Annotated[float, Field(gt=0, le=invitations.LONGEST_DAYS)]
 
 
 class AccountReply(BaseModel):
-    """`seen_at`: when one of its sessions was last used, to the minute; null without a session. Seconds since the
-    epoch."""
+    """`seen_at`: when one of its sessions was last used, ended ones too, to the minute; null before the first. Seconds
+    since the epoch."""
 
     name: str
     role: Role

@@ -21,8 +21,8 @@ LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Account:
-    """`seen_at`: when one of its sessions was last used, within a minute; None without a session. Times are seconds
-    since the epoch."""
+    """`seen_at`: when one of its sessions was last used, ended ones too, within a minute; None before the first. Times
+    are seconds since the epoch."""
 
     name: str
     role: Role
@@ -36,8 +36,9 @@ def list_accounts(access: AccessFile) -> list[Account]:
     """In the order of their names."""
     with access.reading() as db:
         rows = db.execute(
-            """SELECT a.name, a.role, a.disabled, a.created_at, a.created_by, max(s.seen_at) AS seen_at
-               FROM accounts a LEFT JOIN sessions s ON s.name = a.name AND s.role IS NULL
+            """SELECT a.name, a.role, a.disabled, a.created_at, a.created_by, max(s.at) AS seen_at
+               FROM accounts a LEFT JOIN (SELECT name, seen_at AS at FROM sessions WHERE role IS NULL
+                                          UNION ALL SELECT name, at FROM last_seen) s ON s.name = a.name
                GROUP BY a.name ORDER BY a.name COLLATE NOCASE"""
         ).fetchall()
     return [Account(**{**dict(row), "disabled": bool(row["disabled"])}) for row in rows]

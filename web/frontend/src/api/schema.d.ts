@@ -1412,8 +1412,8 @@ export interface components {
         };
         /**
          * AccountReply
-         * @description `seen_at`: when one of its sessions was last used, to the minute; null without a session. Seconds since the
-         *     epoch.
+         * @description `seen_at`: when one of its sessions was last used, ended ones too, to the minute; null before the first. Seconds
+         *     since the epoch.
          */
         AccountReply: {
             /** Created At */
@@ -1558,9 +1558,9 @@ export interface components {
         };
         /**
          * AnnotatorQuality
-         * @description Rates are shares of the votes of one person. `votes`: those that say something of the pair; an item that was passed
-         *     on is none. `first_rate`: how often the response shown first was preferred, of A/B answers; about 0.5 in a random
-         *     order, and the interval says whether it is.
+         * @description Rates are shares of the votes of one person. `votes`: those that say something of the pair; an item that was
+         *     passed on is none. `first_rate`: how often the response shown first was preferred, of A/B answers; about 0.5 in a
+         *     random order, and the interval says whether it is.
          */
         AnnotatorQuality: {
             accuracy: components["schemas"]["Interval"] | null;

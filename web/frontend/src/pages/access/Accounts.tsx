@@ -115,7 +115,7 @@ function AccountRow({ account, managed, onRole, onEnable, onDisable, onRenew }: 
           onChange={(role) => role !== null && onRole(role as Role)}
         />
       </Table.Td>
-      <Table.Td>{account.seen_at === null ? <span className="dim">not signed in</span> : moment(account.seen_at)}</Table.Td>
+      <Table.Td>{account.seen_at === null ? <span className="dim">never</span> : moment(account.seen_at)}</Table.Td>
       <Table.Td>
         {moment(account.created_at)} <span className="dim">by {account.created_by}</span>
       </Table.Td>
