@@ -347,12 +347,21 @@ def test_a_failed_run_says_why_and_an_empty_workspace_what_to_do(
     place: Workspace, url: str, browser: Browser, workspace: Workspace
 ) -> None:
     failed = failing(place)
+    with pytest.raises(KeyboardInterrupt), start_run(place, "import", {"name": "a name of several words"}):
+        raise KeyboardInterrupt
     with opened(browser, url, viewport={"width": 390, "height": 800}) as page:
         page.goto(f"/runs/{failed}")
         page.get_by_role("alert").get_by_text("ValueError: the disk is <full>").wait_for()
         check_accessible(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         screenshot(page, "run-failed-phone")
+        page.goto("/runs")
+        page.get_by_text("interrupted", exact=True).first.wait_for()
+        cut = "labels => labels.filter(label => label.scrollWidth > label.clientWidth).map(label => label.innerText)"
+        assert page.locator(".mantine-Badge-label").evaluate_all(cut) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        check_accessible(page)
+        screenshot(page, "runs-phone")
     with running_web(workspace) as other, opened(browser, other) as page:
         page.goto("/runs")
         page.get_by_text("Nothing has run yet").wait_for()
