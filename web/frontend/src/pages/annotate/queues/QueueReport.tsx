@@ -123,7 +123,7 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
         </Table>
       </Table.ScrollContainer>
       <Text size="sm" mt={4}>
-        {percent(report.tie_rate, 0)} of the labels are ties.
+        {report.with_ties.labels === 0 ? "No item has two votes yet: nothing to agree on." : `${percent(report.tie_rate, 0)} of the labels are ties.`}
         {report.strength_items > 0 && ` Strength, ordinal alpha over ${counted(report.strength_items, "item")}: ${estimate(report.strength)}.`}
       </Text>
     </section>
