@@ -347,7 +347,10 @@ def test_a_failed_run_says_why_and_an_empty_workspace_what_to_do(
     place: Workspace, url: str, browser: Browser, workspace: Workspace
 ) -> None:
     failed = failing(place)
-    with pytest.raises(KeyboardInterrupt), start_run(place, "import", {"name": "a name of several words"}):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        start_run(place, "import", {"name": "a name of so many words that it would take all the width"}),
+    ):
         raise KeyboardInterrupt
     with opened(browser, url, viewport={"width": 390, "height": 800}) as page:
         page.goto(f"/runs/{failed}")
