@@ -196,7 +196,7 @@ def test_the_hints_likelihood_has_denominators_of_its_own() -> None:
         found = gradients.accumulate(
             batch.with_(loss_mask=loss_mask), torch.arange(2), recipe.sampling, TokenMeans(), first=True
         )
-        assert found == pytest.approx(float(nll), rel=1e-5)
+        assert found == pytest.approx(nll.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize(
