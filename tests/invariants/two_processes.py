@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 PATIENCE_S = 120
 
 
 def launch(scenario: str, take_part: Callable[[Path], object], folder: Path) -> list[int]:
-    """Two processes as torchrun starts them, without its supervision, each in `take_part`; their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    """Two processes as torchrun starts them, without its supervision, each in `take_part`; their exit codes.
+
+    As torchrun's agent does, this process keeps the store where they meet: it outlives the one that ends first.
+    """
+    from torch.distributed import TCPStore
+
+    patience = timedelta(seconds=PATIENCE_S)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2"}
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     forked = multiprocessing.get_context("fork")
     processes = [forked.Process(target=_one, args=(scenario, take_part, folder, rank)) for rank in range(2)]
     for process in processes:
