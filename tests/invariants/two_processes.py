@@ -20,7 +20,7 @@ def launch(scenario: str, take_part: Callable[[Path], object], folder: Path) -> 
 
     As torchrun's agent does, this process keeps the store where they meet: it outlives the one that ends first.
     """
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, and not named in its __all__
 
     patience = timedelta(seconds=PATIENCE_S)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)
