@@ -39,7 +39,7 @@ test-all: $(VENV)/.installed-test page
 
 # The site in build/site; a browser, where there is one, renews its pictures first (docs/screenshots, minutes).
 docs: $(VENV)/.installed-test page
-	ASSAY_SCREENSHOTS=docs/screenshots $(BIN)/python -m pytest -q tests/system/test_docs_pictures.py
+	ASSAY_SCREENSHOTS=docs/screenshots $(BIN)/python -m pytest -q tests/system/repository/test_docs_pictures.py
 	$(BIN)/python -m mkdocs build --strict
 
 lint: $(VENV)/.installed-test

@@ -27,8 +27,8 @@ from typing import Any
 from assay import ids
 from assay.domain import Answer, Comparison, prompt_of
 from assay.workspace import Workspace
-from assay_pipelines.embedding.opening import open_encoder
-from assay_rm_training.features import FeatureCache, FrozenBackbone
+from assay_pipelines.embedding.encoder_loader import open_encoder
+from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_serving.scorer import ScoreItem
 from curation_trials import LoopSettings, Row, cross_fitted, interval, precision_recall, run_loop, told
 from measure import Report, arguments

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.data.snapshots import Selection
 from assay.domain import Answer, PreferencePair, Prompt
-from assay.runs import Run, start_run
-from assay.snapshots import Selection
+from assay.runs.record import Run, start_run
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import ModelConfig, PeopleConfig, Stage1Config
@@ -29,8 +29,8 @@ from assay_pipelines.curation.loop.stage2 import Stage2Config, Stage2Parts, run_
 from assay_pipelines.curation.loop.state import loop_steps
 from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.judging.recorded import RecordedJudge
-from assay_rm_training.features import FeatureCache
-from assay_rm_training.probe import ProbeConfig, ProbeScorer, train_probe
+from assay_rm_training.methods.hidden_states import FeatureCache
+from assay_rm_training.methods.probe import ProbeConfig, ProbeScorer, train_probe
 
 #: Two-sided 95 % quantiles of Student's t by degrees of freedom.
 T95 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 14: 2.145, 19: 2.093}

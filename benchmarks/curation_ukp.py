@@ -35,8 +35,8 @@ from typing import Any
 from assay.domain import Answer, Comparison, PreferencePair, prompt_of
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.people import resolve
-from assay_pipelines.embedding.opening import open_encoder
-from assay_rm_training.features import FeatureCache, FrozenBackbone
+from assay_pipelines.embedding.encoder_loader import open_encoder
+from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_serving.scorer import ScoreItem
 from curation_trials import LoopSettings, Row, cross_fitted, fit, interval, precision_recall, run_loop, told
 from measure import Report, arguments

@@ -53,7 +53,7 @@ def fill(workspace: Workspace, rows: int, scratch: Path) -> None:
     import duckdb
 
     from assay_pipelines.importers.formats import ImportConfig
-    from assay_pipelines.importing import open_import, run_import
+    from assay_pipelines.importers.importing import open_import, run_import
 
     category, language = (
         f"{list(CATEGORIES)!r}[(1 + hash(n) % 6)::INTEGER]",

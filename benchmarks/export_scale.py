@@ -34,7 +34,7 @@ def prepare(folder: Path, rows: int) -> None:
 
     from assay.workspace import Workspace
     from assay_pipelines.importers.formats import ImportConfig
-    from assay_pipelines.importing import open_import, run_import
+    from assay_pipelines.importers.importing import open_import, run_import
 
     texts = folder / "pairs.jsonl"
     write_pairs(texts, rows, lengths=LENGTHS)
@@ -49,7 +49,7 @@ def prepare(folder: Path, rows: int) -> None:
 
 
 def _assay(folder: Path, out: Path) -> int:
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
     from assay.workspace import Workspace
     from assay_pipelines.exporters.export import export
 

@@ -96,7 +96,7 @@ def main() -> None:
 
 def run(options: argparse.Namespace, folder: Path, running: ExitStack) -> None:
     from assay.models.loading import resolve_model
-    from assay_policy_training.prompts.constrained import generate_prompts
+    from assay_policy_training.plugins.prompts.constrained import generate_prompts
 
     rounds = options.rounds or (2 if options.quick else 5)
     base = resolve_model(options.base or ("tiny" if options.quick else "smollm2"))
@@ -173,10 +173,10 @@ def ours(path: Path) -> None:
     import torch
 
     from assay.domain import Message
-    from assay_policy_training.loop import PolicyTrainer
-    from assay_policy_training.policy import Policy
-    from assay_policy_training.recipe_file import recipe_from_dict
-    from assay_policy_training.slots import PromptItem, Rewards
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.plugins.protocols import PromptItem, Rewards
+    from assay_policy_training.recipe.yaml_file import recipe_from_dict
+    from assay_policy_training.training.loop import PolicyTrainer
 
     torch.set_num_threads(settings["threads"])
 

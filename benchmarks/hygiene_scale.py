@@ -116,7 +116,7 @@ def make(folder: Path, size: int) -> dict[str, Any]:
     """A workspace with `size` pairs and the registered benchmark."""
     from assay.store.intake import store_pairs
     from assay.workspace import Workspace
-    from assay_pipelines.contamination.benchmarks import add_benchmark
+    from assay_pipelines.hygiene.contamination.benchmarks import add_benchmark
 
     workspace, source = Workspace.create(folder), Source()
     for low in range(0, size, BATCH):
@@ -131,27 +131,27 @@ def make(folder: Path, size: int) -> dict[str, Any]:
 
 def step(name: str, folder: Path) -> dict[str, Any]:
     """One step on the workspace: seconds, and what it found of what was planted."""
-    from assay.snapshots import POOLS, Selection
+    from assay.data.snapshots import POOLS, Selection
     from assay.workspace import Workspace
 
     workspace = Workspace.open(folder, wait=120)
     started, cpu = time.perf_counter(), time.process_time()
     if name == "clean":
-        from assay_pipelines.cleaning import CleanConfig, clean
+        from assay_pipelines.hygiene.cleaning import CleanConfig, clean
 
         clean(workspace, CleanConfig(), "run-clean")
     elif name == "dedup":
-        from assay_pipelines.deduplication import dedup
+        from assay_pipelines.hygiene.deduplication import dedup
 
         dedup(workspace, "run-dedup")
     elif name == "decontaminate":
-        from assay_pipelines.contamination.check import CheckConfig, check_benchmarks, discard_overlaps
+        from assay_pipelines.hygiene.contamination.check import CheckConfig, check_benchmarks, discard_overlaps
 
         config = CheckConfig()
         reports = check_benchmarks(workspace, config, "run-decontaminate")
         discard_overlaps(workspace, reports, config, Selection(POOLS), "run-decontaminate")
     else:
-        from assay_pipelines.near_duplicates.search import (
+        from assay_pipelines.hygiene.near_duplicates.search import (
             NearDuplicateConfig,
             discard_near_duplicates,
             find_near_duplicates,
@@ -199,7 +199,7 @@ def against_rensa(folder: Path, rounds: int) -> tuple[Any, dict[str, float]]:
     import rensa
 
     from assay.workspace import Workspace
-    from assay_pipelines.near_duplicates.search import NearDuplicateConfig, find_near_duplicates
+    from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig, find_near_duplicates
 
     workspace = Workspace.open(folder)
     with workspace.store.unit() as db:

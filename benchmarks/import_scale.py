@@ -28,7 +28,7 @@ TIMEOUT = 3600.0
 def assay_import(file: Path, folder: Path) -> int:
     from assay.workspace import Workspace
     from assay_pipelines.importers.formats import ImportConfig
-    from assay_pipelines.importing import open_import, run_import
+    from assay_pipelines.importers.importing import open_import, run_import
 
     workspace = Workspace.open(folder / "workspace")
     return run_import(workspace, open_import(workspace, ImportConfig(str(file)))).new.comparisons
@@ -111,7 +111,7 @@ def _loaded(file: Path, folder: Path) -> Any:
 def stats(file: Path, folder: Path) -> int:
     """`assay data stats` over the workspace that `assay_import` left in `folder`."""
     from assay.workspace import Workspace
-    from assay_pipelines.statistics import statistics
+    from assay_pipelines.hygiene.dataset_statistics import statistics
 
     with Workspace.open(folder / "workspace").store.unit() as db:
         return int(statistics(db)["tables"]["comparisons"])
@@ -119,7 +119,7 @@ def stats(file: Path, folder: Path) -> int:
 
 def split(file: Path, folder: Path) -> int:
     """`assay data snapshot NAME --holdout 0.1` over the same workspace."""
-    from assay.snapshots import Selection, create_split
+    from assay.data.snapshots import Selection, create_split
     from assay.workspace import Workspace
 
     workspace = Workspace.open(folder / "workspace")
@@ -140,7 +140,7 @@ def child(name: str, file: Path, folder: Path) -> None:
     import duckdb  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
-    import assay_pipelines.importing  # noqa: F401
+    import assay_pipelines.importers.importing  # noqa: F401
 
     if name == assay_import.__name__:
         from assay.workspace import Workspace

@@ -72,12 +72,12 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     import torch
 
     from assay.workspace import Workspace
-    from assay_policy_training.loop import PolicyTrainer
-    from assay_policy_training.policy import Policy
-    from assay_policy_training.recipe_file import load_recipe
-    from assay_policy_training.rewards import ModelReward, VerifierReward
-    from assay_policy_training.watch.held_out import SUSPECTS_FILE, HeldOutReward, WatchSettings
-    from assay_serving.transformers_engine import TransformersScorer
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.plugins.watch.held_out import SUSPECTS_FILE, HeldOutReward, WatchSettings
+    from assay_policy_training.recipe.yaml_file import load_recipe
+    from assay_policy_training.rollouts.rewards import ModelReward, VerifierReward
+    from assay_policy_training.training.loop import PolicyTrainer
+    from assay_serving.engines.transformers import TransformersScorer
 
     overrides = [f"seed={seed}", f"steps={options.steps}", f"optimisation.lr={options.lr}", "checkpoint_every=0"]
     overrides += ["optimisation.micro_batch_rows=16", "optimisation.autocast=true", "sampling.prompts_per_step=4"]
@@ -127,8 +127,8 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def prompts_of(n: int, seed: int) -> list[Any]:
-    from assay_policy_training.prompts.constrained import generate_prompts
-    from assay_policy_training.slots import PromptItem
+    from assay_policy_training.plugins.prompts.constrained import generate_prompts
+    from assay_policy_training.plugins.protocols import PromptItem
 
     return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in generate_prompts(n, seed, split="train")]
 

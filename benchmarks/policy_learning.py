@@ -85,13 +85,13 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     """One training: the held-out evaluations by step, each with one 0/1 per prompt's sample."""
     import torch
 
-    from assay_policy_training.loop import PolicyTrainer
-    from assay_policy_training.policy import Policy
-    from assay_policy_training.prompts.constrained import Split, generate_prompts
-    from assay_policy_training.recipe_file import load_recipe
-    from assay_policy_training.rewards import VerifierReward
-    from assay_policy_training.samplers.transformers_sampler import TransformersSampler
-    from assay_policy_training.slots import PromptItem
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.plugins.prompts.constrained import Split, generate_prompts
+    from assay_policy_training.plugins.protocols import PromptItem
+    from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+    from assay_policy_training.recipe.yaml_file import load_recipe
+    from assay_policy_training.rollouts.rewards import VerifierReward
+    from assay_policy_training.training.loop import PolicyTrainer
 
     settings = {key: str(value) for key, value in vars(options).items() if key in SETTINGS}
     known = [e for e in logged(options.log) if e["recipe"] == name and e["settings"] == settings]
@@ -170,7 +170,7 @@ def logged(path: Path | None) -> list[dict[str, Any]]:
 
 def passes(sampler: Any, items: Sequence[Any], samples: int) -> list[float]:
     """Whether each of `samples` responses to each prompt meets all constraints, samples of a prompt together."""
-    from assay_policy_training.rewards import verifier_accuracy
+    from assay_policy_training.rollouts.rewards import verifier_accuracy
 
     found: list[float] = []
     for start in range(0, len(items), 32):
@@ -184,9 +184,9 @@ def ifeval_items(path: Path | None, most: int) -> list[Any]:
     """`most` of the IFEval prompts whose every instruction one of our constraints checks, evenly through the file."""
     if path is None:
         return []
+    from assay.data.json_lines import Lines, parse_object
     from assay.domain import Message
-    from assay.json_lines import Lines, parse_object
-    from assay_policy_training.slots import PromptItem
+    from assay_policy_training.plugins.protocols import PromptItem
     from assay_serving.verifiers.ifeval import ifeval_constraints
 
     items = []

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from assay.domain import Prompt, prompt_of
-from assay.principle_rows import PrincipleRow, write_principle_rows
 from assay_rm_training.benchmarks.principlebench import opposite_pairs
-from assay_rm_training.principle_split import base_rates
+from assay_rm_training.data.principle_rows import PrincipleRow, write_principle_rows
+from assay_rm_training.evaluation.principle_split import base_rates
 
 Record = dict[str, Any]
 

@@ -27,21 +27,21 @@ from typing import Any
 import numpy as np
 
 from assay.domain import PreferencePair, prompt_of
-from assay.intervals import cluster_bootstrap
+from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device
-from assay.models.renderer import Renderer
 from assay.models.spec import RewardModelSpec
 from assay.models.tiny import make_tiny
-from assay.principle_rows import PrincipleRow
 from assay.score import Score
-from assay_rm_training.config import TrainingConfig
-from assay_rm_training.methods import Method
-from assay_rm_training.pairwise import Pairwise
-from assay_rm_training.principle import Principle
-from assay_rm_training.principle_evaluation import PrincipleEvaluation, evaluate_rows
-from assay_rm_training.principle_split import in_cells, principle_key, prompt_key
-from assay_rm_training.trainer import train
-from assay_serving.principle_engine import principle_spec
+from assay.statistics.intervals import cluster_bootstrap
+from assay_rm_training.data.principle_rows import PrincipleRow
+from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
+from assay_rm_training.evaluation.principle_split import in_cells, principle_key, prompt_key
+from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.method import Method
+from assay_rm_training.methods.principle import Principle
+from assay_rm_training.training.loop import train
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.principle import principle_spec
 from assay_serving.scorer import ScoreItem, Scorer
 from measure import Report, arguments
 from principle_sets import REASONS, records

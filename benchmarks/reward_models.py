@@ -29,27 +29,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from assay.data.pairs import read_pair_file
 from assay.domain import PreferencePair, Prompt, prompt_of
 from assay.errors import BadInputError
+from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
-from assay.models.renderer import Renderer
-from assay.pairs import read_pair_file
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibration_report, fit_calibration
-from assay_rm_training.config import TrainingConfig
-from assay_rm_training.evaluate import Evaluation, evaluate
+from assay_rm_training.calibration.principle import fit_judgments
+from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.evaluation.principle import evaluate_rows
+from assay_rm_training.evaluation.principle_split import in_cells
 from assay_rm_training.generative.evaluation import evaluate_pairs
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import GenerativeSft
-from assay_rm_training.pairwise import Pairwise
-from assay_rm_training.principle import Principle
-from assay_rm_training.principle_calibration import fit_judgments
-from assay_rm_training.principle_evaluation import evaluate_rows
-from assay_rm_training.principle_split import in_cells
-from assay_rm_training.training_run import Plan, train_model
-from assay_serving.opening import open_judge
-from assay_serving.principle_engine import PrincipleScorer
-from assay_serving.transformers_engine import TransformersScorer
+from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.principle import Principle
+from assay_rm_training.runs.train import Plan, train_model
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.principle import PrincipleScorer
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_loader import open_judge
 from measure import Report, arguments
 from principle_sets import SETS as PRINCIPLE_SETS
 from principle_sets import records

@@ -88,10 +88,10 @@ def settings(options: argparse.Namespace, number: int, scratch: Path) -> dict[st
     """What both train on and how, JSON-ready; `pairs` are token ids of (chosen, rejected)."""
     import torch
 
+    from assay.models.chat.renderer import Renderer
     from assay.models.devices import pick_device, pick_dtype
     from assay.models.loading import load_tokenizer, resolve_model
-    from assay.models.renderer import Renderer
-    from assay_rm_training.pairs_dataset import encode_pairs
+    from assay_rm_training.data.pair_dataset import encode_pairs
 
     max_length = 1024
     data = encode_pairs(hh_pairs(number), Renderer(load_tokenizer(options.model), max_length=max_length))
@@ -114,7 +114,7 @@ def figures(
     options: argparse.Namespace, given: dict[str, Any], results: dict[str, list[ChildResult]]
 ) -> dict[str, Any]:
     """Rates, memory, and where the gain comes from."""
-    from assay.models.packing import group_of
+    from assay.models.attention.packing import group_of
 
     tokens = sum(len(side) for pair in given["pairs"] for side in pair)
     shared = tokens - sum(group_of(pair).computed for pair in given["pairs"])
@@ -176,14 +176,14 @@ def train_ours(path: Path) -> None:
     import numpy as np
     import torch
 
+    from assay.models.attention.packing import common_prefix
     from assay.models.devices import pick_device
-    from assay.models.packing import common_prefix
-    from assay_rm_training.config import TrainingConfig
-    from assay_rm_training.item_set import ItemSet
-    from assay_rm_training.metrics_file import read_metrics
-    from assay_rm_training.pairs_dataset import EncodedPair
-    from assay_rm_training.pairwise import Pairwise
-    from assay_rm_training.trainer import train
+    from assay_rm_training.data.encoded_dataset import ItemSet
+    from assay_rm_training.data.pair_dataset import EncodedPair
+    from assay_rm_training.methods.bradley_terry import Pairwise
+    from assay_rm_training.training.loop import train
+    from assay_rm_training.training.metrics_file import read_metrics
+    from assay_rm_training.training_config import TrainingConfig
 
     given = json.loads(path.read_text(encoding="utf-8"))
     torch.set_num_threads(given["threads"])

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    from assay_serving.transformers_engine import TransformersScorer
+    from assay_serving.engines.transformers import TransformersScorer
 
     torch.set_num_threads(options.threads)
     save_model(options.base, folder)

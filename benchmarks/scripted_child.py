@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from assay_serving.engine_process.engine import main
-from assay_serving.plan import ModelPlan
+from assay_serving.model_config import ModelPlan
 from assay_serving.scorer import Scorer
 from scripted_engine import ScriptedScorer
 

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections.abc import Sequence
 
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.scorer import ModelInfo, ScoreItem
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from assay.http.listening import claim_port
 from assay_serving.engine_process.supervisor import Supervisor
-from assay_serving.listening import claim_port
-from assay_serving.plan import ModelPlan
+from assay_serving.model_config import ModelPlan
 from assay_serving.process import serve_until_stopped
-from assay_serving.server.app import app_of
-from assay_serving.server.config_file import ServeConfig
-from assay_serving.server.local_host import LocalHost
-from assay_serving.server.settings import ServerSettings
+from assay_serving.server.core.settings import ServerSettings
+from assay_serving.server.http.app import app_of
+from assay_serving.server.http.config_file import ServeConfig
+from assay_serving.server.models.in_process import LocalHost
 from scripted_child import scripted
 
 

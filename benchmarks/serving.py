@@ -56,7 +56,7 @@ def main() -> None:
 def run(options: argparse.Namespace, folder: Path) -> None:
     import torch
 
-    from assay_serving.transformers_engine import TransformersScorer
+    from assay_serving.engines.transformers import TransformersScorer
 
     torch.set_num_threads(options.threads)
     save_model(options.base or ("tiny" if options.quick else "smollm2"), folder)

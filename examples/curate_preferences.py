@@ -16,14 +16,14 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from assay.runs import start_run
-from assay.snapshots import Selection, create_split
+from assay.data.snapshots import Selection, create_split
+from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_pipelines.annotation.queues import create_queue, items_of
-from assay_pipelines.cleaning import CleanConfig, clean
-from assay_pipelines.deduplication import dedup
+from assay_pipelines.hygiene.cleaning import CleanConfig, clean
+from assay_pipelines.hygiene.deduplication import dedup
 from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importing import open_import, run_import
+from assay_pipelines.importers.importing import open_import, run_import
 
 #: What nobody has decided yet: its label is the source's.
 UNVERIFIED = Selection(("unverified",))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from assay.snapshots import load_pairs
+from assay.data.snapshots import load_pairs
 from assay.workspace import Workspace
-from assay_rm_training.config import TrainingConfig
-from assay_rm_training.evaluation_run import EvalConfig, evaluate_model
-from assay_rm_training.training_run import Plan, train_model
+from assay_rm_training.runs.evaluate import EvalConfig, evaluate_model
+from assay_rm_training.runs.train import Plan, train_model
+from assay_rm_training.training_config import TrainingConfig
 
 
 def main() -> None:

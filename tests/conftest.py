@@ -157,9 +157,9 @@ def tiny_reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     import torch
 
+    from assay.models.chat.renderer import Renderer
     from assay.models.loading import load_scalar_model, load_tokenizer
     from assay.models.quiet import quiet_transformers
-    from assay.models.renderer import Renderer
     from assay.models.spec import RewardModelSpec, weights_digest
 
     folder = tmp_path_factory.mktemp("models") / "tiny-rm"
@@ -205,10 +205,10 @@ def tiny_principle_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_principle_model(tiny_principle_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint folder of a principle model: the base's own weights, with the spec of one."""
+    from assay.models.chat.renderer import Renderer
     from assay.models.loading import load_tokenizer
-    from assay.models.renderer import Renderer
     from assay.models.spec import weights_digest
-    from assay_serving.principle_engine import principle_spec
+    from assay_serving.engines.principle import principle_spec
 
     folder = tmp_path_factory.mktemp("models") / "tiny-principle"
     shutil.copytree(tiny_principle_base, folder)
@@ -257,12 +257,12 @@ def tiny_judges(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     import torch
 
     from assay.domain import Message
-    from assay.models.renderer import Renderer
+    from assay.models.chat.renderer import Renderer
     from assay.models.spec import RewardModelSpec
-    from assay_rm_training.checkpoint import save_checkpoint
-    from assay_rm_training.config import TrainingConfig
+    from assay_rm_training.checkpoints.checkpoint import save_checkpoint
     from assay_rm_training.generative.judged_rows import JudgedRow
     from assay_rm_training.generative.sft import GenerativeSft
+    from assay_rm_training.training_config import TrainingConfig
     from assay_serving.generative.reader import VerdictReader
 
     prompt = (Message("user", "Name a metal."),)

@@ -19,7 +19,7 @@ from build_frontend import FRONTEND, BuildError, install_packages, run_npm
 def description() -> str:
     """The OpenAPI description as the file holds it."""
     from assay.workspace import Workspace
-    from assay_web.server.app import create_app
+    from assay_web.app import create_app
 
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Workspace.create(Path(folder) / "workspace"))

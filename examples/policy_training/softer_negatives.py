@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.batch import RolloutBatch
+from assay_policy_training.core.batch import RolloutBatch
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from assay import __version__
+from assay.annotation.vote_journal import fold
 from assay.errors import AssayError
-from assay.journal import fold
 from assay.workspace import Workspace
 
 State = Literal["ok", "missing", "problem", "optional"]
@@ -122,7 +122,7 @@ def _embedded() -> Check:
 
 
 def _workspace(workspace: Workspace) -> Iterator[Check]:
-    from assay.runs import mark_dead_runs
+    from assay.runs.record import mark_dead_runs
     from assay.store.integrity import dangling, repeated
 
     try:

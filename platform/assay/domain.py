@@ -1,7 +1,7 @@
 """The words of preference data: messages, prompts, responses, comparisons, judgments, decisions.
 
 Covers: immutable value types and their content-hash identities (the canonical forms live in `assay.ids`).
-Leaves out: storage (`assay.store`), scores (`assay.score`), rendering to tokens (`assay.models.renderer`).
+Leaves out: storage (`assay.store`), scores (`assay.score`), rendering to tokens (`assay.models.chat.renderer`).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class PrincipleAnswer:
 class PreferencePair:
     """One training or evaluation row: a comparison with its label resolved to chosen/rejected.
 
-    Only objectives that ask for them see rows that are not plainly decided (`assay_rm_training.pair_labels`).
+    Only objectives that ask for them see rows that are not plainly decided (`assay_rm_training.data.pair_labels`).
     """
 
     prompt: Prompt

@@ -2,7 +2,7 @@
 
 Covers: the canonical byte form of each thing and its id, a one-letter-code prefix and 128 bits of SHA-256 in
 hex. The same canonical forms are written in SQL in `assay.store.identity` for bulk work; a property test keeps
-the two equal. Leaves out: run ids, which name events, not content (`assay.runs`).
+the two equal. Leaves out: run ids, which name events, not content (`assay.runs.record`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A workspace: one folder that holds a store, its runs and the models they made.
 
-Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs`), the schema (`assay.store`).
+Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.record`), the schema (`assay.store`).
 
     WORKSPACE/
       assay.toml       marker: format version, creation time

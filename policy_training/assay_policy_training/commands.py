@@ -13,8 +13,8 @@ import typer
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_policy_training.run import Plan, TrainedPolicy
-    from assay_policy_training.slots import PromptItem
+    from assay_policy_training.plugins.protocols import PromptItem
+    from assay_policy_training.training.run import Plan, TrainedPolicy
 
 #: Options that are no part of a plan.
 _OF_THE_COMMAND = ("resume", "api_key", "watch_key", "wait", "deadline", "workspace", "as_json")
@@ -38,7 +38,7 @@ def recipes(
 
     Example: `assay recipes dapo`
     """
-    from assay_policy_training.recipe_texts import headlines, recipe_sections, recipe_text
+    from assay_policy_training.recipe.shipped import headlines, recipe_sections, recipe_text
 
     if name is not None:
         emit(recipe_sections(name), recipe_text(name).rstrip(), as_json=as_json)
@@ -162,17 +162,17 @@ def rl(
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
     from assay.errors import BadInputError
-    from assay.models.distributed import division_named, is_follower, world_size
-    from assay.runs import require_unfinished
+    from assay.models.parallelism.distributed import division_named, is_follower, world_size
+    from assay.runs.record import require_unfinished
     from assay.workspace import Workspace
-    from assay_policy_training.opening_rewards import keys_of, open_rewards
-    from assay_policy_training.prompts.source import load_prompts
-    from assay_policy_training.recipe_file import load_recipe
-    from assay_policy_training.reward_reference import with_model
-    from assay_policy_training.run import Plan, train_policy
+    from assay_policy_training.plugins.prompts.source import load_prompts
+    from assay_policy_training.recipe.yaml_file import load_recipe
+    from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
+    from assay_policy_training.rollouts.reward_uri import with_model
+    from assay_policy_training.training.run import Plan, train_policy
 
     if is_follower():  # another process has the workspace; this one trains with it
-        from assay_policy_training.together import follow
+        from assay_policy_training.training.distributed import follow
 
         with ExitStack() as stack:
             follow(lambda given: open_rewards(stack, given, keys_of(given, api_key), wait=wait, deadline=deadline))
@@ -259,7 +259,7 @@ def _says_how_to_go_on(every: int) -> Iterator[Callable[[Path], None]]:
 
     Gives what is to be told the run's folder. `every`: steps between checkpoints.
     """
-    from assay_policy_training.checkpoint import checkpoints
+    from assay_policy_training.training.checkpoint import checkpoints
 
     folders: list[Path] = []
 
@@ -285,7 +285,7 @@ def _absolute(prompts: str) -> str:
 
 
 def _held_out(plan: Plan) -> list[PromptItem]:
-    from assay_policy_training.prompts.source import load_prompts
+    from assay_policy_training.plugins.prompts.source import load_prompts
 
     if not plan.evaluate:
         return []

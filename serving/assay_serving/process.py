@@ -19,10 +19,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from assay.errors import BackendError
-from assay_serving.listening import Tls, claim_port, port_error, url_of
+from assay.http.connections import BoundedProtocol, bounded
+from assay.http.listening import Tls, claim_port, port_error, url_of
 from assay_serving.scorer import Scorer
 from assay_serving.server import ServerSettings, create_app
-from assay_serving.server.connections import BoundedProtocol, bounded
 
 __all__ = [
     "DRAIN_S",

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.conversation import prompt_turns
+from assay.data.conversation import prompt_turns
+from assay.data.json_lines import Lines, RowError, parse_object
 from assay.domain import prompt_of
-from assay.json_lines import Lines, RowError, parse_object
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_serving.scorer import ScoreItem, Scorer
 
 ITEMS_AT_ONCE = 1024

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from assay.domain import Prompt
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
 
 if TYPE_CHECKING:
-    from assay.models.rendered_text import PolicyTemplate
+    from assay.models.chat.rendered_text import PolicyTemplate
 
 
 @dataclass(frozen=True, slots=True)

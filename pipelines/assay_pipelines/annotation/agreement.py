@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
-from assay.intervals import RESAMPLES, Interval
+from assay.statistics.intervals import RESAMPLES, Interval
 from assay_pipelines.annotation.votes import QueueVote
 
 Labels: TypeAlias = Sequence[Mapping[str, str]]  #: one mapping of annotator -> label for each item

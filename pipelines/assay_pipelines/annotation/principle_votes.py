@@ -1,8 +1,9 @@
 """What people say of principles with a vote: whether each response fulfils each of the item's, and which words show it.
 
 Covers: answers by place on the screen and by canonical letter, what a queue may ask, the check against an item, keeping
-them in the operational file. Leaves out: their way into the store, which is the vote's own (`assay.journal`), how far
-people agree (`principle_agreement`), what principle models make of them (`assay_pipelines.principles`).
+them in the operational file. Leaves out: their way into the store, which is the vote's own
+(`assay.annotation.vote_journal`), how far people agree (`principle_agreement`), what principle models make of them
+(`assay_pipelines.principles`).
 """
 
 from __future__ import annotations

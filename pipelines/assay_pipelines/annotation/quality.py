@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from assay.intervals import Interval, wilson
+from assay.statistics.intervals import Interval, wilson
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, majority
 
 

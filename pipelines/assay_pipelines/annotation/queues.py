@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from assay import ids
+from assay.data.snapshots import CATEGORIES, Selection, why_empty
 from assay.errors import BadInputError, NotFoundError
-from assay.snapshots import CATEGORIES, Selection, why_empty
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, principle_statements
 from assay_pipelines.annotation.ledger import Ledger

@@ -2,7 +2,7 @@
 
 Covers: `open_ledger`, `carry` (items of one queue that the file does not have yet), `recover` (everything, votes
 included). Both are repeatable and only add. Leaves out: the way from the file to the store, which is the journal
-(`assay.journal`).
+(`assay.annotation.vote_journal`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from assay.annotation.vote_journal import fold
 from assay.domain import AnnotatorKind, PrincipleAnswer
-from assay.journal import fold
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import draw
 from assay_pipelines.annotation.ledger import FILE, Ledger

@@ -4,7 +4,7 @@ Covers: the rule, and writing gold (or discarded) decisions into the store. More
 adjudicator's answer decides where there is no majority; a pair that people cannot decide is discarded, never to be
 sent to an LLM (rule `people_undecided`). A decision that anything else has made since the pair was queued stands. One
 of the queue's own that its votes no longer carry, after an undo, becomes pending. Leaves out: who adjudicates
-(`assignment`), the votes' way into the store (`assay.journal`).
+(`assignment`), the votes' way into the store (`assay.annotation.vote_journal`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from assay.annotation.vote_journal import fold
 from assay.errors import BadInputError
-from assay.journal import fold
 from assay.store.database import registered
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.annotation.desk import Desk
 from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.service import Desk
 from assay_pipelines.annotation.votes import Outcome, QueueVote, majority, queue_votes
 
 if TYPE_CHECKING:

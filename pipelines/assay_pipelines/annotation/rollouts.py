@@ -1,8 +1,8 @@
 """The closed loop: rollouts that two rewards disagree about go to people, and what people said is followed onwards.
 
-Covers: a policy run's suspects.jsonl (`assay_policy_training.watch.suspects`) as comparisons and a queue, each reward's
-preference as its judgment; and which of a queue's decisions stand in which snapshot and so changed which models. Leaves
-out: voting and resolving, which are those of any queue.
+Covers: a policy run's suspects.jsonl (`assay_policy_training.plugins.watch.suspects`) as comparisons and a queue,
+each reward's preference as its judgment; and which of a queue's decisions stand in which snapshot and so changed
+which models. Leaves out: voting and resolving, which are those of any queue.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from assay import ids
+from assay.data.json_lines import Lines, parse_object
 from assay.domain import prompt_of
 from assay.errors import BadInputError, NotFoundError
-from assay.json_lines import Lines, parse_object
-from assay.runs import Run
+from assay.runs.record import Run
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem

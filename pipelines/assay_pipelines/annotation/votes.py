@@ -1,7 +1,7 @@
 """Votes as reports read them: from the queue's operational file, or from an imported source.
 
 Covers: `QueueVote`, reading, and the one rule of what an answer comes to. Leaves out: casting votes
-(`assay_pipelines.annotation.desk`), what is made of them (quality, agreement, adjudication).
+(`assay_pipelines.annotation.service`), what is made of them (quality, agreement, adjudication).
 """
 
 from __future__ import annotations

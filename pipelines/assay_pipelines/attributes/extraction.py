@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_pipelines.attributes.asker import Asker
 from assay_pipelines.attributes.schema import PairAttributes

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from assay import ids
 from assay.domain import Prompt
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.attributes.asker import Asker

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from assay.data.json_lines import Lines, RowError, parse_object
 from assay.errors import BadInputError
-from assay.json_lines import Lines, RowError, parse_object
 from assay.workspace import Workspace
 from assay_pipelines.attributes.schema import Controversiality, Objectivity, PairAttributes
 from assay_pipelines.attributes.stored import store_attributes

@@ -37,9 +37,9 @@ def sit_down(queue: str, name: str, workspace: WorkspaceOption, *, adjudicate: b
     from rich.console import Console
 
     from assay.workspace import Workspace
-    from assay_pipelines.annotation.desk import Desk
-    from assay_pipelines.annotation.keys import open_keys
-    from assay_pipelines.annotation.session import Session
+    from assay_pipelines.annotation.service import Desk
+    from assay_pipelines.annotation.terminal.keys import open_keys
+    from assay_pipelines.annotation.terminal.session import Session
 
     here = Workspace.find(workspace)
     console = Console(stderr=as_json, highlight=False)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from assay.progress import Advance
-    from assay.runs import Run
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
+    from assay.runs.progress_bar import Advance
+    from assay.runs.record import Run
     from assay.workspace import Workspace
     from assay_pipelines.judging.judge import JudgingReport, Question
 
@@ -40,8 +40,8 @@ def asking_run(
     """A run record and a progress bar around the work; httpx's line per request is left out."""
     import logging
 
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay_pipelines.curation.candidates import count_candidates
 
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -39,9 +39,9 @@ def add(
 
     Example: `assay data benchmarks add rm-bench total_dataset.json`
     """
-    from assay.runs import start_run
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.contamination.benchmarks import add_benchmark
+    from assay_pipelines.hygiene.contamination.benchmarks import add_benchmark
 
     here = Workspace.find(workspace)
     config = {"name": name, "path": str(path), "field": field}
@@ -61,7 +61,7 @@ def list_(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> Non
     Example: `assay data benchmarks list`
     """
     from assay.workspace import Workspace
-    from assay_pipelines.contamination.benchmarks import list_benchmarks
+    from assay_pipelines.hygiene.contamination.benchmarks import list_benchmarks
 
     found = list_benchmarks(Workspace.find(workspace))
     lines = [f"{b.name}: {b.prompts} prompts of {b.file}; {b.content_hash}" for b in found]
@@ -78,8 +78,8 @@ def status(
 
     Example: `assay data benchmarks status train`
     """
-    from assay.contamination import contamination_of
-    from assay.snapshots import get_snapshot
+    from assay.data.snapshots import get_snapshot
+    from assay.runs.contamination_gate import contamination_of
     from assay.workspace import Workspace
 
     here = Workspace.find(workspace)
@@ -111,12 +111,17 @@ def decontaminate(
 
     Example: `assay data decontaminate --benchmark rm-bench --ngram 13`
     """
+    from assay.data.snapshots import POOLS, Selection
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
-    from assay.runs import start_run
-    from assay.snapshots import POOLS, Selection
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.contamination.check import CheckConfig, check_benchmarks, count_prompts, discard_overlaps
+    from assay_pipelines.hygiene.contamination.check import (
+        CheckConfig,
+        check_benchmarks,
+        count_prompts,
+        discard_overlaps,
+    )
 
     if action not in ("discard", "report"):
         raise BadInputError(f"unknown action {action!r}; one of discard, report", field="action")

@@ -43,9 +43,9 @@ def verify(
 
     Example: `assay curate verify --share 0.3`
     """
-    from assay.progress import progress_bar
-    from assay.runs import start_run
-    from assay.snapshots import HashSlice, Selection
+    from assay.data.snapshots import HashSlice, Selection
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.curation.candidates import count_candidates
     from assay_pipelines.curation.verifier import verify_pool
@@ -87,9 +87,9 @@ def consistency(
 
     Example: `assay curate consistency --model gold-rm --keep-above 0.5 --flip-below 0.1 --dry-run`
     """
-    from assay.progress import progress_bar
-    from assay.runs import locate_model, start_run
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import locate_model, start_run
     from assay.workspace import Workspace
     from assay_pipelines.curation.candidates import count_candidates
     from assay_pipelines.curation.consistency import ConsistencyConfig, check_pool, load_judge
@@ -126,7 +126,7 @@ def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
 
     Example: `assay curate status`
     """
-    from assay.intervals import wilson
+    from assay.statistics.intervals import wilson
     from assay.workspace import Workspace
     from assay_pipelines.curation.status import curation_status
 

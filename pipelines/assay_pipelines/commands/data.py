@@ -42,8 +42,8 @@ def snapshot(
 
     Example: `assay data snapshot train --pool gold --pool silver --holdout 0.1`
     """
-    from assay.runs import start_run
-    from assay.snapshots import create_snapshot, create_split
+    from assay.data.snapshots import create_snapshot, create_split
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
 
     here = Workspace.find(workspace)
@@ -78,7 +78,7 @@ def snapshots(workspace: WorkspaceOption = None, as_json: JsonOption = False) ->
 
     Example: `assay data snapshots`
     """
-    from assay.snapshots import list_snapshots
+    from assay.data.snapshots import list_snapshots
     from assay.workspace import Workspace
 
     found = list_snapshots(Workspace.find(workspace))

@@ -65,7 +65,7 @@ def attributes(
     Example: `assay judge attributes --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
     """
     from assay.errors import BadInputError
-    from assay.runs import start_run
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
 
     ws = Workspace.find(workspace)

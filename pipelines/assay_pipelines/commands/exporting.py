@@ -12,7 +12,7 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 
 if TYPE_CHECKING:
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
 
 
 def add_to(group: typer.Typer) -> None:
@@ -50,8 +50,8 @@ def export(
     Example: `assay data export train.jsonl --snapshot train`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.exporters.export import content_hash
     from assay_pipelines.exporters.export import export as write
@@ -70,7 +70,7 @@ def export(
     config |= {"category": category, "rationales": rationales}
     with start_run(here, "export", config) as run:
         if snapshot is not None:
-            from assay.snapshots import get_snapshot
+            from assay.data.snapshots import get_snapshot
 
             run.link("input", "snapshot", get_snapshot(here, snapshot).id)
         with progress_bar(f"exporting {path.name}", 1, unit="files") as step:

@@ -10,7 +10,7 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_pipelines.deduplication import Contradiction
+    from assay_pipelines.hygiene.deduplication import Contradiction
 
 _CUT = 400
 
@@ -31,12 +31,12 @@ def clean(
 
     Example: `assay data clean --max-characters 20000`
     """
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.cleaning import CleanConfig
-    from assay_pipelines.cleaning import clean as apply_rules
-    from assay_pipelines.pair_pages import count_pairs
+    from assay_pipelines.hygiene.cleaning import CleanConfig
+    from assay_pipelines.hygiene.cleaning import clean as apply_rules
+    from assay_pipelines.hygiene.pair_pages import count_pairs
 
     here = Workspace.find(workspace)
     config = CleanConfig(max_characters, control_characters)
@@ -57,11 +57,11 @@ def dedup(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> Non
 
     Example: `assay data dedup`
     """
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.deduplication import dedup as find_duplicates
-    from assay_pipelines.pair_pages import count_pairs
+    from assay_pipelines.hygiene.deduplication import dedup as find_duplicates
+    from assay_pipelines.hygiene.pair_pages import count_pairs
 
     here = Workspace.find(workspace)
     with (
@@ -91,9 +91,9 @@ def contradictions(
     Example: `assay data contradictions --limit 3`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
+    from assay.runs.progress_bar import progress_bar
     from assay.workspace import Workspace
-    from assay_pipelines.deduplication import find_contradictions
+    from assay_pipelines.hygiene.deduplication import find_contradictions
 
     if limit < 0:
         raise BadInputError("must not be negative", field="limit")
@@ -116,10 +116,10 @@ def stats(
     Example: `assay data stats --json | jq .pools`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
+    from assay.runs.progress_bar import progress_bar
     from assay.workspace import Workspace
-    from assay_pipelines.statistics import statistics
-    from assay_pipelines.text_statistics import text_statistics
+    from assay_pipelines.hygiene.dataset_statistics import statistics
+    from assay_pipelines.hygiene.text_statistics import text_statistics
 
     if languages < 0:
         raise BadInputError("must not be negative", field="languages")

@@ -9,7 +9,7 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_pipelines.importing import ImportReport
+    from assay_pipelines.importers.importing import ImportReport
 
 
 def add_to(group: typer.Typer) -> None:
@@ -46,10 +46,10 @@ def import_(
     Example: `assay data import pairs.csv --map prompt=question --map chosen=good --map rejected=bad`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
+    from assay.runs.progress_bar import progress_bar
     from assay.workspace import Workspace
     from assay_pipelines.importers.formats import ImportConfig
-    from assay_pipelines.importing import open_import, run_import
+    from assay_pipelines.importers.importing import open_import, run_import
 
     mapping: dict[str, str] = {}
     for entry in map or []:

@@ -33,7 +33,7 @@ from assay_pipelines.commands.endpoint_options import (
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 
 if TYPE_CHECKING:
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
     from assay.workspace import Workspace
     from assay_pipelines.judging.judge import Judge, JudgingReport
 

@@ -70,11 +70,11 @@ def create(
 
     Example: `assay label-studio create "HH, round 1" --server http://localhost:8080 --overlap 2`
     """
-    from assay.runs import start_run
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.label_studio.config import ProjectConfig
-    from assay_pipelines.label_studio.connection import connect, server_address
-    from assay_pipelines.label_studio.project import create_project
+    from assay_pipelines.annotation.label_studio.config import ProjectConfig
+    from assay_pipelines.annotation.label_studio.connection import connect, server_address
+    from assay_pipelines.annotation.label_studio.project import create_project
 
     ws = Workspace.find(workspace)
     config = ProjectConfig(
@@ -120,14 +120,14 @@ def push(
 
     Example: `assay label-studio push "HH, round 1" --source hh --limit 500`
     """
-    from assay.progress import progress_bar
-    from assay.runs import start_run
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.label_studio.connection import connect
-    from assay_pipelines.label_studio.project import find_project
-    from assay_pipelines.label_studio.push import count_comparisons
-    from assay_pipelines.label_studio.push import push as push_comparisons
+    from assay_pipelines.annotation.label_studio.connection import connect
+    from assay_pipelines.annotation.label_studio.project import find_project
+    from assay_pipelines.annotation.label_studio.push import count_comparisons
+    from assay_pipelines.annotation.label_studio.push import push as push_comparisons
 
     ws = Workspace.find(workspace)
     found = find_project(ws, project, _address(server))
@@ -171,12 +171,12 @@ def pull(
 
     Example: `assay label-studio pull "HH, round 1"`
     """
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.label_studio.connection import connect
-    from assay_pipelines.label_studio.project import find_project
-    from assay_pipelines.label_studio.pull import pull as pull_votes
+    from assay_pipelines.annotation.label_studio.connection import connect
+    from assay_pipelines.annotation.label_studio.project import find_project
+    from assay_pipelines.annotation.label_studio.pull import pull as pull_votes
 
     ws = Workspace.find(workspace)
     found = find_project(ws, project, _address(server))
@@ -223,9 +223,15 @@ def serve_webhook(
 
     from assay.errors import NotFoundError
     from assay.workspace import Workspace
-    from assay_pipelines.label_studio.connection import connect
-    from assay_pipelines.label_studio.project import NONE_YET, find_project, list_projects
-    from assay_pipelines.label_studio.webhook import PATH, Folder, create_app, register_webhook, webhook_secret
+    from assay_pipelines.annotation.label_studio.connection import connect
+    from assay_pipelines.annotation.label_studio.project import NONE_YET, find_project, list_projects
+    from assay_pipelines.annotation.label_studio.webhook import (
+        PATH,
+        Folder,
+        create_app,
+        register_webhook,
+        webhook_secret,
+    )
     from assay_serving.process import claim_port, serve_until_stopped, url_of
 
     ws = Workspace.find(workspace)
@@ -261,8 +267,8 @@ def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
     Example: `assay label-studio status`
     """
     from assay.workspace import Workspace
-    from assay_pipelines.label_studio.project import NONE_YET
-    from assay_pipelines.label_studio.status import label_studio_status
+    from assay_pipelines.annotation.label_studio.project import NONE_YET
+    from assay_pipelines.annotation.label_studio.status import label_studio_status
 
     projects, waiting = label_studio_status(Workspace.find(workspace))
     lines = []
@@ -284,7 +290,7 @@ def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
 
 
 def _address(server: str | None) -> str | None:
-    from assay_pipelines.label_studio.connection import server_address
+    from assay_pipelines.annotation.label_studio.connection import server_address
 
     return server_address(server) if server is not None else None
 

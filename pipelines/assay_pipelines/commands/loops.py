@@ -35,7 +35,7 @@ def stage1(
     Example: `assay curate stage1 --example > loop.yaml && assay curate stage1 loop.yaml`
     """
     from assay.errors import BadInputError
-    from assay.runs import start_run
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.curation.loop.config import Stage1Config
 
@@ -80,18 +80,18 @@ def stage2(
 
     Example: `assay curate stage2 --best first-loop --gold gold-rm --recycle-below 0.5 --dry-run`
     """
-    from assay.progress import progress_bar
-    from assay.runs import locate_model, start_run
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import locate_model, start_run
     from assay.workspace import Workspace
     from assay_pipelines.curation.candidates import count_candidates
     from assay_pipelines.curation.loop.demonstrations import demonstrations
     from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel
     from assay_pipelines.curation.loop.stage2 import Stage2Config, Stage2Parts, run_stage2
-    from assay_pipelines.embedding.opening import open_encoder
+    from assay_pipelines.embedding.encoder_loader import open_encoder
     from assay_pipelines.judging.budget import Budget, Spending
     from assay_pipelines.judging.config import load_judges
-    from assay_serving.transformers_engine import TransformersScorer
+    from assay_serving.engines.transformers import TransformersScorer
 
     here = Workspace.find(workspace)
     config = Stage2Config(keep_above, recycle_below)

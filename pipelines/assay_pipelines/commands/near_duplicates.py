@@ -11,7 +11,7 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
-    from assay_pipelines.near_duplicates.search import NearDuplicateReport
+    from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateReport
 
 _CUT = 70
 
@@ -38,10 +38,10 @@ def near_dup(
     Example: `assay data near-dup --threshold 0.85 --action discard`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.near_duplicates.search import (
+    from assay_pipelines.hygiene.near_duplicates.search import (
         NearDuplicateConfig,
         discard_near_duplicates,
         find_near_duplicates,

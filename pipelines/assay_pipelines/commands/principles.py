@@ -65,8 +65,8 @@ def import_feedback(
     Example: `assay principles import-feedback ukpconvarg1_pairs.jsonl.gz`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.principles import feedback_files
 
@@ -129,8 +129,8 @@ def extract(
     Example: `assay principles extract --extractor lexicon`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.principles.extraction import count_waiting
     from assay_pipelines.principles.extraction import extract as read_feedback
@@ -200,10 +200,10 @@ def filter_(
     Example: `assay principles filter --consensus-above 0.8`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.embedding.opening import open_encoder
+    from assay_pipelines.embedding.encoder_loader import open_encoder
     from assay_pipelines.principles.filtering import FilterConfig, count_responses, filter_principles
     from assay_pipelines.principles.report import KIND, extractors, principle_report
 
@@ -284,7 +284,7 @@ def export(
 
     Example: `assay principles export principles.jsonl --holdout 0.1`
     """
-    from assay.runs import start_run
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.principles.exporting import export_principles
     from assay_pipelines.principles.report import require_run

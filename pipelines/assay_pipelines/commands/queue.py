@@ -14,7 +14,7 @@ from assay_pipelines.commands.annotate import sit_down
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter
 
 if TYPE_CHECKING:
-    from assay.intervals import Interval
+    from assay.statistics.intervals import Interval
     from assay_pipelines.annotation.agreement import Agreement, Estimate
     from assay_pipelines.annotation.items import QueueItem
     from assay_pipelines.annotation.principle_agreement import PrincipleAgreement
@@ -59,8 +59,8 @@ def create(
     Example: `assay queue create first-round --pool unverified --limit 200 --overlap 3`
     """
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.annotation.items import QueueItem, principle_statements
     from assay_pipelines.annotation.queues import create_queue, items_of
@@ -203,8 +203,8 @@ def resolve(
 
     Example: `assay queue resolve first-round --dry-run`
     """
-    from assay.progress import progress_bar
-    from assay.runs import start_run
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.annotation.resolution import resolve_queue
 

@@ -36,7 +36,7 @@ def from_rollouts(
     """
     from dataclasses import asdict
 
-    from assay.runs import start_run
+    from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.annotation.rollouts import queue_rollouts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
 
 PoolOption = Annotated[list[str] | None, typer.Option("--pool", help="Pool to take; may be given several times.")]
 SourceFilter = Annotated[
@@ -19,7 +19,7 @@ CategoryFilter = Annotated[list[str] | None, typer.Option("--category", help="On
 
 def selection_of(pool: list[str] | None, source: list[str] | None, category: list[str] | None) -> Selection:
     """The options as a `Selection`; default pools where none is named."""
-    from assay.snapshots import Selection
+    from assay.data.snapshots import Selection
 
     selection = Selection(sources=tuple(source or ()), categories=tuple(category or ()))
     return replace(selection, pools=tuple(pool)) if pool else selection

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from assay.data.snapshots import CATEGORIES, Selection
 from assay.domain import Prompt, prompt_of
-from assay.snapshots import CATEGORIES, Selection
 from assay.workspace import Workspace
 from assay_pipelines.curation.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assay import ids
+from assay.data.snapshots import Selection
 from assay.domain import Judgment
 from assay.errors import BadInputError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay.snapshots import Selection
 from assay.store.records import (
     Decision,
     insert_annotator,

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from assay.intervals import wilson
+from assay.statistics.intervals import wilson
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:

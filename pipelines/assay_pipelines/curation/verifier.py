@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from assay import ids
+from assay.data.snapshots import Selection
 from assay.domain import Answer, Judgment
-from assay.progress import Advance, silent
-from assay.snapshots import Selection
+from assay.runs.progress_bar import Advance, silent
 from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.curation.candidates import Candidate, Label, decided_meanwhile, iter_candidates

@@ -11,8 +11,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 
+from assay.data.snapshots import Selection
 from assay.errors import BadInputError
-from assay.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.embedding.index import IndexConfig, open_index
 from assay_pipelines.embedding.stored import StoredVectors, load_vectors

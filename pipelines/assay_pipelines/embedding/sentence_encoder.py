@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from assay.errors import BackendError, NotFoundError
 from assay.models.devices import pick_device
 from assay.models.quiet import quiet_transformers
-from assay.runs import folder_digest
+from assay.runs.record import folder_digest
 
 if TYPE_CHECKING:
     import numpy as np

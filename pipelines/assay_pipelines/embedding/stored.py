@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from assay.data.snapshots import CATEGORIES, Selection
 from assay.ids import digest
-from assay.progress import Advance, silent
-from assay.snapshots import CATEGORIES, Selection
+from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.attributes.schema import PairAttributes

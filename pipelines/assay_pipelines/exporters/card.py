@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from assay.runs import code_version
+from assay.runs.record import code_version
 from assay_pipelines.exporters.job import JUDGMENTS, PAIRS, ExportJob
 
 SHOWN = 50  #: rows of a table in the card; the rest is summed up

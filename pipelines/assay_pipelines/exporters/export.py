@@ -1,7 +1,7 @@
 """Export: a snapshot or a selection of pools as a file or folder in another trainer's form, whole or not at all.
 
 Covers: the table of formats, choosing one, one unit of work around the writer. Written by DuckDB in bounded memory;
-the store is held meanwhile. Leaves out: loading pairs into Python (`assay.snapshots`).
+the store is held meanwhile. Leaves out: loading pairs into Python (`assay.data.snapshots`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from assay import ids
-from assay.durable import replacing, replacing_folder
+from assay.data.snapshots import Selection, get_snapshot
 from assay.errors import BadInputError
-from assay.runs import folder_digest
-from assay.snapshots import Selection, get_snapshot
+from assay.runs.record import folder_digest
+from assay.system.atomic_files import replacing, replacing_folder
 from assay.workspace import Workspace
 from assay_pipelines.exporters import helpsteer3, hugging_face, label_studio, nemo_rl, openrlhf, trl, verl
 from assay_pipelines.exporters.job import Counts, ExportJob, Written, select_items

@@ -11,8 +11,8 @@ row and export to export.
 
 from __future__ import annotations
 
+from assay.data.snapshots import Selection
 from assay.errors import BadInputError
-from assay.snapshots import Selection
 from assay_pipelines.exporters.job import JUDGMENTS, RESOLVED, ExportJob, Written
 from assay_pipelines.exporters.pseudonyms import person_of
 from assay_pipelines.principles.filtering import KEPT

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assay.data.snapshots import Selection, Snapshot
 from assay.errors import BadInputError
-from assay.snapshots import Selection, Snapshot
 from assay_pipelines.exporters.pseudonyms import Pseudonyms
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Label Studio's JSON: a task for each comparison, with people's votes as annotations and models' as predictions.
 
-The tasks fit Assay's own labelling interface (`assay_pipelines.label_studio.config`). Comparisons without a label are
-tasks too: they are what is to be labelled. The sources' own labels are left out, which would bias whoever sees them.
-People are numbered in an order that differs from export to export.
+The tasks fit Assay's own labelling interface (`assay_pipelines.annotation.label_studio.config`). Comparisons without
+a label are tasks too: they are what is to be labelled. The sources' own labels are left out, which would bias whoever
+sees them. People are numbered in an order that differs from export to export.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import product
 
 from assay.domain import ANSWERS
+from assay_pipelines.annotation.label_studio.config import CONTROL, RATIONALE, choice_for
 from assay_pipelines.exporters.job import JUDGMENTS, RESOLVED, ExportJob, Written
 from assay_pipelines.exporters.pseudonyms import person_of
-from assay_pipelines.label_studio.config import CONTROL, RATIONALE, choice_for
 
 _PROMPT_TEXT = """if(len(prompt) = 1 AND prompt[1].role = 'user', prompt[1].content,
     array_to_string(list_transform(prompt, lambda m: upper(m.role[1]) || m.role[2:] || ': ' || m.content),

@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation import DIVERGED, Turns, text_of
-from assay.json_lines import RowError
+from assay.data.conversation import DIVERGED, Turns, text_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.fields import number_of, optional_text
 from assay_pipelines.importers.rows import PairRow, Row
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
-from assay.conversation import Turns, prompt_turns, text_of
-from assay.json_lines import RowError
+from assay.data.conversation import Turns, prompt_turns, text_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.fields import leftover_meta, list_of, optional_text
 from assay_pipelines.importers.rows import PairRow, Row
 from assay_pipelines.importers.trl import parse_trl

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assay.data.json_lines import BOM, RowError, decompressed, parse_object
 from assay.errors import AssayError
-from assay.json_lines import BOM, RowError, decompressed, parse_object
 from assay_pipelines.importers import rows
 from assay_pipelines.importers.bulk_shapes import shapes_of
 from assay_pipelines.importers.bulk_sql import literal, statements

@@ -4,9 +4,9 @@ Covers: TRL's explicit prompts with text or messages, implicit ones in messages,
 Leaves out: rows that any condition here refuses, and why: the row parser reads those and says so.
 
 DuckDB's JSON reader takes more than JSON: trailing commas and NaN, Infinity and their kin (found by comparing it with
-Python's; `tests/unit/test_bulk_import.py` goes on comparing). So a line with a comma before a bracket is refused, and
-so is a number that is not plainly one. Messages are read into role and content and written back: only what comes
-back unchanged had no other key, no key twice and no other type.
+Python's; `tests/unit/pipelines/test_bulk_import.py` goes on comparing). So a line with a comma before a bracket is
+refused, and so is a number that is not plainly one. Messages are read into role and content and written back: only
+what comes back unchanged had no other key, no key twice and no other type.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _turns(shape: Shape, name: str) -> str:
 
 
 def _conversation(shape: Shape) -> tuple[str, str, str, list[str]]:
-    """(prompt turns, first, second, conditions), as `assay.conversation.split_pair` has them."""
+    """(prompt turns, first, second, conditions), as `assay.data.conversation.split_pair` has them."""
     named, messages = shape.named, dict(shape.messages)
     prompt = _column(shape, named["prompt"]) if "prompt" in named else None
     said = f"[{{'role': 'user', 'content': {prompt}}}::{_TURN}]"

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
+from assay.data.json_lines import BOM, Lines, RowError, decompressed, parse_object
 from assay.errors import BackendError, BadInputError, NotFoundError
-from assay.json_lines import BOM, Lines, RowError, decompressed, parse_object
 
 #: 1-based row, the record or why there is none, and the raw bytes where the container has them.
 Record: TypeAlias = tuple[int, "dict[str, Any] | RowError", bytes | None]

@@ -1,7 +1,7 @@
 """Small columns that several layouts share: optional texts, labels, strengths, and what goes to the metadata.
 
 Covers: reading them from a record of unknown origin with one clear reason when they are wrong. Leaves out: prompts
-and responses (`assay.conversation`).
+and responses (`assay.data.conversation`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation import check_unicode
-from assay.json_lines import RowError
+from assay.data.conversation import check_unicode
+from assay.data.json_lines import RowError
 
 META_CHARACTERS = 1000  #: longer texts in unknown columns are copies of the conversation: left in the file
 

@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from assay.data.json_lines import RowError
 from assay.errors import AssayError, BadInputError
-from assay.json_lines import RowError
 from assay_pipelines.importers.containers import Container, Csv, HubDataset, Parquet, Record, json_container
 from assay_pipelines.importers.joining import Join, joined
 from assay_pipelines.importers.layouts import BY_NAME, FAMILIES, MAPPABLE, NAMES, Layout, named, recognise

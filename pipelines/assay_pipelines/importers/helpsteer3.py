@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation import Turns, check_unicode, prompt_turns, text_of
-from assay.json_lines import RowError
+from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.fields import optional_text
 from assay_pipelines.importers.rows import FeedbackRow, PairRow, PrincipleRow, Row
 

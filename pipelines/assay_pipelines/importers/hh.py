@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation import DIVERGED, Turns, text_of
-from assay.json_lines import RowError
+from assay.data.conversation import DIVERGED, Turns, text_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.fields import leftover_meta, optional_text
 from assay_pipelines.importers.rows import PairRow, Row
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from assay.conversation import Turns
-from assay.json_lines import RowError
+from assay.data.conversation import Turns
+from assay.data.json_lines import RowError
 from assay.store.database import registered
 from assay_pipelines.importers.containers import Container, Record
 from assay_pipelines.importers.rows import PairRow

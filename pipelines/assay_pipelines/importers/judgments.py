@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from assay.conversation import prompt_turns, text_of
+from assay.data.conversation import prompt_turns, text_of
+from assay.data.json_lines import RowError
 from assay.domain import AnnotatorKind
-from assay.json_lines import RowError
 from assay_pipelines.importers.fields import label_of, optional_text, strength_of
 from assay_pipelines.importers.rows import PairRow, Row
 

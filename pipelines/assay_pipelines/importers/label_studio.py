@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation import Turns, check_unicode, prompt_turns, text_of
-from assay.json_lines import RowError
+from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
+from assay.data.json_lines import RowError
+from assay_pipelines.annotation.label_studio import config as label_studio_config
 from assay_pipelines.importers.fields import optional_text
 from assay_pipelines.importers.rows import PairRow, Row
-from assay_pipelines.label_studio import config as label_studio_config
 
 SIDES = (("answer1", "answer2"), ("response_a", "response_b"), ("response1", "response2"))
 UNDECIDED = "no side was selected: a tie or a skip, which Label Studio's Pairwise does not tell apart"

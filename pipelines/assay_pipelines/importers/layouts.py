@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from assay.data.json_lines import RowError
 from assay.errors import BadInputError
-from assay.json_lines import RowError
 from assay_pipelines.importers import (
     arena,
     benchmarks,

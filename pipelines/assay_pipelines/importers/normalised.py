@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from assay.conversation import Turns, check_unicode, prompt_turns, text_of
-from assay.json_lines import RowError
+from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.fields import label_of, leftover_meta, optional_text
 from assay_pipelines.importers.rows import PairRow, Row
 

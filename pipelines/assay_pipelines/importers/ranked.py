@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from assay.conversation import prompt_turns, text_of, turns_of
-from assay.json_lines import RowError
+from assay.data.conversation import prompt_turns, text_of, turns_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.fields import label_of_scores, leftover_meta, list_of, number_of, optional_text
 from assay_pipelines.importers.rows import PairRow, Row
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation import Turns, text_of, turns_of
-from assay.json_lines import RowError
+from assay.data.conversation import Turns, text_of, turns_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.fields import leftover_meta, optional_text
 from assay_pipelines.importers.rows import PairRow, Row
 

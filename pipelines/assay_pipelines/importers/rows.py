@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from assay.conversation import Turns
-from assay.json_lines import RowError
+from assay.data.conversation import Turns
+from assay.data.json_lines import RowError
 from assay.store.feedback_intake import feedback_schema, principle_schema
 from assay.store.intake import pair_schema, reject_schema
 

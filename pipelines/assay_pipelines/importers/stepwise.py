@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation import prompt_turns, text_of
-from assay.json_lines import RowError
+from assay.data.conversation import prompt_turns, text_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.joining import Join, Opinion
 from assay_pipelines.importers.unpaired import truth_of
 

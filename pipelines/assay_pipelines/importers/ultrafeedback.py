@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from assay.conversation import Turns, check_unicode, prompt_turns, split_pair, text_of
-from assay.json_lines import RowError
+from assay.data.conversation import Turns, check_unicode, prompt_turns, split_pair, text_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.fields import (
     label_of_scores,
     leftover_meta,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation import Turns, prompt_turns, text_of, turns_of
-from assay.json_lines import RowError
+from assay.data.conversation import Turns, prompt_turns, text_of, turns_of
+from assay.data.json_lines import RowError
 from assay_pipelines.importers.joining import Join, Opinion
 
 

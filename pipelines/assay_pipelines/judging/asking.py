@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from assay.domain import Answer, Judgment
 from assay.errors import BadInputError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.store.records import insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.judging.annotators import Annotator, annotator_of

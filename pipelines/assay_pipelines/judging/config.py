@@ -90,10 +90,10 @@ def _local(settings: dict[str, Any], workspace: Workspace) -> Judge:
 
 
 def _reward_model(settings: dict[str, Any], workspace: Workspace) -> Judge:
-    from assay.runs import locate_model
+    from assay.runs.record import locate_model
     from assay_pipelines.judging.generative import GenerativeJudge
     from assay_pipelines.judging.reward_model import load_reward_model
-    from assay_serving.opening import known_spec, open_judge
+    from assay_serving.model_loader import known_spec, open_judge
 
     source, device = locate_model(workspace, settings["model"])[0], settings.get("device", "auto")
     spec = known_spec(source)

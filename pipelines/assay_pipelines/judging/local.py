@@ -15,7 +15,7 @@ from typing import Any
 
 from assay.models.loading import resolve_model
 from assay.models.spec import weights_digest
-from assay.runs import locate_model
+from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_pipelines.judging.budget import Spending
 from assay_pipelines.judging.judge import OnResult, Question

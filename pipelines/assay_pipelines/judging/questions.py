@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from assay.snapshots import Selection
+from assay.data.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.attributes.stored import load_attributes
 from assay_pipelines.curation.candidates import Candidate, candidates_by_id, iter_candidates

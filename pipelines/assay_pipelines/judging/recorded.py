@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from assay import ids
+from assay.data.json_lines import Lines, RowError, parse_object
 from assay.domain import ANSWERS, AnnotatorKind
 from assay.errors import BadInputError, NotFoundError
-from assay.json_lines import Lines, RowError, parse_object
 from assay.workspace import Workspace
 from assay_pipelines.judging.annotators import config_hash
 from assay_pipelines.judging.asking import opinions

@@ -36,7 +36,7 @@ class Share:
     def to_dict(self) -> dict[str, Any]:
         if not self.of:
             return {"hits": self.hits, "of": 0, "share": None, "low": None, "high": None}
-        from assay.intervals import wilson
+        from assay.statistics.intervals import wilson
 
         interval = wilson(self.hits, self.of)
         share = self.hits / self.of

@@ -58,7 +58,7 @@ class RewardModelJudge:
 
 def load_reward_model(model: str, *, device: str = "auto") -> RewardModelJudge:
     """A model here of any kind that scores, with the calibration of its spec (else none). float32 scores."""
-    from assay_serving.opening import known_spec, load_engine
+    from assay_serving.model_loader import known_spec, load_engine
 
     spec = known_spec(model)
     own = spec.calibration if spec is not None else None

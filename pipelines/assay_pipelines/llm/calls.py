@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
-from assay.durable import sync_folder
 from assay.errors import AssayError, BackendError, BusyError
 from assay.store.database import registered
+from assay.system.atomic_files import sync_folder
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_pipelines.judging.annotators import Annotator
 from assay_pipelines.judging.budget import Budget, Spending, spending_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.normalisation import same_prompt
+from assay_pipelines.hygiene.normalisation import same_prompt
 from assay_pipelines.principles.filtering import KEPT
 
 if TYPE_CHECKING:

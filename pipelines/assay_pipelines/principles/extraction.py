@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from assay import ids
 from assay.domain import Prompt, prompt_of
 from assay.errors import BadInputError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from assay.conversation import prompt_turns
+from assay.data.conversation import prompt_turns
+from assay.data.json_lines import Lines, RowError, parse_object
 from assay.errors import BadInputError
-from assay.json_lines import Lines, RowError, parse_object
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.store import identity
 from assay.store.database import registered
 from assay.store.feedback_intake import (

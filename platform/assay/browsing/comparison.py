@@ -1,7 +1,7 @@
 """All that the store knows of one comparison: texts, origins, judgments, scores, principle votes, decisions.
 
 Covers: reading it in one unit of work, everything in the comparison's own order (A and B as in the store), times in
-ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), what it came from and led to (`assay.lineage`).
+ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), what it came from and led to (`assay.runs.lineage`).
 """
 
 from __future__ import annotations

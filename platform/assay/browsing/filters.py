@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from assay.data.snapshots import POOLS
 from assay.errors import BadInputError
-from assay.lineage import PREFIXES
-from assay.snapshots import POOLS
+from assay.runs.lineage import PREFIXES
 
 #: any: somebody prefers A, somebody B. sources: sources do. annotators: others than sources do. against_source: one
 #: that is no source prefers the other side than a source.

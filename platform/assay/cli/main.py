@@ -18,9 +18,9 @@ from typing import Any
 import typer
 
 from assay import __version__
-from assay.ending import end
 from assay.errors import AssayError, BackendError
-from assay.garbage import collect_less
+from assay.system.fast_exit import end
+from assay.system.gc_threshold import collect_less
 
 GROUP = "assay.commands"
 INTERRUPTED = 130

@@ -12,7 +12,7 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from assay.lineage import Node
+    from assay.runs.lineage import Node
 
 WHOLE_LINES = 10_000  #: columns; a terminal wraps what is longer than its own
 
@@ -80,7 +80,7 @@ def lineage(
 
     Example: `assay lineage s-0e9c122f9cf72f5685b30f822bcffa09`
     """
-    from assay.lineage import lineage as trace
+    from assay.runs.lineage import lineage as trace
     from assay.workspace import Workspace
 
     here = Workspace.find(workspace)

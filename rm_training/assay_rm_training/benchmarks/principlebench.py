@@ -5,8 +5,9 @@ unweighted mean over principles, the baseline of choosing the longer. The publis
 public: this is the substitute that its paper's data allows (arXiv 2509.21319; the item format is our reading). A
 principle model is asked by the principle; a scalar model scores the same two responses without it.
 
-Rows: {prompt or context, response, principle, fulfilment} as `assay.principle_rows` reads them, each its own item with
-one score; or pairs {prompt, principle, chosen, rejected}. Leaves out: single judgments (`principle_evaluation.py`).
+Rows: {prompt or context, response, principle, fulfilment} as `assay_rm_training.data.principle_rows` reads them, each
+its own item with one score; or pairs {prompt, principle, chosen, rejected}. Leaves out: single judgments
+(`principle_evaluation.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from assay.data.json_lines import RowError
+from assay.data.pairs import pair_of
 from assay.errors import BadInputError
-from assay.intervals import Interval, cluster_bootstrap
-from assay.json_lines import RowError
-from assay.pairs import pair_of
-from assay.principle_rows import PrincipleRow, principle_row_of
+from assay.statistics.intervals import Interval, cluster_bootstrap
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, own_id
 from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, win
 from assay_rm_training.benchmarks.strata import Stratum, mean_of, pooled, sizes_of
-from assay_rm_training.principle_split import principle_key, prompt_key
+from assay_rm_training.data.principle_rows import PrincipleRow, principle_row_of
+from assay_rm_training.evaluation.principle_split import principle_key, prompt_key
 
 
 class OppositePair(NamedTuple):

@@ -1,4 +1,4 @@
-"""The bootstrap interval of a rank correlation. Leaves out: the correlations (`assay.rank_correlation`)."""
+"""The bootstrap interval of a rank correlation. Leaves out: the correlations (`assay.statistics.rank_correlation`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from assay.rank_correlation import Vector, two_vectors
+from assay.statistics.rank_correlation import Vector, two_vectors
 from assay_rm_training.benchmarks.strata import NamedInterval, percentile_interval
 
 

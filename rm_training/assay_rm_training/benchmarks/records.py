@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.data.json_lines import BOM, Lines, decompressed
 from assay.errors import BackendError, BadInputError, NotFoundError
-from assay.json_lines import BOM, Lines, decompressed
 from assay_rm_training.benchmarks.item import Record
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".pq")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from assay.errors import BadInputError
-from assay.intervals import cluster_bootstrap
+from assay.statistics.intervals import cluster_bootstrap
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, identified
 from assay_rm_training.benchmarks.protocol import Benchmark, CurvePoint, Measured, TiePolicy
 from assay_rm_training.benchmarks.records import Source, read_files, read_hub

@@ -1,7 +1,7 @@
 """Per-item results on disk and in the workspace's store (migration 0010).
 
 A Parquet file of results is also a file of recorded scores: `assay eval --bench ... --scores items.parquet` reads it
-back. Leaves out: the run record (`assay_rm_training.benchmark_run`).
+back. Leaves out: the run record (`assay_rm_training.runs.benchmark`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.durable import replacing
-from assay.runs import Run
+from assay.runs.record import Run
 from assay.store.database import registered
+from assay.system.atomic_files import replacing
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.protocol import Benchmark, TiePolicy, cluster_of
 from assay_rm_training.benchmarks.report import BenchmarkReport

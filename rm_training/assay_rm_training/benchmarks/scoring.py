@@ -1,7 +1,7 @@
 """Outcomes of benchmark items by a model: through the serving engine, a reward server, or a pairwise judge.
 
 An item of which one response could not be scored has failed as a whole, with the first response's code. Leaves out:
-loading models (`assay_serving.opening`), recorded scores (`recorded.py`).
+loading models (`assay_serving.model_loader`), recorded scores (`recorded.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_serving.scorer import ScoreItem, Scorer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from assay.errors import NotFoundError
-from assay.intervals import cluster_bootstrap, wilson
+from assay.statistics.intervals import cluster_bootstrap, wilson
 from assay_rm_training.benchmarks.protocol import CurvePoint
 from assay_rm_training.benchmarks.strata import NamedInterval
 

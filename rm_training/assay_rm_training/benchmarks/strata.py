@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from assay.intervals import Interval, wilson
+from assay.statistics.intervals import Interval, wilson
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 #: "STRATUM/COLUMN" -> its mean, of shape [1], or its resampled means, of shape [resamples].

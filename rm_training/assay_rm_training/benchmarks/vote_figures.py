@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from assay.rank_correlation import kendall_tau_b, pearson, spearman
+from assay.statistics.rank_correlation import kendall_tau_b, pearson, spearman
 from assay_rm_training.benchmarks.item import BenchmarkItem
 from assay_rm_training.benchmarks.rank_correlation import correlation_interval
 from assay_rm_training.benchmarks.strata import Floats, NamedInterval, percentile_interval

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
-from assay.intervals import Interval
 from assay.models.calibration import Calibration
+from assay.statistics.intervals import Interval
 
 Floats = npt.NDArray[np.float64]
 Closed = Literal["right", "left"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from assay.intervals import Interval, wilson
 from assay.models.calibration import Calibration
+from assay.statistics.intervals import Interval, wilson
 from assay_rm_training.calibration.measures import Bin
 
 if TYPE_CHECKING:

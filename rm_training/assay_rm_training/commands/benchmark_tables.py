@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from assay.wording import counted
+from assay.system.plurals import counted
 
 if TYPE_CHECKING:
-    from assay_rm_training.benchmark_run import BenchmarkRun
     from assay_rm_training.benchmarks.report import BenchmarkReport
+    from assay_rm_training.runs.benchmark import BenchmarkRun
 
 SHOWN = 40
 CURVE_POINTS = (1, 2, 4, 8, 16, 32, 64)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_rm_training.commands.run_options import LimitOption
 from assay_serving.commands.engine_options import AllowFailedParityOption, TokenBudgetOption
 
 if TYPE_CHECKING:
     from assay_rm_training.calibration import CalibrationReport
-    from assay_rm_training.calibration_run import CalibrationOutcome
+    from assay_rm_training.runs.calibrate import CalibrationOutcome
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def calibrate(
     """
     from assay.errors import NotFoundError
     from assay.workspace import Workspace
-    from assay_rm_training.calibration_run import CalibrationConfig, calibrate_model
+    from assay_rm_training.runs.calibrate import CalibrationConfig, calibrate_model
 
     here: Workspace | None = None
     try:

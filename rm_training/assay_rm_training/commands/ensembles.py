@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_rm_training.commands.run_options import ForceOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
@@ -57,7 +57,7 @@ def ensemble(
     from rich.table import Table
 
     from assay.workspace import Workspace
-    from assay_rm_training.ensemble_run import EnsembleConfig, make_ensemble
+    from assay_rm_training.runs.ensemble import EnsembleConfig, make_ensemble
 
     config = EnsembleConfig(
         tuple(members),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_serving.commands.engine_options import AllowFailedParityOption, CorrectOption, TokenBudgetOption
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ def eval_(
 
 
 def _is_principle_model(here: Workspace | None, name: str) -> bool:
-    from assay.runs import locate_model
-    from assay_serving.opening import kind_of
+    from assay.runs.record import locate_model
+    from assay_serving.model_loader import kind_of
 
     return kind_of(locate_model(here, name)[0]) == "principle"
 
@@ -200,7 +200,7 @@ def _pairs(
     as_json: bool,
 ) -> None:
     from assay_rm_training.commands.evaluation_tables import print_evaluation
-    from assay_rm_training.evaluation_run import EvalConfig, evaluate_model
+    from assay_rm_training.runs.evaluate import EvalConfig, evaluate_model
 
     report = evaluate_model(here, EvalConfig(*options), out=out)
     payload = {
@@ -235,8 +235,8 @@ def _pairs(
 def _benchmark(
     here: Workspace | None, options: dict[str, Any], out: Path | None, api_key: str | None, as_json: bool
 ) -> None:
-    from assay_rm_training.benchmark_run import BenchmarkConfig, run_benchmark
     from assay_rm_training.commands.benchmark_tables import print_benchmark
+    from assay_rm_training.runs.benchmark import BenchmarkConfig, run_benchmark
 
     result = run_benchmark(here, BenchmarkConfig(**options), out=out, api_key=api_key)
     if as_json:

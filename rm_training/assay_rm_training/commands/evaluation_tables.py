@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.wording import counted
+from assay.system.plurals import counted
 
 if TYPE_CHECKING:
     from assay_rm_training.calibration import CalibrationReport
-    from assay_rm_training.evaluate import Evaluation
+    from assay_rm_training.evaluation.pairs import Evaluation
 
 SLICES_SHOWN = 20
 

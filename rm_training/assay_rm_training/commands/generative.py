@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_rm_training.commands.interruption import says_how_to_go_on
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
 if TYPE_CHECKING:
     from assay_rm_training.generative.rl_run import TrainedJudge
-    from assay_rm_training.methods import Method
+    from assay_rm_training.methods.method import Method
 
 
 def register(app: typer.Typer) -> None:
@@ -93,13 +93,13 @@ def generative_rl(
     Example: `assay train generative-rl --data gold --base judge --eval-data gold-holdout --name judge-rl --steps 50`
     """
     from assay.errors import BadInputError
-    from assay.runs import locate_model, require_unfinished
+    from assay.runs.record import locate_model, require_unfinished
     from assay.workspace import Workspace
-    from assay_policy_training.checkpoint import checkpoints
+    from assay_policy_training.training.checkpoint import checkpoints
     from assay_rm_training.commands.training_options import waivers_of
     from assay_rm_training.generative.judged_rows import read_judged
     from assay_rm_training.generative.rl_run import JudgePlan, judge_recipe, reinforce_judge
-    from assay_serving.opening import known_spec
+    from assay_serving.model_loader import known_spec
 
     here = Workspace.find(workspace)
     waivers = waivers_of(waive_contamination or [])

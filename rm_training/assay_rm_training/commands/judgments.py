@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from assay.cli.options import emit
-from assay.wording import counted
+from assay.system.plurals import counted
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
-    from assay_rm_training.principle_evaluation import PrincipleEvaluation
+    from assay_rm_training.evaluation.principle import PrincipleEvaluation
 
 PRINCIPLES_SHOWN = 20
 
@@ -32,7 +32,7 @@ def show_judgments(
     allow_failed_parity: bool = False,
 ) -> None:
     """Evaluate and print."""
-    from assay_rm_training.principle_run import evaluate_judgments
+    from assay_rm_training.runs.evaluate_principle import evaluate_judgments
 
     report = evaluate_judgments(
         here,

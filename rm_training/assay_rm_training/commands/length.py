@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_rm_training.commands.run_options import LimitOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
 if TYPE_CHECKING:
-    from assay_rm_training.length_run import LengthFindings
+    from assay_rm_training.runs.length_bias import LengthFindings
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +58,7 @@ def bias(
     """
     from assay.errors import NotFoundError
     from assay.workspace import Workspace
-    from assay_rm_training.length_run import LengthConfig, examine_length
+    from assay_rm_training.runs.length_bias import LengthConfig, examine_length
 
     here: Workspace | None = None
     try:
@@ -93,7 +93,7 @@ def _show(found: LengthFindings) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from assay_rm_training.length_run import figures, written
+    from assay_rm_training.runs.length_bias import figures, written
 
     pairs = counted(found.bias.pairs, "pair")
     title = f"{found.model}: {pairs}, {found.failed} could not be scored; length in {found.bias.unit}"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_rm_training.commands.run_options import ForceOption, LimitOption
 
 
@@ -49,7 +49,7 @@ def merge(
 
     from assay.errors import BadInputError
     from assay.workspace import Workspace
-    from assay_rm_training.merging import MergeConfig, merge_models
+    from assay_rm_training.runs.merge import MergeConfig, merge_models
 
     here = Workspace.find(workspace)
     points = tuple(point) if point else MergeConfig.points

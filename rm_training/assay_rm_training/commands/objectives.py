@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from assay_rm_training.methods import Method
+    from assay_rm_training.methods.method import Method
 
 Centring = Annotated[float, typer.Option(help="Weight of (chosen + rejected)^2.")]
 Smoothing = Annotated[float, typer.Option(help="Believed share of flipped labels, 0 to 0.5.")]
@@ -34,8 +34,8 @@ def odin(
 
     Example: `assay train odin --data gold --eval-data gold-holdout --batch-size 64`
     """
+    from assay_rm_training.methods.odin import Odin
     from assay_rm_training.objectives import Objective
-    from assay_rm_training.odin import Odin
 
     loss = Objective(label_smoothing=label_smoothing, centring=centring, use_margin=margins)
     return Odin(loss, length=length, orthogonal=orthogonal, of_sum=of_sum)
@@ -53,8 +53,8 @@ def grm(
 
     Example: `assay train grm --data gold --eval-data gold-holdout --base smollm2`
     """
+    from assay_rm_training.methods.grm import TextRegularised
     from assay_rm_training.objectives import Objective
-    from assay_rm_training.text_regularised import TextRegularised
 
     loss = Objective(label_smoothing=label_smoothing, centring=centring, use_margin=margins)
     return TextRegularised(loss, text=text, share=share, beta=beta)  # type: ignore[arg-type]  # checked by the method
@@ -70,7 +70,7 @@ def lists(
 
     Example: `assay train lists --data gold --eval-data gold-holdout`
     """
-    from assay_rm_training.ranked import RankedLists
+    from assay_rm_training.methods.ranked_lists import RankedLists
 
     return RankedLists(loss, centring)  # type: ignore[arg-type]  # checked by the method
 
@@ -96,7 +96,7 @@ def ratings(
     """
     from assay.errors import BadInputError
     from assay.models.readings import Aggregation
-    from assay_rm_training.rated import Ratings
+    from assay_rm_training.methods.multi_objective import Ratings
 
     if not names:
         raise BadInputError("name the ratings to learn: --ratings helpfulness,depth")
@@ -117,7 +117,7 @@ def steps(
     Example: `assay train steps --data steps.jsonl --aggregation min`
     """
     from assay.models.readings import Stepwise
-    from assay_rm_training.stepwise import Steps
+    from assay_rm_training.methods.process_reward import Steps
 
     joined = separator.replace(r"\n", "\n").replace(r"\t", "\t")
     return Steps(Stepwise(joined, aggregation))  # type: ignore[arg-type]  # checked by the description

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from assay_rm_training.methods import Method
+    from assay_rm_training.methods.method import Method
 
 
 def principle(
@@ -33,7 +33,7 @@ def principle(
 
     Example: `assay train principle --data principles.jsonl --base smollm2 --name judge`
     """
-    from assay.models.principle_renderer import QUESTION
-    from assay_rm_training.principle import Principle
+    from assay.models.chat.principle_renderer import QUESTION
+    from assay_rm_training.methods.principle import Principle
 
     return Principle(holdout_prompts, holdout_principles, holdout_seed, together, question or QUESTION)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 
 
@@ -35,14 +35,14 @@ def probe(
 
     Example: `assay train probe --data gold --base smollm2 --name gold-rm`
     """
-    from assay.pairs import load_pairs_or_file
-    from assay.runs import locate_model
+    from assay.data.pairs import load_pairs_or_file
+    from assay.runs.record import locate_model
     from assay.workspace import Workspace
     from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.commands.training_options import waivers_of
-    from assay_rm_training.probe import ProbeConfig
-    from assay_rm_training.probe_run import ProbePlan, train_probe_model
-    from assay_rm_training.training_run import default_name
+    from assay_rm_training.methods.probe import ProbeConfig
+    from assay_rm_training.runs.probe import ProbePlan, train_probe_model
+    from assay_rm_training.runs.train import default_name
 
     here = Workspace.find(workspace)
     config = ProbeConfig(l2=tuple(l2) if l2 else ProbeConfig.l2, label_smoothing=label_smoothing)

@@ -13,7 +13,7 @@ from assay_rm_training.commands.probe import probe
 from assay_rm_training.commands.training_options import training_command
 
 if TYPE_CHECKING:
-    from assay_rm_training.methods import Method
+    from assay_rm_training.methods.method import Method
 
 
 def register(app: typer.Typer) -> None:
@@ -62,8 +62,8 @@ def bt(
 
     Example: `assay train bt --data gold --eval-data gold-holdout --base smollm2 --name helpful`
     """
+    from assay_rm_training.methods.bradley_terry import Pairwise
     from assay_rm_training.objectives import Objective
-    from assay_rm_training.pairwise import Pairwise
 
     objective = Objective(
         loss,

@@ -22,10 +22,10 @@ from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_rm_training.commands.scale_options import Scale, scale_options, with_preset
 
 if TYPE_CHECKING:
-    from assay_rm_training.config import TrainingConfig
-    from assay_rm_training.findings import Findings
-    from assay_rm_training.methods import Method
-    from assay_rm_training.training_run import Plan, TrainedModel
+    from assay_rm_training.evaluation.report import Findings
+    from assay_rm_training.methods.method import Method
+    from assay_rm_training.runs.train import Plan, TrainedModel
+    from assay_rm_training.training_config import TrainingConfig
 
 
 def shared_options(
@@ -59,7 +59,7 @@ def shared_options(
     save_dtype: Annotated[str, typer.Option(help="float32 or bfloat16, of the saved weights.")] = "float32",
 ) -> tuple[Asked, TrainingConfig | None]:
     """What was asked for; no configuration where there is no data (then a run is resumed, or it is an error)."""
-    from assay_rm_training.config import LoraConfig, TrainingConfig
+    from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
     asked = Asked(data, base, eval_data, name, force)
     if data is None:
@@ -116,10 +116,10 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        from assay.models.distributed import is_follower
+        from assay.models.parallelism.distributed import is_follower
 
         if is_follower():  # another process has the workspace; this one trains with it
-            from assay_rm_training.together import follow
+            from assay_rm_training.training.distributed import follow
 
             return follow()
         own = {p.name: given[p.name] for p in parameters[command]}
@@ -157,10 +157,10 @@ def _run(
     as_json: bool,
 ) -> None:
     from assay.errors import BadInputError
-    from assay.runs import locate_model, require_unfinished
+    from assay.runs.record import locate_model, require_unfinished
     from assay.workspace import Workspace
-    from assay_rm_training.training_run import Plan, default_name, train_model
-    from assay_rm_training.training_state import FILE as STATE
+    from assay_rm_training.runs.train import Plan, default_name, train_model
+    from assay_rm_training.training.resume_state import FILE as STATE
 
     def is_given(option: str) -> bool:
         source = context.get_parameter_source(option)
@@ -246,9 +246,9 @@ def _payload(trained: TrainedModel) -> dict[str, Any]:
 
 
 def _show(trained: TrainedModel) -> None:
-    from assay.wording import counted
-    from assay_rm_training.curves import sparkline
-    from assay_rm_training.metrics_file import read_metrics
+    from assay.system.plurals import counted
+    from assay_rm_training.runs.sparkline import sparkline
+    from assay_rm_training.training.metrics_file import read_metrics
 
     summary = trained.summary
     losses = [row["loss"] for row in read_metrics(trained.folder) if row["kind"] == "train"]
@@ -290,12 +290,12 @@ def show_findings(findings: Findings) -> None:
     from rich.table import Table
 
     from assay_rm_training.commands.evaluation_tables import print_evaluation
-    from assay_rm_training.evaluate import Evaluation
+    from assay_rm_training.evaluation.pairs import Evaluation
 
     if isinstance(findings, Evaluation):
         print_evaluation(findings)
         return
-    from assay_rm_training.principle_evaluation import PrincipleEvaluation
+    from assay_rm_training.evaluation.principle import PrincipleEvaluation
 
     if isinstance(findings, PrincipleEvaluation):
         from assay_rm_training.commands.judgments import print_judgments

@@ -50,7 +50,7 @@ def verify(
 
     from assay.errors import BackendError, NotFoundError
     from assay.workspace import Workspace
-    from assay_rm_training.verification import VerificationConfig, verify_model
+    from assay_rm_training.runs.verify import VerificationConfig, verify_model
 
     here: Workspace | None = None
     try:

@@ -17,11 +17,11 @@ from typing import Any
 
 from assay import ids
 from assay.errors import BadInputError
-from assay.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay.models.spec import RewardModelSpec
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
-from assay_rm_training.findings import Findings
+from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
+from assay_rm_training.evaluation.report import Findings
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.answers import Answer, Writer
 from assay_serving.generative.engine import GenerativeScorer

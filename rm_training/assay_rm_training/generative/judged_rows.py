@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from assay import ids
-from assay.conversation import prompt_turns, text_of
+from assay.data.conversation import prompt_turns, text_of
+from assay.data.json_lines import Lines, RowError, parse_object
+from assay.data.pairs import pair_of
 from assay.domain import Comparison, Prompt, prompt_of
 from assay.errors import BadInputError, NotFoundError
-from assay.json_lines import Lines, RowError, parse_object
-from assay.pairs import pair_of
 from assay.workspace import Workspace
 from assay_serving.generative.pairwise import PairQuestion
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, JudgeFormat
@@ -199,7 +199,7 @@ def _principle(record: dict[str, Any]) -> str | None:
 
 
 def _of_snapshot(workspace: Workspace, name: str, form: JudgeFormat) -> Iterator[JudgedRow]:
-    from assay.snapshots import load_pairs
+    from assay.data.snapshots import load_pairs
 
     pairs = load_pairs(workspace, name)
     rationales = _rationales(workspace, [pair.comparison_id for pair in pairs])

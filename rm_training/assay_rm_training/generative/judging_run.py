@@ -13,19 +13,19 @@ from typing import Any
 
 from assay.errors import NotFoundError
 from assay.models.spec import Judging, RewardModelSpec
-from assay.progress import progress_bar
-from assay.runs import locate_model
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_rm_training.generative.content_free import content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
-from assay_rm_training.run_inputs import recorded_run
+from assay_rm_training.runs.inputs import recorded_run
 from assay_serving.generative.answers import Writer
 from assay_serving.generative.engine import with_settings
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.remote import RemoteWriter, endpoint_of
 from assay_serving.generative.templates import format_named
-from assay_serving.opening import is_url, known_spec
+from assay_serving.model_loader import is_url, known_spec
 
 SEVERAL_TEMPERATURE = 0.7  #: where several samples are asked for and no temperature is given
 

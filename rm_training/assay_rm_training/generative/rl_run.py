@@ -16,32 +16,32 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from assay.contamination import BenchmarkState, contamination_of, record_waivers, require_clean
-from assay.durable import replacing
+from assay.data.json_lines import Lines, parse_object
 from assay.errors import BadInputError, NotFoundError
-from assay.json_lines import Lines, parse_object
+from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device
-from assay.models.distributed import world_size
-from assay.models.renderer import Renderer
+from assay.models.parallelism.distributed import world_size
 from assay.models.spec import Judging, ParityCheck, RewardModelSpec
-from assay.progress import progress_bar
-from assay.runs import Run, folder_digest, locate_model, mark_dead_runs, start_run
+from assay.runs.contamination_gate import BenchmarkState, contamination_of, record_waivers, require_clean
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import Run, folder_digest, locate_model, mark_dead_runs, start_run
+from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_policy_training.checkpoint import checkpoints
-from assay_policy_training.compositions.weighted import Composition
-from assay_policy_training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
-from assay_policy_training.policy import Policy
-from assay_policy_training.recipe import Recipe
-from assay_policy_training.recipe_file import load_recipe, recipe_from_dict, recipe_to_dict
-from assay_policy_training.run import take_over
-from assay_rm_training.base_model import Trainee
-from assay_rm_training.checkpoint import SAMPLE, merged_scorer, save_checkpoint
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.recipe.yaml_file import load_recipe, recipe_from_dict, recipe_to_dict
+from assay_policy_training.training.checkpoint import checkpoints
+from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
+from assay_policy_training.training.run import take_over
+from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import answered
 from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
-from assay_rm_training.model_name import held_folder, model_folder
-from assay_rm_training.run_inputs import snapshot_id
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.runs.inputs import snapshot_id
+from assay_rm_training.runs.model_name import held_folder, model_folder
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named

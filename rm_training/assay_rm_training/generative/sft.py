@@ -22,22 +22,22 @@ from torch.utils.checkpoint import checkpoint
 
 from assay import ids
 from assay.errors import BadInputError
+from assay.models.attention.packing import TokenGroup, forward
+from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer
-from assay.models.packing import TokenGroup, forward
-from assay.models.renderer import Renderer
 from assay.models.spec import Judging, Kind
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_policy_training.logprobs import check_head, vocabulary_head
-from assay_rm_training.base_model import Trainee, prepare
-from assay_rm_training.config import TrainingConfig
+from assay_policy_training.core.logprobs import check_head, vocabulary_head
+from assay_rm_training.data.encoded_dataset import ItemSet
 from assay_rm_training.generative.content_free import REASONS, content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
-from assay_rm_training.item_set import ItemSet
-from assay_rm_training.methods import MethodFields
-from assay_rm_training.task import Measured
+from assay_rm_training.methods.method import MethodFields
+from assay_rm_training.methods.task import Measured
+from assay_rm_training.model.trainable_model import Trainee, prepare
+from assay_rm_training.training_config import TrainingConfig
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.scorer import ScoreItem, Scorer

@@ -1,7 +1,7 @@
 """Ranked lists of responses to one prompt: Plackett-Luce, and the expansion into pairs.
 
 Covers: full and partial rankings, with ties as "order not stated". Leaves out: ties as outcomes (`ties.py`), reading
-lists (`assay.ranked_lists`).
+lists (`assay_rm_training.data.ranked_lists`).
 
 Plackett-Luce (Luce 1959, Plackett 1975): the best is drawn with probability in proportion to exp(reward), then the
 next among the rest, and so on; with two responses it is Bradley-Terry. Responses of equal rank: the loss is that of

@@ -1,7 +1,8 @@
 """Regression on several named ratings, and the explicit ways to make one reward of them.
 
 Covers: the masked squared error, aggregation by weights, mean, minimum and gate (`assay.models.readings`), the folding
-of a linear aggregation into one head. Leaves out: reading ratings (`assay.ratings`), standardising them, saving.
+of a linear aggregation into one head. Leaves out: reading ratings (`assay_rm_training.data.ratings`), standardising
+them, saving.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Soft labels from the spread of annotators.
 
 Covers: the probability that the chosen side wins, from counted votes and a prior. Leaves out: counting votes
-(`assay.voted_pairs`), the loss (`pair.bradley_terry_soft`).
+(`assay.data.voted_pairs`), the loss (`pair.bradley_terry_soft`).
 """
 
 from __future__ import annotations

@@ -19,15 +19,15 @@ from starlette.exceptions import HTTPException
 from assay import __version__
 from assay.domain import Message
 from assay.errors import AssayError, BadInputError
+from assay.http.docs_pages import mount_pages
+from assay.http.problems import ProblemError
 from assay_serving.chat.bodies import ChatRequest
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.generation import ChatModel
 from assay_serving.chat.replies import chat_reply
-from assay_serving.server.gate import Gate
-from assay_serving.server.metrics import HttpMetrics
-from assay_serving.server.pages import mount_pages
-from assay_serving.server.problems import ProblemError
-from assay_serving.server.settings import ServerSettings
+from assay_serving.server.auth.middleware import Gate
+from assay_serving.server.core.settings import ServerSettings
+from assay_serving.server.metrics.http_metrics import HttpMetrics
 
 MAX_WAITING = 64
 REQUEST_S = 300.0

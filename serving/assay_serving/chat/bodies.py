@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from assay_serving.body_lists import ListOf
+from assay.http.body_lists import ListOf
 
 MAX_TOKENS = 512  #: where the request names no limit
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from assay.domain import Message
 from assay.errors import BackendError
+from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
-from assay.models.renderer import Renderer
 from assay.models.spec import weights_digest
 from assay_serving.chat.completion import Completion, TooLongError, cut_at
 

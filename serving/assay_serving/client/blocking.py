@@ -13,7 +13,7 @@ import httpx
 
 from assay.domain import Prompt
 from assay.errors import AssayError, BackendError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
 from assay_serving.client import protocol
 from assay_serving.client.circuit import Circuit

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from assay.conversation import check_unicode
+from assay.data.conversation import check_unicode
 from assay.domain import Message, Prompt
 from assay.errors import (
     AssayError,

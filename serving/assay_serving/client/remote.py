@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assay.errors import BadInputError, NotFoundError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
 from assay_serving.client.blocking import RewardClient
 from assay_serving.scorer import ModelInfo, ScoreItem

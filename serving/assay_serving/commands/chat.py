@@ -33,10 +33,10 @@ def serve_chat(
 
     Example: `assay serve-chat --model smollm2 --port 8001`
     """
-    from assay.runs import locate_model
-    from assay_serving.opening import find_workspace
+    from assay.runs.record import locate_model
+    from assay_serving.model_loader import find_workspace
     from assay_serving.process import claim_port, serve_until_stopped, url_of
-    from assay_serving.server.keys import read_keys
+    from assay_serving.server.auth.key_store import read_keys
 
     listening = claim_port(host, port)  # before the model, which takes a while
     closed = bool(api_key) or keys_file is not None

@@ -10,7 +10,7 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_serving.server.keys import KeyEntry
+    from assay_serving.server.auth.key_store import KeyEntry
 
 KeysFileOption = Annotated[
     Path | None,
@@ -49,7 +49,7 @@ def create(
 
     Example: `assay keys create trainer --scope score --requests-per-minute 600 --items-per-minute 20000 --expires 90d`
     """
-    from assay_serving.server.keys import create_key
+    from assay_serving.server.auth.key_store import create_key
 
     path = locate_keys_file(keys_file, workspace)
     key, entry = create_key(
@@ -70,7 +70,7 @@ def list_keys(keys_file: KeysFileOption = None, workspace: WorkspaceOption = Non
 
     Example: `assay keys list`
     """
-    from assay_serving.server.keys import read_keys
+    from assay_serving.server.auth.key_store import read_keys
 
     path = locate_keys_file(keys_file, workspace)
     entries = read_keys(path).entries
@@ -88,7 +88,7 @@ def revoke(
 
     Example: `assay keys revoke trainer`
     """
-    from assay_serving.server.keys import revoke_key
+    from assay_serving.server.auth.key_store import revoke_key
 
     path = locate_keys_file(keys_file, workspace)
     entry = revoke_key(path, name)
@@ -102,8 +102,8 @@ def revoke(
 def locate_keys_file(given: Path | None, workspace: Path | None) -> Path:
     """The given file, else `keys.json` of the workspace. Raises NotFoundError where there is neither."""
     from assay.errors import NotFoundError
-    from assay_serving.opening import find_workspace
-    from assay_serving.server.keys import FILE
+    from assay_serving.model_loader import find_workspace
+    from assay_serving.server.auth.key_store import FILE
 
     if given is not None:
         return given.expanduser()

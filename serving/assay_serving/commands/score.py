@@ -77,8 +77,8 @@ def score(
     """
     from assay.domain import Message
     from assay.errors import BadInputError
-    from assay.progress import progress_bar
-    from assay_serving.opening import open_scorer
+    from assay.runs.progress_bar import progress_bar
+    from assay_serving.model_loader import open_scorer
     from assay_serving.score_files import Row, read_rows, score_rows
     from assay_serving.scorer import ScoreItem
 
@@ -128,7 +128,7 @@ def score(
         write = stack.enter_context(_writer(out, quiet=file is None))
         run = None
         if save:
-            from assay.runs import start_run
+            from assay.runs.record import start_run
             from assay.workspace import Workspace
 
             config = {"source": source, "file": str(file) if file else None, **scorer.info.to_dict()}
@@ -139,7 +139,7 @@ def score(
             if file is None:
                 results.extend(found)
             if run is not None:
-                from assay_serving.records import save_scores
+                from assay_serving.score_records import save_scores
 
                 save_scores(run, items, found, scorer.info)
 

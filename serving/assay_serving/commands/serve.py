@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import socket
 
     from assay_serving.scorer import ModelInfo
-    from assay_serving.server.config_file import ServeConfig
-    from assay_serving.server.settings import ServerSettings
+    from assay_serving.server.core.settings import ServerSettings
+    from assay_serving.server.http.config_file import ServeConfig
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -136,10 +136,10 @@ def serve(
     """
     from dataclasses import replace
 
-    from assay_serving.listening import claim_port, url_of
-    from assay_serving.server.config_file import config_of, read_config
-    from assay_serving.server.config_file import example as example_file
-    from assay_serving.server.logs import configure_logs
+    from assay.http.listening import claim_port, url_of
+    from assay_serving.server.core.logs import configure_logs
+    from assay_serving.server.http.config_file import config_of, read_config
+    from assay_serving.server.http.config_file import example as example_file
 
     if example:
         typer.echo(example_file(), nl=False)
@@ -197,7 +197,7 @@ def _plans(
     from dataclasses import replace
 
     from assay.errors import BadInputError
-    from assay_serving.plan import ModelPlan
+    from assay_serving.model_config import ModelPlan
 
     plans = tuple(ModelPlan(reference) for reference in models) or of_file
     if names and len(names) != len(plans):
@@ -219,8 +219,8 @@ def _guarded(config: ServeConfig) -> ServerSettings:
     """
     from dataclasses import replace
 
-    from assay_serving.opening import find_workspace
-    from assay_serving.server.keys import FILE, read_keys
+    from assay_serving.model_loader import find_workspace
+    from assay_serving.server.auth.key_store import FILE, read_keys
 
     settings = config.settings
     there = True
@@ -241,8 +241,8 @@ def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callabl
     """HTTP and the models in this process."""
     from assay_serving.engine_process.engine import load
     from assay_serving.process import serve_until_stopped
-    from assay_serving.server.app import app_of
-    from assay_serving.server.local_host import LocalHost
+    from assay_serving.server.http.app import app_of
+    from assay_serving.server.models.in_process import LocalHost
 
     workspace = Path(config.workspace) if config.workspace else None
     scorers, plans = load(config.models, workspace)

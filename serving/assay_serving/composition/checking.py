@@ -11,10 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 from assay.errors import AssayError, BadInputError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.scorer import ModelInfo, ScoreItem
 from assay_serving.verifiers import Constraint, Outcome, PythonTests, constraint_from_dict, shared_pool
@@ -114,7 +115,7 @@ def constraints_of(label: str | None) -> tuple[Constraint, ...]:
 def _code_digest() -> str:
     """Of the checking code: a verdict of other code is another reward."""
     hasher = hashlib.sha256()
-    folder = resources.files("assay_serving.verifiers")
-    for file in sorted((entry for entry in folder.iterdir() if entry.name.endswith(".py")), key=lambda e: e.name):
-        hasher.update(file.name.encode() + b"\0" + file.read_bytes())
+    folder = Path(str(resources.files("assay_serving.verifiers")))
+    for file in sorted(folder.rglob("*.py")):
+        hasher.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     return hasher.hexdigest()[:16]

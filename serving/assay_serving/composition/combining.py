@@ -4,7 +4,7 @@ Covers: the functions, which operands each needs to be known (a closed gate need
 uncertainties go through them, to first order. Leaves out: where the operands come from (`composed`), shaping.
 
 Sources: gated accumulation, arXiv 2508.10548 (a lower level counts where every higher one exceeds its threshold); the
-weighted sum and veto of rubric rewards, arXiv 2508.12790; ensembles, `assay_serving.ensemble`. Constrained RLHF
+weighted sum and veto of rubric rewards, arXiv 2508.12790; ensembles, `assay_serving.engines.ensemble`. Constrained RLHF
 (arXiv 2310.04373) learns its multipliers over batches, in training; here a penalty is a fixed number.
 """
 
@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from assay_serving.ensemble import Combine, EnsembleSpec, Member, Variance
+from assay_serving.engines.ensemble import Combine, EnsembleSpec, Member, Variance
 
 
 class Value(NamedTuple):
@@ -286,8 +286,10 @@ class Constraint(Combination):
 
 @dataclass(frozen=True)
 class Ensemble(Combination):
-    """The operands as members of an ensemble: combined as `assay_serving.ensemble` does, with their spread as the
-    uncertainty. They must be on one scale: standardise or bound each of them."""
+    """The operands as members of an ensemble (`assay_serving.engines.ensemble`), with their spread as the uncertainty.
+
+    They must be on one scale: standardise or bound each of them.
+    """
 
     of: tuple[str, ...]
     combine_by: Combine = "lower_bound"

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from assay.errors import AssayError, BadInputError
-from assay.models.renderer import Renderer
-from assay.progress import Advance, silent
+from assay.models.chat.renderer import Renderer
+from assay.runs.progress_bar import Advance, silent
 from assay.score import Part, Score, ScoreFailure, ScoreResult
 from assay_serving.client.remote import RemoteScorer
 from assay_serving.composition.checking import KIND as VERIFIER
@@ -26,7 +26,7 @@ from assay_serving.composition.checking import UNLIMITED
 from assay_serving.composition.combining import AnyCombination, Value
 from assay_serving.composition.description import KIND, REWARD, ComposedSpec, PartSpec, digest
 from assay_serving.composition.shaping import LengthPenalty, Near
-from assay_serving.length_corrected import response_length
+from assay_serving.engines.length_corrected import response_length
 from assay_serving.scorer import ModelInfo, Repeatable, ScoreItem, Scorer
 
 ITEMS_AT_ONCE = 512  #: between two tellings of progress; what parts answered is kept for so many

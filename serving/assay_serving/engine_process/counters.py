@@ -9,7 +9,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from assay_serving.server.metrics import HttpMetrics
+from assay_serving.server.metrics.http_metrics import HttpMetrics
 
 
 class SharedHttpMetrics(HttpMetrics):

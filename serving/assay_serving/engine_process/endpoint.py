@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from assay.errors import AssayError, BackendError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import HELLO_BYTES, FrameConnection
-from assay_serving.server.host import ScoringHost
+from assay_serving.server.core.scoring_backend import ScoringHost
 
 logger = logging.getLogger("assay.serving")
 

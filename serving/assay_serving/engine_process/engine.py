@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from assay.ending import end
 from assay.errors import AssayError, BackendError, BadInputError
-from assay.garbage import collect_less
+from assay.system.fast_exit import end
+from assay.system.gc_threshold import collect_less
 from assay_serving.engine_process.endpoint import Endpoint
 from assay_serving.engine_process.launch import (
     EngineLaunch,
@@ -29,11 +29,11 @@ from assay_serving.engine_process.launch import (
     frame_bytes,
     ignore_signals,
 )
-from assay_serving.plan import ModelPlan
+from assay_serving.model_config import ModelPlan
 from assay_serving.scorer import Scorer
-from assay_serving.server.absent import AbsentModel, reason_of
-from assay_serving.server.local_host import LocalHost
-from assay_serving.server.logs import configure_logs
+from assay_serving.server.core.logs import configure_logs
+from assay_serving.server.models.in_process import LocalHost
+from assay_serving.server.models.missing_models import AbsentModel, reason_of
 
 logger = logging.getLogger("assay.serving")
 

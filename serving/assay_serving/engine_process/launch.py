@@ -18,11 +18,11 @@ import msgspec
 
 from assay.errors import AssayError
 from assay_serving.engine_process import wire
-from assay_serving.plan import ModelPlan
+from assay_serving.model_config import ModelPlan
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.config_file import path_of
-from assay_serving.server.logs import Format
-from assay_serving.server.settings import ServerSettings
+from assay_serving.server.core.logs import Format
+from assay_serving.server.core.settings import ServerSettings
+from assay_serving.server.http.config_file import path_of
 
 _LEAST_FRAME_BYTES = 64 << 20
 STOP = b"stop\n"

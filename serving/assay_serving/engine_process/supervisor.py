@@ -38,14 +38,14 @@ from assay_serving.engine_process.launch import (
     line_of,
 )
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.absent import reason_of
-from assay_serving.server.config_file import ServeConfig
+from assay_serving.server.http.config_file import ServeConfig
+from assay_serving.server.models.missing_models import reason_of
 
 logger = logging.getLogger("assay.serving")
 
 COUNTERS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  #: must be set before a process imports prometheus_client
 ENGINE_PROGRAM = "assay_serving.engine_process.engine"
-FRONT_PROGRAM = "assay_serving.engine_process.front"
+FRONT_PROGRAM = "assay_serving.engine_process.http_worker"
 FRONTS_DRAIN_S = 65.0  #: a little more than a front gives its requests
 ENGINE_DRAIN_S = 35.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0

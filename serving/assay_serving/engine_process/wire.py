@@ -15,7 +15,14 @@ from assay.domain import Prompt
 from assay.errors import AssayError, BackendError, BadInputError, BusyError
 from assay.score import Score, ScoreFailure
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem
-from assay_serving.server.host import ChatAnswer, ChatRequest, Client, Priority, ScoreAnswer, ScoreRequest
+from assay_serving.server.core.scoring_backend import (
+    ChatAnswer,
+    ChatRequest,
+    Client,
+    Priority,
+    ScoreAnswer,
+    ScoreRequest,
+)
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from assay.domain import Prompt
 from assay.models.spec import Judging
-from assay.progress import Advance
+from assay.runs.progress_bar import Advance
 from assay.score import ScoreFailure
 from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import ParseFailure, Verdict

@@ -20,16 +20,16 @@ from typing import Any
 
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError
-from assay.models.rendered_text import PolicyTemplate, RenderedTexts
+from assay.models.chat.rendered_text import PolicyTemplate, RenderedTexts
 from assay.models.spec import Judging, RewardModelSpec
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.chat.completion import Completes, Completion
+from assay_serving.engines.token import spoken
 from assay_serving.generative.answers import Answer, Writer
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.voting import expected_rating, majority, mean_log_odds
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_serving.token_engine import spoken
 
 YES, NO = "Yes", "No"
 

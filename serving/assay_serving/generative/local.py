@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay.errors import BackendError, BadInputError
+from assay.models.chat.renderer import Renderer
 from assay.models.devices import free_memory, is_out_of_memory, pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_config, load_tokenizer, resolve_model
-from assay.models.renderer import Renderer
 from assay.models.spec import Judging, RewardModelSpec, weights_digest
 from assay.score import ScoreFailure
+from assay_serving.engines.packed import default_name, for_scoring, require_parity
 from assay_serving.generative.answers import Answer
 from assay_serving.generative.generation import Drawing, Sampled, generate, next_logp
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.token_writer import TOKEN_BUDGET, UNLIMITED, TokenWriter
-from assay_serving.packed_engine import default_name, for_scoring, require_parity
 from assay_serving.scorer import ModelInfo
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.generative.answers import Answer, Writer
 from assay_serving.generative.engine import fit_question

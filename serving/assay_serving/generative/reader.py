@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from assay.errors import BadInputError
-from assay.models.renderer import Renderer
+from assay.models.chat.renderer import Renderer
 from assay.models.spec import RewardModelSpec
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.generative.local import LocalWriter, check_spec, info_of
 from assay_serving.generative.templates import JudgeFormat, format_named

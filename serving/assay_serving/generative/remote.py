@@ -26,7 +26,7 @@ import httpx
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, RetryPolicy, retry_after_of
 from assay_serving.generative.answers import Answer

@@ -18,15 +18,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from assay.conversation import check_unicode
+from assay.data.conversation import check_unicode
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError, BusyError
-from assay.models.renderer import Renderer
+from assay.models.chat.renderer import Renderer
 from assay.models.spec import Judging
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
-from assay_serving.batching import plan_batches
 from assay_serving.chat.completion import Completion, TooLongError, cut_at
+from assay_serving.engines.batching import plan_batches
 from assay_serving.generative.answers import Answer
 from assay_serving.generative.generation import Drawing, Sampled
 from assay_serving.generative.templates import JudgeFormat

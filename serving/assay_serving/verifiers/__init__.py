@@ -3,7 +3,7 @@
 Covers: the kinds of constraints with their wording, check and JSON form (the seventeen that generated prompts ask for,
 IFEval's, and four that run foreign input in worker processes), which of them can stand together, and the verification
 of a response. Leaves out: prompts built from them
-(`assay_policy_training.prompts`) and judgments or rewards made of verdicts.
+(`assay_policy_training.plugins.prompts`) and judgments or rewards made of verdicts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from assay_serving.verifiers.layout import BulletCount, JsonObject, NumberedList
 from assay_serving.verifiers.length import MaxWords, MinWords, ParagraphCount, SentenceCount
 from assay_serving.verifiers.maths import MathAnswer
 from assay_serving.verifiers.patterns import Regex
-from assay_serving.verifiers.processes import Outcome, PoolConfig, VerifierPool, shared_pool
 from assay_serving.verifiers.programs import PythonTests
+from assay_serving.verifiers.sandbox.worker_pool import Outcome, PoolConfig, VerifierPool, shared_pool
 from assay_serving.verifiers.verdict import Verdict, Verification, verify
 from assay_serving.verifiers.vocabulary import ForbiddenWords, RequiredWords
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import Constraint, quoted_list, require_count, require_phrases
 from assay_serving.verifiers.segmentation import bullets, numbered_items
 from assay_serving.verifiers.verdict import Verdict

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import Constraint, require_count
 from assay_serving.verifiers.segmentation import paragraphs, sentences, words
 from assay_serving.verifiers.verdict import Verdict

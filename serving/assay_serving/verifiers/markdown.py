@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import Constraint, require_count, require_phrase
 from assay_serving.verifiers.verdict import Verdict
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from assay.errors import BadInputError
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import Constraint, quoted_list, require_count, require_phrase, require_phrases
 from assay_serving.verifiers.verdict import Verdict
 

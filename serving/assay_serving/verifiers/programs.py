@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from assay.errors import BadInputError
 from assay_serving.verifiers.constraint import Constraint
-from assay_serving.verifiers.sandbox import explain, run_program, run_tests
+from assay_serving.verifiers.sandbox.program_runner import explain, run_program, run_tests
 from assay_serving.verifiers.verdict import Verdict
 
 SECONDS = 5.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from assay.errors import BadInputError
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import Constraint, require_count, require_phrase
 from assay_serving.verifiers.segmentation import running_sentences
 from assay_serving.verifiers.verdict import Verdict

@@ -65,7 +65,7 @@ def verify(constraints: Sequence[Constraint], response: str) -> Verification:
     if not constraints:
         raise BadInputError("no constraints to verify: an unconstrained response neither passes nor fails")
     if any(constraint.foreign for constraint in constraints):
-        from assay_serving.verifiers.processes import shared_pool
+        from assay_serving.verifiers.sandbox.worker_pool import shared_pool
 
         outcome = shared_pool().verify([(constraints, response)])[0]
         if not isinstance(outcome, Verification):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from assay.wording import counted
+from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import Constraint, quoted_list, require_phrases
 from assay_serving.verifiers.segmentation import contains_phrase, pieces
 from assay_serving.verifiers.verdict import Verdict

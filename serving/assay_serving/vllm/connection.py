@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from assay.errors import BackendError, BadInputError
-from assay.progress import Advance
+from assay.runs.progress_bar import Advance
 from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, RetryPolicy, retry_after_of
 from assay_serving.vllm.rows import Fault
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from assay.errors import BackendError, BadInputError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay_serving.generative.generation import Drawing, Sampled, stream_seed
 from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled
 from assay_serving.vllm.versions import VllmFlags, flags_for, require_raw

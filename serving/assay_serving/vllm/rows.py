@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from assay.progress import Advance
+from assay.runs.progress_bar import Advance
 from assay_serving.generative.generation import Drawing, Sampled
 
 Row = Sequence[int]

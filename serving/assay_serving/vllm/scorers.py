@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from assay.errors import BadInputError
-from assay.models.renderer import Renderer
+from assay.models.chat.renderer import Renderer
 from assay.models.spec import RewardModelSpec
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
-from assay_serving.token_engine import PrincipleReader, Reading, ScalarReader, TokenScorer
+from assay_serving.engines.token import PrincipleReader, Reading, ScalarReader, TokenScorer
 from assay_serving.vllm.rows import Classifier, Fault, LanguageModel, Row, Running
 
 

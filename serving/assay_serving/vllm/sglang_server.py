@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.errors import BackendError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay_serving.vllm.connection import Connection, RemoteSettings, number
 from assay_serving.vllm.rows import Fault, Row, Running
 from assay_serving.vllm.vllm_server import PROBES, identity, model_card

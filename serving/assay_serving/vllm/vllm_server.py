@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.errors import BackendError, BadInputError
-from assay.progress import Advance, silent
+from assay.runs.progress_bar import Advance, silent
 from assay_serving.generative.generation import Drawing, Sampled, stream_seed
 from assay_serving.vllm.connection import Connection, RemoteSettings, number
 from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled

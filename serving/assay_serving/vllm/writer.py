@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.models.renderer import Renderer
-from assay.progress import silent
+from assay.models.chat.renderer import Renderer
+from assay.runs.progress_bar import silent
 from assay.score import ScoreFailure
 from assay_serving.generative.generation import Drawing, Sampled
 from assay_serving.generative.token_writer import UNLIMITED, TokenWriter

@@ -9,7 +9,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from assay.operational_file import OperationalFile
+from assay.system.sqlite_file import OperationalFile
 
 FILE = "access.sqlite"
 #: Times are seconds since the epoch.

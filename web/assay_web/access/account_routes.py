@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from assay_serving.server.problems import ProblemError
+from assay.http.problems import ProblemError
 from assay_web.access import accounts, invitations
 from assay_web.access.access_file import AccessFile
 from assay_web.access.audit import AuditedRoute, audit_names, note_change, read_audit
 from assay_web.access.guard import Admin
 from assay_web.access.roles import Role
 from assay_web.server.request_body import RequestBody
-from assay_web.server.service import ServiceNow, WebService
+from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["access"], route_class=AuditedRoute)
 

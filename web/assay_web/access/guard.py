@@ -14,11 +14,11 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from assay_serving.server.problems import ProblemError
+from assay.http.problems import ProblemError
 from assay_web.access.audit import SAFE
 from assay_web.access.roles import Role, allows
 from assay_web.access.sessions import Person, person_of
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 
 COOKIE = "assay_session"
 CSRF_HEADER = "X-CSRF-Token"

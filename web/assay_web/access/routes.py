@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, Field
 
-from assay_serving.server.problems import ProblemError
+from assay.http.problems import ProblemError
 from assay_web.access.access_file import digest
 from assay_web.access.accounts import account_named, check_name, has_accounts, right_password, set_password
 from assay_web.access.audit import AuditedRoute, address_of, note_change, record
@@ -17,7 +17,7 @@ from assay_web.access.passwords import LONGEST
 from assay_web.access.roles import Role
 from assay_web.access.sessions import Person, begin_session, end_session, person_of
 from assay_web.server.request_body import RequestBody
-from assay_web.server.service import ServiceNow, WebService
+from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["access"], route_class=AuditedRoute)
 

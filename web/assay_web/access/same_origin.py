@@ -9,7 +9,7 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from assay_serving.server.problems import ProblemError
+from assay.http.problems import ProblemError
 from assay_web.access.audit import SAFE
 
 

@@ -18,7 +18,7 @@ from assay_pipelines.annotation.agreement import AgreementReport, agreement_of_v
 from assay_pipelines.annotation.queues import Progress, Queue, find_queue, progress_of
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import queue_votes
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 
 T = TypeVar("T")
 

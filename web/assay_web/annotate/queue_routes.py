@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
+from assay.data.snapshots import Selection
 from assay.errors import BadInputError
-from assay.runs import start_run
-from assay.snapshots import Selection
+from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_pipelines.annotation.agreement import AgreementReport
 from assay_pipelines.annotation.items import MOST_PRINCIPLES, QueueItem, principle_statements
@@ -41,7 +41,7 @@ from assay_web.access.sessions import Person
 from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
 from assay_web.annotate.sitting_routes import share_done
 from assay_web.server.request_body import RequestBody
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
 

@@ -1,7 +1,7 @@
 """Routes of a sitting: the item before a person, votes, undo, adjudication, live figures.
 
 Covers: one round trip that casts a vote, durably, and brings the next item. Leaves out: queues as a whole
-(`queue_routes`), the rules (`assay_pipelines.annotation.desk`).
+(`queue_routes`), the rules (`assay_pipelines.annotation.service`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel
 
 from assay.errors import AssayError, BadInputError, ConflictError
+from assay.http.problems import ProblemError
 from assay_pipelines.annotation.agreement import AgreementReport
+from assay_pipelines.annotation.annotator_stats import OwnFigures, own_figures
 from assay_pipelines.annotation.assignment import Assignment
-from assay_pipelines.annotation.desk import Desk
-from assay_pipelines.annotation.own_figures import OwnFigures, own_figures
 from assay_pipelines.annotation.queues import Progress
 from assay_pipelines.annotation.recovery import open_ledger
-from assay_serving.server.problems import ProblemError
+from assay_pipelines.annotation.service import Desk
 from assay_web.access.audit import AuditedRoute, note_change
 from assay_web.access.guard import Annotator, Curator, Viewer
 from assay_web.access.roles import allows
@@ -37,7 +37,7 @@ from assay_web.annotate.items import (
 )
 from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
 from assay_web.server.request_body import RequestBody
-from assay_web.server.service import ServiceNow, WebService
+from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
 

@@ -50,7 +50,7 @@ def report(
     Example: `assay report run-20261121-130202-cf034f`
     """
     from assay.workspace import Workspace
-    from assay_web.run_pages import write_run_page
+    from assay_web.report.pages.runs import write_run_page
 
     page = write_run_page(Workspace.find(workspace), run, out)
     emit({"report": str(page)}, f"report: {page}", as_json=as_json)

@@ -14,9 +14,9 @@ from assay.errors import BadInputError
 if TYPE_CHECKING:
     import socket
 
-    from assay_serving.listening import Tls
-    from assay_web.server.service import WebService
+    from assay.http.listening import Tls
     from assay_web.server.settings import RewardServer
+    from assay_web.service import WebService
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -95,7 +95,7 @@ def web(
 
 def claimed(host: str, port: int, *, open_access: bool, proxies: Sequence[str] = ()) -> socket.socket:
     """The port, before anything that takes time. Raises BadInputError for an open server that others would reach."""
-    from assay_serving.listening import claim_port
+    from assay.http.listening import claim_port
 
     if open_access and host not in LOOPBACK:
         raise BadInputError(f"--open is for this machine alone, not for {host}: leave it out and make accounts")
@@ -106,7 +106,7 @@ def claimed(host: str, port: int, *, open_access: bool, proxies: Sequence[str] =
 
 def tls_of(cert: Path | None, key: Path | None) -> Tls | None:
     """Raises BadInputError and NotFoundError for files that are no certificate and its key."""
-    from assay_serving.listening import Tls
+    from assay.http.listening import Tls
 
     if (cert is None) != (key is None):
         raise BadInputError("--tls-cert and --tls-key go together")
@@ -128,10 +128,10 @@ def run_web(
     tls: Tls | None = None,
 ) -> None:
     """Serve on a claimed port until told to stop."""
+    from assay.http.listening import url_of
     from assay.workspace import Workspace
-    from assay_serving.listening import url_of
     from assay_serving.process import serve_until_stopped
-    from assay_web.server.app import create_app
+    from assay_web.app import create_app
     from assay_web.server.page import MISSING
     from assay_web.server.settings import WebSettings
 

@@ -16,11 +16,11 @@ from assay.browsing.facets import ComparisonFacets, facets
 from assay.browsing.filters import Conflict, Filter, Label
 from assay.browsing.page import ComparisonRow, count, first_rows
 from assay.browsing.walk import Cursor, Order
-from assay.lineage import Direction, Node, lineage
+from assay.runs.lineage import Direction, Node, lineage
 from assay.workspace import Workspace
 from assay_web.access.audit import AuditedRoute
 from assay_web.access.guard import Viewer
-from assay_web.server.service import ServiceNow, WebService
+from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["comparisons"], route_class=AuditedRoute)
 

@@ -9,9 +9,8 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
-from assay.snapshots import Selection
+from assay.data.snapshots import Selection
 from assay.workspace import Workspace
-from assay_pipelines.contamination.check import chosen_benchmarks
 from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.estimating import (
@@ -20,6 +19,7 @@ from assay_pipelines.curation.loop.estimating import (
     estimate_stage1,
     estimate_stage2,
 )
+from assay_pipelines.hygiene.contamination.check import chosen_benchmarks
 from assay_web.curate.loop_files import located, loop_of
 from assay_web.curate.replies import EstimateReply
 from assay_web.curate.stage_process import command_line

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from assay.durable import replacing
 from assay.errors import AssayError, ConflictError, NotFoundError
+from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_web.curate.replies import LoopFile

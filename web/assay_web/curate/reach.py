@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.errors import BadInputError
-from assay.runs import locate_model
+from assay.http.problems import ProblemError
+from assay.runs.record import locate_model
 from assay.workspace import Workspace
-from assay_serving.server.problems import ProblemError
 from assay_web.access.roles import allows
 from assay_web.access.sessions import Person
 from assay_web.curate.stage_settings import ConsistencyStage, Stage2Stage, StageSettings

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from assay.workspace import Workspace
 from assay_pipelines.annotation.ledger import FILE as QUEUES
-from assay_web.server.service import WebService
+from assay_web.service import WebService
 
 #: A change this young may be followed by another that file systems give the same time (they count in ticks of up to
 #: 10 ms): what is read then is not kept.

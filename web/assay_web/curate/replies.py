@@ -6,15 +6,15 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from assay.intervals import wilson
-from assay_pipelines.contamination.ledger import LedgerBenchmark, OverlapEvidence
+from assay.statistics.intervals import wilson
 from assay_pipelines.curation.conflicts import Between, ConflictPair, PartyAgreement
 from assay_pipelines.curation.funnel import FunnelFlow, RejectedRows, RuleCount
 from assay_pipelines.curation.loop.estimating import JudgeCost
 from assay_pipelines.curation.loop.history import LoopChoice, LoopHistory
 from assay_pipelines.curation.shown_pairs import ShownPair
 from assay_pipelines.curation.source_errors import AnswerErrors, LabelErrors
-from assay_pipelines.near_duplicates.stored import DuplicateCluster, DuplicateSearch
+from assay_pipelines.hygiene.contamination.ledger import LedgerBenchmark, OverlapEvidence
+from assay_pipelines.hygiene.near_duplicates.stored import DuplicateCluster, DuplicateSearch
 from assay_web.curate.stage_settings import StageSettings
 from assay_web.server.request_body import RequestBody
 

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from assay_pipelines.contamination.ledger import evidence, ledger
 from assay_pipelines.curation.conflicts import Between, conflicts_between, party_agreements
 from assay_pipelines.curation.funnel import decided_by, funnel
 from assay_pipelines.curation.loop.history import loop_choices, loop_histories
 from assay_pipelines.curation.source_errors import LabelErrors, error_types
-from assay_pipelines.near_duplicates.stored import duplicate_clusters, duplicate_searches
+from assay_pipelines.hygiene.contamination.ledger import evidence, ledger
+from assay_pipelines.hygiene.near_duplicates.stored import duplicate_clusters, duplicate_searches
 from assay_web.access.audit import AuditedRoute
 from assay_web.access.guard import Viewer
 from assay_web.curate.quality import quality_of
@@ -36,7 +36,7 @@ from assay_web.curate.replies import (
     SearchesReply,
     counted_share,
 )
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["curate"], route_class=AuditedRoute)
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from assay.durable import replacing
+from assay.system.atomic_files import replacing
 
 EXIT_FILE = "exit.json"
 
@@ -24,7 +24,7 @@ def run(folder: Path, arguments: list[str]) -> None:
     code = 1
     try:
         from assay.cli.main import main
-        from assay.garbage import collect_less
+        from assay.system.gc_threshold import collect_less
 
         collect_less()
         main(arguments)  # which then raises, where the command alone would end the process

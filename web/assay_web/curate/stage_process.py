@@ -1,7 +1,7 @@
 """Stages started from the page: each a process group of its own that outlives the web server, one at a time.
 
 Covers: starting, finding again, pausing (the Ctrl-C that the commands answer by leaving everything in order), what
-became of it. Leaves out: what is run (`stage_settings`), its run's record (`assay.runs`), how far it is
+became of it. Leaves out: what is run (`stage_settings`), its run's record (`assay.runs.record`), how far it is
 (`stage_progress`).
 
     WORKSPACE/stages/lock           held by the process of the stage that goes on, whichever server began it
@@ -28,9 +28,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from assay.durable import replacing
 from assay.errors import ConflictError, NotFoundError
-from assay.run_process import RunProcess, birth_of, process_of
+from assay.runs.process import RunProcess, birth_of, process_of
+from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_web.curate.replies import StageExpected, StageRecord, StageStatus
 from assay_web.curate.stage_child import EXIT_FILE

@@ -1,7 +1,7 @@
 """How far the runs of stages are and what they have spent: what they note themselves, and what the store has of them.
 
 The notes lie in the run's folder, so that they are there whoever holds the store and whichever server asks. Leaves out:
-making them (`assay.run_progress`), the record of calls (`assay_pipelines.llm.calls`).
+making them (`assay.runs.progress_file`), the record of calls (`assay_pipelines.llm.calls`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BusyError
-from assay.run_progress import progress_of
+from assay.runs.progress_file import progress_of
 from assay.workspace import Workspace
 from assay_pipelines.llm.spending_of_runs import RunSpending, spending_of_runs
 from assay_web.curate.replies import StageCount, StageSpent

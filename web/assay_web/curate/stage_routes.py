@@ -37,7 +37,7 @@ from assay_web.curate.stage_process import (
 )
 from assay_web.curate.stage_progress import NOTHING, counts_of, told_of_runs
 from assay_web.curate.stage_settings import NewLoop, Stage1Stage, StageSettings
-from assay_web.server.service import ServiceNow, WebService
+from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["curate"], route_class=AuditedRoute)
 

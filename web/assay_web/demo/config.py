@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from assay_pipelines.cleaning import CleanConfig
 from assay_pipelines.curation.consistency import ConsistencyConfig
+from assay_pipelines.hygiene.cleaning import CleanConfig
 
 
 @dataclass(frozen=True)

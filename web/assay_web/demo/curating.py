@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from assay.progress import progress_bar
-from assay.runs import start_run
-from assay.snapshots import HashSlice, Selection
+from assay.data.snapshots import HashSlice, Selection
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import start_run
 from assay.workspace import Workspace
-from assay_pipelines.cleaning import CleanConfig, clean
 from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyReport, Judge, check_pool
 from assay_pipelines.curation.verifier import VerifierReport, verify_pool
-from assay_pipelines.deduplication import DedupCounts, dedup
+from assay_pipelines.hygiene.cleaning import CleanConfig, clean
+from assay_pipelines.hygiene.deduplication import DedupCounts, dedup
 from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importing import ImportReport, open_import, run_import
+from assay_pipelines.importers.importing import ImportReport, open_import, run_import
 from assay_web.demo.source import Injected
 
 SOURCE, HELDOUT = "demo-source", "demo-heldout"

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from assay.models.devices import has_fast_bfloat16, pick_device
 from assay.score import Score, ScoreResult
 from assay.workspace import Workspace
-from assay_policy_training.policy import Policy
-from assay_policy_training.prompts.constrained import ConstrainedPrompt
-from assay_policy_training.recipe_file import load_recipe
-from assay_policy_training.rewards import ModelReward
-from assay_policy_training.run import Plan, TrainedPolicy, train_policy
-from assay_policy_training.samplers.sampling import Sampling
-from assay_policy_training.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.slots import PromptItem
-from assay_rm_training.training_run import TrainedModel
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt
+from assay_policy_training.plugins.protocols import PromptItem
+from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.rollouts.rewards import ModelReward
+from assay_policy_training.training.run import Plan, TrainedPolicy, train_policy
+from assay_rm_training.runs.train import TrainedModel
 from assay_serving.client import RemoteScorer, RewardClient
+from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
-from assay_serving.transformers_engine import TransformersScorer
 from assay_web.demo.config import DemoConfig
 
 EXAMPLES = 5

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from assay.intervals import Z95, Interval
-from assay.runs import code_version
+from assay.runs.record import code_version
 from assay.score import ScoreFailure
+from assay.statistics.intervals import Z95, Interval
 from assay.workspace import Workspace
-from assay_policy_training.evaluation import PolicyEvaluation
+from assay_policy_training.training.evaluation import PolicyEvaluation
 from assay_web.demo.optimising import Answer
 from assay_web.demo.story import Findings, RewardModel
 from assay_web.report import (

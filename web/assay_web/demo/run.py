@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError
-from assay.runs import start_run
+from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_web.demo.config import DemoConfig
 from assay_web.demo.pages import compose

@@ -12,28 +12,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from assay.data.snapshots import HashSlice, Selection, create_snapshot, load_pairs
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
-from assay.intervals import Interval, cluster_bootstrap
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import resolve_model
 from assay.models.spec import Calibration, RewardModelSpec
-from assay.progress import progress_bar
-from assay.runs import start_run
-from assay.snapshots import HashSlice, Selection, create_snapshot, load_pairs
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import start_run
+from assay.statistics.intervals import Interval, cluster_bootstrap
 from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import UNCALIBRATED, ConsistencyReport, Judge
 from assay_pipelines.curation.verifier import VerifierReport
-from assay_pipelines.importing import ImportReport
-from assay_policy_training.policy import Policy
-from assay_policy_training.prompts.constrained import ConstrainedPrompt, generate_prompts
-from assay_policy_training.samplers.sampling import Sampling
-from assay_policy_training.samplers.transformers_sampler import TransformersSampler
+from assay_pipelines.importers.importing import ImportReport
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt, generate_prompts
+from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
 from assay_rm_training.calibration import fit_calibration
-from assay_rm_training.config import TrainingConfig
-from assay_rm_training.evaluate import Evaluation, evaluate
-from assay_rm_training.training_run import Plan, TrainedModel, train_model
-from assay_serving.transformers_engine import TransformersScorer
+from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.runs.train import Plan, TrainedModel, train_model
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.transformers import TransformersScorer
 from assay_web.demo.config import DemoConfig
 from assay_web.demo.curating import (
     HELDOUT,

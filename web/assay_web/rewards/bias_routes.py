@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from assay.store.scored_models import ScoredModel, scored_models
 from assay_rm_training.calibration.stored import MeasuredReliability, reliability_runs, stored_calibrations
-from assay_rm_training.length_bias import Estimate, LengthBias, length_bias
-from assay_rm_training.stored_lengths import (
+from assay_rm_training.evaluation.length_bias import Estimate, LengthBias, length_bias
+from assay_rm_training.evaluation.stored_lengths import (
     ScoredModelRef,
     by_length,
     labelled_lengths,
@@ -19,7 +19,7 @@ from assay_rm_training.stored_lengths import (
     stored_lengths,
 )
 from assay_web.access.guard import Viewer
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["rewards"])
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from assay.domain import Message
-from assay.runs import start_run
+from assay.runs.record import start_run
 from assay.store.scored_models import scored_models
 from assay_pipelines.annotation.queues import add_items, create_queue, get_queue, list_queues
-from assay_pipelines.disagreement import (
+from assay_pipelines.curation.disagreement import (
     Contradiction,
     Filter,
     Order,
@@ -27,7 +27,7 @@ from assay_pipelines.disagreement import (
 from assay_web.access.audit import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
 from assay_web.server.request_body import RequestBody
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["rewards"], route_class=AuditedRoute)
 

@@ -18,7 +18,7 @@ from assay_rm_training.benchmarks.stored_results import (
 )
 from assay_rm_training.benchmarks.strata import NamedInterval
 from assay_web.access.guard import Viewer
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["rewards"])
 

@@ -16,7 +16,7 @@ from assay.score import Score, ScoreResult
 from assay_web.access.guard import Viewer
 from assay_web.rewards.served_models import Column, Offer, Question, Served, ask, offers
 from assay_web.server.request_body import RequestBody
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["rewards"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assay.workspace import Workspace
-from assay_web.run_pages import flattened
+from assay_web.report.pages.runs import flattened
 from assay_web.runs.records import Record, named_values, row_of
 from assay_web.runs.replies import ComparedRuns, Difference
 

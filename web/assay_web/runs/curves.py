@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assay.run_process import process_of
+from assay.runs.process import process_of
+from assay_web.report.pages.runs import METRICS
 from assay_web.run_charts import Curve, CurveChart, policy_charts, training_charts
 from assay_web.run_charts.policy import WATCH
-from assay_web.run_pages import METRICS
 from assay_web.runs.buckets import Array, Points
 from assay_web.runs.key_figure import POLICY_FIGURES, STEP_FIGURES, figures_of
 from assay_web.runs.metrics_reader import MetricsReader

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import NotFoundError
-from assay.run_process import process_of
-from assay.runs import mark_dead_runs
-from assay_policy_training.checkpoint import checkpoints
-from assay_web.run_pages import METRICS, ROLLOUTS, flattened
+from assay.runs.process import process_of
+from assay.runs.record import mark_dead_runs
+from assay_policy_training.training.checkpoint import checkpoints
+from assay_web.report.pages.runs import METRICS, ROLLOUTS, flattened
 from assay_web.runs.records import Record, gone_on_in, has_dead, links_of, named_values, record_of, row_of
 from assay_web.runs.replies import RunDetail, RunLink
 from assay_web.runs.stopping import stop_note
-from assay_web.server.service import WebService
+from assay_web.service import WebService
 
 KEPT = 64
 STATE = "state.pt"  #: of a reward-model training; naming it here spares the server the import of torch

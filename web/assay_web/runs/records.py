@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.run_process import RunProcess, process_of
+from assay.runs.process import RunProcess, process_of
 from assay.workspace import Workspace
-from assay_web.run_pages import METRICS
+from assay_web.report.pages.runs import METRICS
 from assay_web.runs.key_figure import key_figure, newest_step
 from assay_web.runs.replies import KindCount, NamedValue, RunLink, RunList, RunRow, Status
 from assay_web.runs.stopping import stop_note

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from assay.json_lines import RowError, parse_object
+from assay.data.json_lines import RowError, parse_object
 
 MOST = 4000  #: rollouts of a step that are read
 _STEP = re.compile(rb'^\{"step": ?(\d{1,18})\b')

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as InPath
 
 from assay.errors import BadInputError, BusyError, NotFoundError
-from assay.runs import mark_dead_runs
+from assay.runs.record import mark_dead_runs
 from assay_web.access.audit import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
-from assay_web.run_pages import ROLLOUTS
+from assay_web.report.pages.runs import ROLLOUTS
 from assay_web.runs.comparing import compared
 from assay_web.runs.curves import CurveReaders, curves_reply
 from assay_web.runs.detail import Details
@@ -22,7 +22,7 @@ from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList
 from assay_web.runs.rollouts_reader import rollouts_of, step_bounds
 from assay_web.runs.samples import Order, samples_of
 from assay_web.runs.stopping import stop
-from assay_web.server.service import ServiceNow, WebService
+from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["runs"], route_class=AuditedRoute)
 

@@ -1,6 +1,6 @@
 """Ending a run from the page: what Ctrl-C does where it runs, once, with a note of who asked.
 
-Leaves out: which process it is (`assay.run_process`), what the trainings do when asked (`assay.interruption`).
+Leaves out: which process it is (`assay.runs.process`), what the trainings do when asked (`assay.system.graceful_stop`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import threading
 import time
 from pathlib import Path
 
-from assay.durable import replacing
 from assay.errors import ConflictError
-from assay.run_process import process_of
+from assay.runs.process import process_of
+from assay.system.atomic_files import replacing
 from assay_web.runs.replies import StopNote
 
 FILE = "stop.json"

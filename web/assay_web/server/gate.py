@@ -2,7 +2,7 @@
 
 Whoever reaches the server may send a body before anybody knows who they are: it is read here, whole, before anything
 makes sense of it. Leaves out: other sites (`access.same_origin`), threads (`lanes`), slow headers
-(`assay_serving.server.connections`).
+(`assay.http.connections`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import traceback
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay_serving.server.problems import ProblemError
-from assay_serving.server.request_body import BodyLimits, BodyReader, checked_json, replayed
+from assay.http.problems import ProblemError
+from assay.http.request_body import BodyLimits, BodyReader, checked_json, replayed
 from assay_web.access.audit import SAFE
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """A reward server (`assay serve`) as a child process: started, waited for, ended; never left behind.
 
-A guard (`assay.process_guard`) is its parent and ends it when this process is gone, also by `kill -9`. Leaves out: what
-the server does.
+A guard (`assay.system.parent_watchdog`) is its parent and ends it when this process is gone, also by `kill -9`.
+Leaves out: what the server does.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
-from assay import process_guard
 from assay.errors import BackendError
+from assay.system import parent_watchdog as process_guard
 
 END_S = 75.0  #: a little more than the server gives the requests that it still answers
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assay_serving.server.request_body import BodyLimits
+from assay.http.request_body import BodyLimits
 from assay_web.access.attempts import SignInLimits
 from assay_web.access.passwords import PasswordCost
 

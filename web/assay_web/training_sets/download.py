@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from urllib.parse import quote
 
+from assay.data.snapshots import get_snapshot
 from assay.errors import BadInputError
-from assay.snapshots import get_snapshot
 from assay.workspace import Workspace
 from assay_pipelines.exporters.export import export
 

@@ -1,8 +1,8 @@
 """Routes of training sets: making a snapshot as a stage of its own, which there are, one of them, its pairs.
 
 A snapshot of a million comparisons takes a quarter of a minute of CPU time with the store held: making one is a process
-of its own, which `GET /api/curate/stages` tells of. Leaves out: selecting and splitting (`assay.snapshots`), the file
-(`download`).
+of its own, which `GET /api/curate/stages` tells of. Leaves out: selecting and splitting (`assay.data.snapshots`), the
+file (`download`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict
 
-from assay.contamination import contamination_of, require_clean
+from assay.data.snapshots import Snapshot, get_snapshot, list_snapshots
 from assay.errors import BadInputError, NotFoundError
-from assay.snapshots import Snapshot, get_snapshot, list_snapshots
+from assay.runs.contamination_gate import contamination_of, require_clean
 from assay.workspace import Workspace
 from assay_web.access.audit import AuditedRoute, note_change, record
 from assay_web.access.guard import Curator, Viewer
@@ -23,7 +23,7 @@ from assay_web.curate.replies import StageExpected, StageRecord
 from assay_web.curate.stage_process import record_of_stage, runs_of, start_stage
 from assay_web.curate.stage_progress import NOTHING
 from assay_web.curate.stage_settings import SnapshotStage
-from assay_web.server.service import ServiceNow
+from assay_web.service import ServiceNow
 from assay_web.training_sets.download import MOST_ITEMS, download_of
 
 router = APIRouter(tags=["training sets"], route_class=AuditedRoute)

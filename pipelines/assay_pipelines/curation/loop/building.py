@@ -15,7 +15,7 @@ from assay_pipelines.curation.loop.parts import Describe, Parts, Preverify
 from assay_pipelines.curation.loop.people import JudgedPeople, People, QueuedPeople
 from assay_pipelines.curation.loop.reward_models import open_models
 from assay_pipelines.curation.loop.state import RUN_KIND, PausedError
-from assay_pipelines.embedding.opening import open_encoder
+from assay_pipelines.embedding.encoder_loader import open_encoder
 from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.config import load_judges
 from assay_pipelines.judging.judge import Judge, Question

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from assay.data.snapshots import Selection
 from assay.errors import BadInputError
-from assay.snapshots import Selection
 
 TrainOn = Literal["silver", "silver+gold"]
 Waiting = Literal["wait", "proceed"]

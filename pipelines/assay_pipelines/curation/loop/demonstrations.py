@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.snapshots import Selection
+from assay.data.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.attributes.stored import load_attributes
 from assay_pipelines.curation.candidates import candidates_by_id

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
+from assay.data.snapshots import Selection
 from assay.errors import BadInputError
-from assay.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.loop.building import spent_by

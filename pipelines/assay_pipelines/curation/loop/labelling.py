@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.domain import Answer
-from assay.run_progress import Counting, noted
+from assay.runs.progress_file import Counting, noted
 from assay.store.records import Decision
 from assay.workspace import Workspace
 from assay_pipelines.curation.candidates import Candidate

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
 from assay.models.spec import Calibration
-from assay.progress import progress_bar
-from assay.snapshots import Selection
+from assay.runs.progress_bar import progress_bar
 from assay.workspace import Workspace
 from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.attributes.stored import load_attributes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from assay.domain import TIES
-from assay.progress import progress_bar
+from assay.runs.progress_bar import progress_bar
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.state import PausedError
 from assay_pipelines.judging.annotators import annotator_of
@@ -107,7 +107,7 @@ class QueuedPeople:
     def ask(
         self, name: str, questions: Sequence[Question], why: Mapping[str, Mapping[str, Any]], run_id: str
     ) -> Collected:
-        from assay.journal import fold
+        from assay.annotation.vote_journal import fold
         from assay_pipelines.annotation.items import QueueItem
         from assay_pipelines.annotation.queues import adjudications, collected, create_queue
         from assay_pipelines.attributes.preverification import load_preverification

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.domain import PreferencePair
-from assay.durable import replacing
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
-from assay.progress import progress_bar
-from assay.runs import Run
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import Run
 from assay.score import ScoreFailure
+from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import ModelConfig
 from assay_serving.scorer import ScoreItem, Scorer
 
 if TYPE_CHECKING:
-    from assay_rm_training.features import FeatureCache
+    from assay_rm_training.methods.hidden_states import FeatureCache
 
 UNCALIBRATED = Calibration(temperature=1.0, reference=0.0, fitted_on="nothing", pairs=0)
 
@@ -94,7 +94,7 @@ class ProbeModels:
     def cache(self) -> FeatureCache:
         if self.shared is not None:
             return self.shared
-        from assay_rm_training.features import FeatureCache, FrozenBackbone
+        from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 
         backbone = FrozenBackbone(self.config.base, max_length=self.config.max_length, device=self.config.device)
         return FeatureCache(backbone, self.workspace)
@@ -104,8 +104,8 @@ class ProbeModels:
     ) -> dict[str, Any]:
         import numpy as np
 
-        from assay_rm_training.probe import ProbeConfig, train_probe
-        from assay_rm_training.probe_run import check_contamination
+        from assay_rm_training.methods.probe import ProbeConfig, train_probe
+        from assay_rm_training.runs.probe import check_contamination
 
         check_contamination(self.workspace, run, snapshot, self.waivers)
         with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
@@ -129,19 +129,19 @@ class ProbeModels:
         }
 
     def load(self, trained: dict[str, Any]) -> Scorer:
-        from assay_rm_training.probe import ProbeScorer
+        from assay_rm_training.methods.probe import ProbeScorer
 
         return ProbeScorer(self.cache, self._probe(trained), name=trained["name"], version=trained["version"])
 
     def publish(self, run: Run, trained: dict[str, Any], name: str, sample: Sequence[PreferencePair]) -> str:
-        from assay_rm_training.probe_run import save_probe
+        from assay_rm_training.runs.probe import save_probe
 
         return save_probe(run, self.cache, self._probe(trained), name, data=trained["snapshot"], sample=sample)[0]
 
     def _probe(self, trained: dict[str, Any]) -> Any:
         import numpy as np
 
-        from assay_rm_training.probe import Probe
+        from assay_rm_training.methods.probe import Probe
 
         head = np.load(self.workspace.root / trained["head"])
         candidates = {l2: (accuracy, nll) for l2, accuracy, nll in trained["candidates"]}
@@ -166,9 +166,9 @@ class BTModels:
     def train(
         self, run: Run, name: str, snapshot: str, pairs: Sequence[PreferencePair], gold: Sequence[PreferencePair]
     ) -> dict[str, Any]:
-        from assay_rm_training.config import TrainingConfig
-        from assay_rm_training.methods import method_of
-        from assay_rm_training.training_run import Plan, train_model
+        from assay_rm_training.methods.method import method_of
+        from assay_rm_training.runs.train import Plan, train_model
+        from assay_rm_training.training_config import TrainingConfig
 
         plain = {"base": self.config.base, "max_length": self.config.max_length, "device": self.config.device}
         options = dict(self.config.options)
@@ -188,7 +188,7 @@ class BTModels:
         }
 
     def load(self, trained: dict[str, Any]) -> Scorer:
-        from assay_serving.transformers_engine import TransformersScorer
+        from assay_serving.engines.transformers import TransformersScorer
 
         return TransformersScorer.load(str(self.workspace.root / trained["path"]), device=self.config.device)
 

@@ -5,7 +5,7 @@ Covers: the choice, by a hash of a seed and the comparison, so that it needs no 
 
 from __future__ import annotations
 
-from assay.snapshots import CATEGORIES, Selection
+from assay.data.snapshots import CATEGORIES, Selection
 from assay.workspace import Workspace
 
 

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from assay.data.snapshots import create_snapshot, load_pairs
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
-from assay.intervals import wilson
-from assay.progress import progress_bar
-from assay.run_progress import noted
-from assay.runs import Run
-from assay.snapshots import create_snapshot, load_pairs
+from assay.runs.progress_bar import progress_bar
+from assay.runs.progress_file import noted
+from assay.runs.record import Run
+from assay.statistics.intervals import wilson
 from assay.store.records import Decision, insert_decisions
 from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.curation.candidates import Candidate, candidates_by_id, decided_meanwhile

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
-from assay.progress import Advance, silent
-from assay.snapshots import Selection
+from assay.runs.progress_bar import Advance, silent
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.attributes.stored import load_attributes

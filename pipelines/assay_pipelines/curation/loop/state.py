@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from assay.errors import BadInputError, NotFoundError
-from assay.progress import Advance, silent
-from assay.run_progress import noted
+from assay.runs.progress_bar import Advance, silent
+from assay.runs.progress_file import noted
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import Stage1Config

@@ -17,7 +17,7 @@ from assay_serving.server.dialects.openrlhf import openrlhf_routes
 from assay_serving.server.dialects.sglang import sglang_routes
 from assay_serving.server.dialects.slime import slime_routes
 from assay_serving.server.dialects.vllm import vllm_routes
-from assay_serving.server.service import Service
+from assay_serving.server.http.state import Service
 
 __all__ = ["dialect_routes"]
 

@@ -20,7 +20,7 @@ from assay_serving.server.dialects.vllm import (
     classify_reply,
     form_of,
 )
-from assay_serving.server.service import Service
+from assay_serving.server.http.state import Service
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _Forms = Annotated[VllmInput, Tag(INPUT)] | Annotated[VllmChat, Tag(CHAT)] | Annotated[SglangNative, Tag(SGLANG)]

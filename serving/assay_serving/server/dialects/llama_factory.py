@@ -7,14 +7,14 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from assay_serving.body_lists import ListOf
+from assay.http.body_lists import ListOf
+from assay.http.problems import request_id_of, responses
 from assay_serving.scorer import Rendered
 from assay_serving.server.dialects.scored import scored
 from assay_serving.server.dialects.texts import OpenBody, rendered_items
-from assay_serving.server.json_route import JsonRoute
-from assay_serving.server.problems import request_id_of, responses
-from assay_serving.server.routes import SCORING
-from assay_serving.server.service import Service
+from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.routes import SCORING
+from assay_serving.server.http.state import Service
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 

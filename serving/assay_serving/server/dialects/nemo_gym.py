@@ -15,15 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay_serving.body_lists import ListOf
+from assay.http.body_lists import ListOf
+from assay.http.problems import responses
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, named
 from assay_serving.server.dialects.scored import scored
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, TextPart
-from assay_serving.server.json_route import JsonRoute
-from assay_serving.server.problems import responses
-from assay_serving.server.routes import SCORING
-from assay_serving.server.service import Service
+from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.routes import SCORING
+from assay_serving.server.http.state import Service
 
 _SAID: dict[str, Any] = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Gold."}]}]}
 _PROMPT: list[Any] = [{"role": "user", "content": "Name a metal."}]

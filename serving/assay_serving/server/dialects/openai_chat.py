@@ -8,14 +8,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from assay.domain import Message
+from assay.http.problems import ProblemError, request_id_of
 from assay_serving.chat.bodies import ChatRequest as ChatBody
 from assay_serving.chat.replies import ChatReply, chat_reply
+from assay_serving.server.core.scoring_backend import ChatRequest
 from assay_serving.server.dialects.shapes import EnvelopedError, OpenAIRoute, shaped_errors
-from assay_serving.server.host import ChatRequest
-from assay_serving.server.problems import ProblemError, request_id_of
-from assay_serving.server.replies import json_reply
-from assay_serving.server.scoring import client_of, unless_hung_up
-from assay_serving.server.service import Service
+from assay_serving.server.http.handler import client_of, unless_hung_up
+from assay_serving.server.http.replies import json_reply
+from assay_serving.server.http.state import Service
 
 
 def openai_chat_routes(service: Service) -> APIRouter:

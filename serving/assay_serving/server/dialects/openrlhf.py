@@ -14,14 +14,14 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.errors import BadInputError
-from assay_serving.body_lists import ListOf
+from assay.http.body_lists import ListOf
+from assay.http.problems import responses
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scored import scored
 from assay_serving.server.dialects.texts import OpenBody
-from assay_serving.server.json_route import JsonRoute
-from assay_serving.server.problems import responses
-from assay_serving.server.routes import SCORING
-from assay_serving.server.service import Service
+from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.routes import SCORING
+from assay_serving.server.http.state import Service
 
 #: Of clients whose body names no model: several of them share a server by their URLs.
 MODEL_PARAMETER: dict[str, Any] = {

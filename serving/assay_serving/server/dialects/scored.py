@@ -13,12 +13,12 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from pydantic_core import to_json
 
+from assay.http.problems import ProblemError
 from assay.score import Score, ScoreFailure
 from assay_serving.scorer import ScoreItem
-from assay_serving.server.host import Priority
-from assay_serving.server.problems import ProblemError
-from assay_serving.server.scoring import answer
-from assay_serving.server.service import Service
+from assay_serving.server.core.scoring_backend import Priority
+from assay_serving.server.http.handler import answer
+from assay_serving.server.http.state import Service
 
 #: Failures that another try may not meet.
 _PASSING = frozenset({"backend", "timeout", "busy", "rate_limited", "unavailable"})

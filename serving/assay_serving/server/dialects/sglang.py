@@ -11,14 +11,14 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
-from assay_serving.body_lists import ListOf
+from assay.http.body_lists import ListOf
+from assay.http.problems import request_id_of
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scored import Scored, scored
 from assay_serving.server.dialects.shapes import FlatError, SglangRoute, shaped_errors
 from assay_serving.server.dialects.texts import OpenBody, Texts, rendered_items
 from assay_serving.server.dialects.vllm import encoded
-from assay_serving.server.problems import request_id_of
-from assay_serving.server.service import Service
+from assay_serving.server.http.state import Service
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _NO_MODEL = "default"  #: what SGLang's clients send where they name none

@@ -17,15 +17,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from assay.errors import AssayError
-from assay_serving.server.json_route import JsonRoute
-from assay_serving.server.problems import (
-    CLIENT_GONE,
-    MEDIA_TYPE,
-    ProblemError,
-    problem_of,
-    problem_of_invalid,
-    responses,
-)
+from assay.http.problems import CLIENT_GONE, MEDIA_TYPE, ProblemError, problem_of, problem_of_invalid, responses
+from assay_serving.server.http.json_route import JsonRoute
 
 #: Wrong input is 400 to these clients. verl's router gives up on any 4xx, so a rate limit must not be one.
 _STATUS = {422: 400, 429: 503}

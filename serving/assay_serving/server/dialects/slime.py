@@ -14,16 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay.models.chat_forms import FAMILIES
-from assay_serving.body_lists import ListOf
+from assay.http.body_lists import ListOf
+from assay.http.problems import ProblemError, responses
+from assay.models.chat.formats import FAMILIES
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, named
 from assay_serving.server.dialects.scored import scored
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody
-from assay_serving.server.json_route import JsonRoute
-from assay_serving.server.problems import ProblemError, responses
-from assay_serving.server.routes import SCORING
-from assay_serving.server.service import Service
+from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.routes import SCORING
+from assay_serving.server.http.state import Service
 
 #: What samplers leave at a response's end; in a message of its own it would be read as text.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<｜end▁of▁sentence｜>", "</s>")

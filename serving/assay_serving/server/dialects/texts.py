@@ -1,7 +1,7 @@
 """What dialects' bodies have in common: one or several texts or lists of token ids, messages of OpenAI's form.
 
 Covers: bodies as pydantic models, the items that they mean. Leaves out: which template rendered a text, which only the
-engine can tell (`assay.models.rendered_text`).
+engine can tell (`assay.models.chat.rendered_text`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, StrictInt
 
 from assay.domain import Message, Prompt, Role
 from assay.errors import BadInputError
-from assay_serving.body_lists import ListOf
+from assay.http.body_lists import ListOf
 from assay_serving.scorer import Rendered, ScoreItem
 
 Texts = str | ListOf[str] | ListOf[StrictInt] | ListOf[ListOf[StrictInt]]

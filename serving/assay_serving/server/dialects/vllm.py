@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Str
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay_serving.body_lists import ListOf
+from assay.http.body_lists import ListOf
+from assay.http.problems import request_id_of
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scored import Scored, scored
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, Texts, conversation_item, rendered_items
-from assay_serving.server.problems import request_id_of
-from assay_serving.server.service import Service
+from assay_serving.server.http.state import Service
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _PAIR: dict[str, Any] = {"queries": "Name a metal.", "documents": ["Gold.", "Glass."]}

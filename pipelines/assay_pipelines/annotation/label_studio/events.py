@@ -1,0 +1,111 @@
+"""What a webhook event says, and folding the events that wait into the store.
+
+Covers: the actions about annotations and tasks, in the spelling of Label Studio's server (deletions and bulk creations
+are plural). Leaves out: receiving (`webhook`). Events of unknown projects and tasks change nothing: a poll sees
+whatever an event could have told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInputError
+from assay.workspace import Workspace
+from assay_pipelines.annotation.label_studio.config import ProjectConfig
+from assay_pipelines.annotation.label_studio.project import list_projects
+from assay_pipelines.annotation.label_studio.reading import Revision, read_annotation
+from assay_pipelines.annotation.label_studio.spool import read_events, retire, spool_folder
+from assay_pipelines.annotation.label_studio.votes import Deletion, VoteCounts, record
+
+#: Action -> key of the payload that holds what it is about.
+ACTIONS: dict[str, str] = {
+    "ANNOTATION_CREATED": "annotation",
+    "ANNOTATIONS_CREATED": "annotation",
+    "ANNOTATION_UPDATED": "annotation",
+    "ANNOTATIONS_DELETED": "annotations",
+    "TASKS_DELETED": "tasks",
+}
+
+
+@dataclass
+class FoldReport:
+    """`events`: read from the spool; `ignored`: of projects this workspace does not know, or that say nothing."""
+
+    events: int = 0
+    ignored: int = 0
+    damaged: int = 0
+    counts: VoteCounts = field(default_factory=VoteCounts)
+
+
+def slim(event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is kept of a payload; None for an action that is none of ours. Raises BadInputError for a wrong shape."""
+    action = event.get("action")
+    if not isinstance(action, str):
+        raise BadInputError("a webhook of Label Studio says its action", field="action")
+    key = ACTIONS.get(action)
+    if key is None:
+        return None
+    about = event.get(key)
+    about = about if isinstance(about, list) else [about]
+    if not all(isinstance(entry, Mapping) and isinstance(entry.get("id"), int) for entry in about):
+        raise BadInputError("no such thing in the payload: turn on 'send payload' in the webhook's settings", field=key)
+    project = event.get("project")
+    number = project.get("id") if isinstance(project, Mapping) else project
+    return {"action": action, "project": number, "about": about}
+
+
+def fold_events(workspace: Workspace, run_id: str | None = None) -> FoldReport:
+    """Put the waiting events into the store in one unit of work. Safe to repeat and to kill at any point.
+
+    Raises BusyError when another process holds the store; the events wait on.
+    """
+    folder = spool_folder(workspace)
+    report = FoldReport()
+    waiting: list[tuple[Path, str, dict[str, Any]]] = []
+    damaged: list[Path] = []
+    for path, found in read_events(folder):
+        if found is None:
+            damaged.append(path)
+        else:
+            waiting.append((path, str(found["server"]), found["event"]))
+    report.events, report.damaged = len(waiting) + len(damaged), len(damaged)
+    if waiting:
+        configs = {(p.server, p.id): p.config for p in list_projects(workspace)}
+        seen: dict[str, tuple[list[Revision], list[Deletion]]] = {}
+        for _, server, event in waiting:
+            revisions, deletions = seen.setdefault(server, ([], []))
+            found_revisions, found_deletions = observations(server, event, configs)
+            report.ignored += not found_revisions and not found_deletions
+            revisions += found_revisions
+            deletions += found_deletions
+        with workspace.store.unit() as db:
+            for server, (revisions, deletions) in seen.items():
+                report.counts += record(db, server, revisions, deletions, run_id)
+    retire(folder, [path for path, _, _ in waiting], damaged)
+    return report
+
+
+def observations(
+    server: str, event: Mapping[str, Any], configs: Mapping[tuple[str, int], ProjectConfig]
+) -> tuple[list[Revision], list[Deletion]]:
+    """What a slim event says of projects in `configs`, by (server, number)."""
+    revisions: list[Revision] = []
+    deletions: list[Deletion] = []
+    action, about = event.get("action"), event.get("about") or []
+    if action in ("ANNOTATIONS_DELETED", "TASKS_DELETED"):
+        project = event.get("project")
+        if isinstance(project, int) and (server, project) in configs:
+            kind = "task" if action == "TASKS_DELETED" else "annotation"
+            deletions = [Deletion("task" if kind == "task" else "annotation", entry["id"], project) for entry in about]
+        return revisions, deletions
+    for entry in about:
+        config = configs.get((server, entry.get("project")))
+        if config is not None:
+            try:
+                revisions.append(read_annotation(entry, config))
+            except BadInputError:
+                continue  # a poll reads it, or says why not
+    return revisions, deletions

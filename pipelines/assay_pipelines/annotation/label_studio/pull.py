@@ -1,0 +1,101 @@
+"""Votes out of Label Studio by asking: every annotation of a project, page by page.
+
+Covers: new, edited and deleted annotations; a poll after webhook events loses and doubles nothing. Leaves out: what an
+annotation means (`reading`), which votes stand (`votes`).
+
+Deletions: what was known BEFORE the poll began and is not in it is asked for by its number, and is gone only if the
+server says so. A vote that a webhook brings in meanwhile is thereby safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import BadInputError
+from assay.runs.progress_bar import Advance, silent
+from assay.workspace import Workspace
+from assay_pipelines.annotation.label_studio.connection import ANNOTATION_FIELDS, exists, iter_tasks
+from assay_pipelines.annotation.label_studio.events import FoldReport, fold_events
+from assay_pipelines.annotation.label_studio.project import Project, check_project
+from assay_pipelines.annotation.label_studio.reading import Revision, read_annotation
+from assay_pipelines.annotation.label_studio.tasks import take_up_tasks
+from assay_pipelines.annotation.label_studio.votes import Deletion, VoteCounts, record
+
+if TYPE_CHECKING:
+    import duckdb
+    from label_studio_sdk import LabelStudio
+
+
+@dataclass
+class PullReport:
+    """`annotations`: on the server now. `counts`: what the poll brought; `events`: what webhooks had brought before."""
+
+    tasks: int = 0
+    annotations: int = 0
+    events: FoldReport = field(default_factory=FoldReport)
+    counts: VoteCounts = field(default_factory=VoteCounts)
+
+
+def pull(
+    workspace: Workspace, client: LabelStudio, project: Project, run_id: str | None, *, on_progress: Advance = silent
+) -> PullReport:
+    """Bring the votes of the project up to date. Each page is durable; stopped, it is finished by running it again."""
+    check_project(client, project)
+    take_up_tasks(workspace, client, project, run_id)
+    report = PullReport(events=fold_events(workspace, run_id))
+    with workspace.store.unit() as db:
+        known_tasks, known_annotations = _standing(db, project)
+    for page in iter_tasks(client, project.server, project.id, ANNOTATION_FIELDS):
+        annotations = [a for task in page for a in _annotations(project, task)]
+        revisions = [_read(project, annotation) for annotation in annotations]
+        with workspace.store.unit() as db:
+            report.counts += record(db, project.server, revisions, (), run_id)
+        report.tasks += len(page)
+        report.annotations += len(revisions)
+        known_tasks -= {int(task["id"]) for task in page}
+        for revision in revisions:
+            known_annotations.pop(revision.annotation_id, None)
+        on_progress(len(page))
+    lost = [task for task in sorted(known_tasks) if not exists(client, project.server, "task", task)]
+    gone = [Deletion("task", task, project.id) for task in lost]
+
+    gone += [
+        Deletion("annotation", annotation, project.id)
+        for annotation, task in sorted(known_annotations.items())
+        if task not in lost and not exists(client, project.server, "annotation", annotation)
+    ]
+    if gone:
+        with workspace.store.unit() as db:
+            report.counts += record(db, project.server, (), gone, run_id)
+    return report
+
+
+def _standing(db: duckdb.DuckDBPyConnection, project: Project) -> tuple[set[int], dict[int, int]]:
+    """Tasks, and annotations with their tasks, that are there as far as is known."""
+    values = {"server": project.server, "project": project.id}
+    tasks = db.execute(
+        """SELECT task_id FROM label_studio_tasks t WHERE server = $server AND project_id = $project
+             AND NOT EXISTS (SELECT 1 FROM label_studio_deletions d
+                             WHERE d.server = t.server AND d.kind = 'task' AND d.id = t.task_id)""",
+        values,
+    ).fetchall()
+    annotations = db.execute(
+        """SELECT annotation_id, task_id FROM label_studio_revisions
+           WHERE server = $server AND project_id = $project AND standing = 'current'""",
+        values,
+    ).fetchall()
+    return {row[0] for row in tasks}, dict(annotations)
+
+
+def _annotations(project: Project, task: dict[str, Any]) -> list[dict[str, Any]]:
+    """With the numbers of the task and project, which some versions leave out inside a task."""
+    defaults = {"task": task["id"], "project": project.id}
+    return [defaults | {k: v for k, v in a.items() if v is not None} for a in task.get("annotations") or []]
+
+
+def _read(project: Project, annotation: dict[str, Any]) -> Revision:
+    try:
+        return read_annotation(annotation, project.config)
+    except BadInputError as error:
+        raise BadInputError(f"{project.url}, annotation {annotation.get('id')}: {error}") from error

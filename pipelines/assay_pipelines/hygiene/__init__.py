@@ -1,0 +1,1 @@
+"""Data hygiene: cleaning, deduplication, near-duplicates, contamination, statistics."""

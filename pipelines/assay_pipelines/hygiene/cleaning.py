@@ -1,0 +1,98 @@
+"""Cleaning: structural rules that discard comparisons no one should train on, each with its reason.
+
+Covers: the rules, as SQL over pages of comparisons, applied in order; a comparison gets the first reason only. Leaves
+out: duplicates and contradictions (`assay_pipelines.hygiene.deduplication`), opinions on quality (curation).
+
+Comparisons in pool gold are left alone: a person or a verifier has judged them. Running twice changes nothing; a
+comparison that somebody put back after a rule had discarded it is not discarded by that rule again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from assay.errors import BadInputError
+from assay.runs.progress_bar import Advance, silent
+from assay.store.database import registered
+from assay.workspace import Workspace
+from assay_pipelines.hygiene.discarding import discard
+from assay_pipelines.hygiene.normalisation import blank, same_text
+from assay_pipelines.hygiene.pair_pages import pair_pages
+from assay_pipelines.hygiene.scratch_store import scratch
+
+CONTROL = r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F]"
+
+
+@dataclass(frozen=True)
+class CleanConfig:
+    """`max_characters`: longer responses are discarded, 0 = no limit. `control_characters`: whether texts with ASCII
+    control characters (not tab, newline, return) are."""
+
+    max_characters: int = 0
+    control_characters: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_characters < 0:
+            raise BadInputError("must not be negative", field="max_characters")
+
+    def rules(self) -> list[Rule]:
+        rules = [
+            Rule("empty_prompt", "the prompt has no text", f"list_bool_and([{blank('m.content')} for m in messages])"),
+            Rule(
+                "prompt_end",
+                "the prompt does not end before the assistant's turn",
+                "messages[-1].role NOT IN ('user', 'tool')",
+            ),
+            Rule("empty_response", "a response has no text", f"{blank('a')} OR {blank('b')}"),
+            Rule(
+                "identical_responses",
+                "the responses differ in case or white space only",
+                f"{same_text('a')} = {same_text('b')}",
+            ),
+        ]
+        if self.max_characters:
+            rules.append(
+                Rule(
+                    "long_response",
+                    f"a response is longer than {self.max_characters} characters",
+                    f"greatest(length(a), length(b)) > {int(self.max_characters)}",
+                )
+            )
+        if self.control_characters:
+            texts = [*(f"regexp_matches({side}, '{CONTROL}')" for side in ("a", "b"))]
+            texts.append(f"list_bool_or([regexp_matches(m.content, '{CONTROL}') for m in messages])")
+            rules.append(Rule("control_characters", "a text has control characters", " OR ".join(texts)))
+        return rules
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`condition`: SQL over `messages` and the responses `a` and `b`."""
+
+    name: str
+    reason: str
+    condition: str
+
+
+def clean(
+    workspace: Workspace, config: CleanConfig, run_id: str | None, *, advance: Advance = silent
+) -> dict[str, int]:
+    """Apply the rules; returns rule -> comparisons discarded now. `advance` by comparisons read."""
+    rules = config.rules()
+    flags = ", ".join(f"coalesce({rule.condition}, false) AS rule_{n}" for n, rule in enumerate(rules))
+    broken = " OR ".join(f"rule_{n}" for n in range(len(rules)))
+    discarded = {}
+    with scratch(workspace) as own:
+        pages = pair_pages(workspace, own)
+        for page in pages.pages(only="pool <> 'gold'"):
+            with registered(own.db, "page", page):
+                found = own.db.sql(f"SELECT * FROM (SELECT comparison_id, {flags} FROM page) WHERE {broken}")
+                own.append("broken", found.to_arrow_table())
+            advance(page.num_rows)
+        for n, rule in enumerate(rules):
+            discarded[rule.name] = 0
+            if own.has("broken"):
+                query = f"SELECT comparison_id, $reason AS reason FROM broken WHERE rule_{n} ORDER BY comparison_id"
+                rows = own.db.sql(query, params={"reason": rule.reason}).to_arrow_table()
+                discarded[rule.name] = discard(workspace, rows, rule.name, run_id)
+    return discarded

@@ -1,0 +1,194 @@
+"""Benchmarks as the ledger knows them: a name, and the first-turn prompts of a file.
+
+Covers: reading prompts out of the publishers' shapes (RewardBench, RM-Bench, JudgeBench, chat rows, HH text, plain
+text), registering them under a name that then never changes, listing. Leaves out: checking (`check`).
+
+The first turn is the first user message. A row's prompt is its column `prompt`, else one of the usual names
+(`COLUMNS`): a string, a list of role/content messages, or a list of strings (the turns). Without such a column, the
+first human turn of `chosen` or `text` is taken where that is a conversation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay import ids
+from assay.data.json_lines import RowError, decompressed
+from assay.errors import BadInputError
+from assay.runs.contamination_gate import benchmark_prompt_id
+from assay.store.database import registered
+from assay.workspace import Workspace
+from assay_pipelines.importers.containers import Csv, JsonLines, Parquet
+
+#: Where a prompt may stand, in this order.
+COLUMNS = (
+    "prompt",
+    "question",
+    "instruction",
+    "context",
+    "messages",
+    "conversation",
+    "conversations",
+    "turns",
+    "input",
+)
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
+_HUMAN = re.compile(r"^\s*Human: ?(.*?)(?=\n\nAssistant:|\Z)", re.DOTALL)
+_HEAD = 4096
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """`rows` of the file held `prompts` distinct first turns; `created` False: it was there already, alike."""
+
+    name: str
+    content_hash: str
+    prompts: int
+    file: str
+    rows: int = 0
+    created: bool = False
+
+
+def add_benchmark(
+    workspace: Workspace, name: str, path: Path, run_id: str | None, *, field: str | None = None
+) -> Benchmark:
+    """Register the prompts of a file. Raises BadInputError for a bad name, a row without a prompt (it names the row),
+    an empty file, and a name that holds other prompts already.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadInputError(f"{name!r} is not a benchmark name: letters, digits, and . _ + - after the first")
+    path = path.expanduser()
+    if not path.is_file():
+        raise BadInputError("no such file", file=path)
+    prompts: dict[str, str] = {}
+    rows = 0
+    for row, text in _prompts(path, field):
+        rows += 1
+        if not text.strip():
+            raise BadInputError("the prompt has no text", file=path, row=row)
+        prompts.setdefault(benchmark_prompt_id(text), text)
+    if not prompts:
+        raise BadInputError("holds no prompt", file=path)
+    content = ids.rows_digest([key] for key in sorted(prompts))
+    return _store(workspace, Benchmark(name, content, len(prompts), str(path.resolve()), rows), prompts, run_id)
+
+
+def list_benchmarks(workspace: Workspace) -> list[Benchmark]:
+    """By name."""
+    with workspace.store.unit() as db:
+        found = db.execute(
+            "SELECT benchmark, content_hash, prompts, file FROM benchmarks ORDER BY benchmark"
+        ).fetchall()
+    return [Benchmark(*row) for row in found]
+
+
+def _store(workspace: Workspace, benchmark: Benchmark, prompts: dict[str, str], run_id: str | None) -> Benchmark:
+    import pyarrow as pa
+
+    table = pa.table({"prompt_id": list(prompts), "content": list(prompts.values())})
+    with workspace.store.unit() as db:
+        there = db.execute("SELECT content_hash FROM benchmarks WHERE benchmark = ?", [benchmark.name]).fetchone()
+        if there is not None:
+            if there[0] != benchmark.content_hash:
+                raise BadInputError(
+                    f"benchmark {benchmark.name!r} exists with other prompts, and checks refer to them: "
+                    "choose a new name"
+                )
+            return benchmark
+        db.execute(
+            "INSERT INTO benchmarks (benchmark, content_hash, prompts, file, run_id) VALUES (?, ?, ?, ?, ?)",
+            [benchmark.name, benchmark.content_hash, benchmark.prompts, benchmark.file, run_id],
+        )
+        with registered(db, "incoming_prompts", table):
+            db.execute(
+                """INSERT INTO benchmark_prompts (benchmark, prompt_id, content, run_id)
+                   SELECT ?, prompt_id, content, ? FROM incoming_prompts""",
+                [benchmark.name, run_id],
+            )
+    return Benchmark(**{**benchmark.__dict__, "created": True})
+
+
+def _prompts(path: Path, field: str | None) -> Iterator[tuple[int, str]]:
+    """1-based row and prompt of every row. Raises BadInputError at the first row without one."""
+    for row, record in _records(path):
+        if isinstance(record, RowError):
+            raise BadInputError(record.reason, file=path, row=row, field=record.field)
+        try:
+            yield row, first_prompt(record, field)
+        except RowError as error:
+            raise BadInputError(error.reason, file=path, row=row, field=error.field) from error
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
+    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zst")]
+    kind = suffixes[-1] if suffixes else ""
+    if kind in (".parquet", ".pq"):
+        yield from ((row, record) for row, record, _ in Parquet(path).records())
+    elif kind in (".csv", ".tsv"):
+        yield from ((row, record) for row, record, _ in Csv(path).records())
+    elif kind == ".txt":
+        with path.open("rb") as raw:
+            lines = decompressed(raw).read().decode("utf-8", errors="strict").splitlines()
+        yield from ((row, {"prompt": line}) for row, line in enumerate(lines, start=1) if line.strip())
+    elif _is_array(path):
+        yield from _array(path)
+    else:
+        yield from ((row, record) for row, record, _ in JsonLines(path).records())
+
+
+def _is_array(path: Path) -> bool:
+    try:
+        with path.open("rb") as raw:
+            return decompressed(raw).read(_HEAD).lstrip().startswith(b"[")
+    except (OSError, EOFError) as error:
+        raise BadInputError(f"cannot be read ({error})", file=path) from error
+
+
+def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
+    try:
+        with path.open("rb") as raw:
+            items = json.loads(decompressed(raw).read())
+    except (OSError, EOFError, ValueError) as error:
+        raise BadInputError(f"not a JSON array ({error})", file=path) from error
+    for row, item in enumerate(items, start=1):
+        yield row, item if isinstance(item, dict) else {"prompt": item}
+
+
+def first_prompt(record: dict[str, Any], field: str | None = None) -> str:
+    """The first user turn of a row. Raises RowError where there is none."""
+    if field is not None:
+        if field not in record:
+            raise RowError(f"no such field; there are {', '.join(record)}", field=field)
+        return _first(record[field], field)
+    for name in COLUMNS:
+        if record.get(name) not in (None, "", []):
+            return _first(record[name], name)
+    for name in ("chosen", "text"):
+        value = record.get(name)
+        if isinstance(value, str) and (match := _HUMAN.match(value)):
+            return match[1]
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return _first(value, name)
+    raise RowError(f"no prompt among the fields {', '.join(record)}; name one with --field")
+
+
+def _first(value: Any, name: str) -> str:
+    if isinstance(value, str):
+        match = _HUMAN.match(value)
+        return match[1] if match else value
+    if isinstance(value, list) and value:
+        if isinstance(value[0], str):
+            return str(value[0])
+        for message in value:
+            if isinstance(message, dict):
+                role = message.get("role", message.get("from"))
+                text = message.get("content", message.get("value"))
+                if role in ("user", "human") and isinstance(text, str):
+                    return text
+        raise RowError("no user turn", field=name)
+    raise RowError(f"neither a text nor a list of messages: {value!r:.60}", field=name)

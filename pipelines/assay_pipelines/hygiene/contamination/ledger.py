@@ -1,0 +1,157 @@
+"""The contamination ledger for people: every check of every benchmark, and the evidence of each overlap, both texts.
+
+Leaves out: making checks (`check`), what training makes of them (`assay.runs.contamination_gate`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay_pipelines.curation.shown_pairs import CHARACTERS
+
+if TYPE_CHECKING:
+    import duckdb
+
+MOST_COMPARISONS = 10  #: listed of a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCheck:
+    """One finished check. `stale`: prompts have been imported since. `comparisons`: that have a prompt with an overlap;
+    `discarded`: of them, now in that pool. `at`: seconds since the epoch."""
+
+    check_id: str
+    ngram: int
+    unit: str
+    prompts: int
+    hits: int
+    comparisons: int
+    discarded: int
+    stale: bool
+    run_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerWaiver:
+    """Training that went on all the same."""
+
+    run_id: str
+    data: str
+    state: str
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True)
+class LedgerBenchmark:
+    """A registered benchmark with its checks, the newest first."""
+
+    benchmark: str
+    content_hash: str
+    prompts: int
+    file: str
+    checks: list[LedgerCheck]
+    waivers: list[LedgerWaiver]
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapComparison:
+    """A comparison that has the prompt, and the pool it is in."""
+
+    comparison_id: str
+    pool: str
+
+
+@dataclass(frozen=True)
+class OverlapEvidence:
+    """One prompt's overlap. `text`: our turn, `benchmark_text`: the benchmark's prompt, both cut; `overlap`: the first
+    words or characters in common, in lower case and without punctuation. `ngrams`: how many there are in all; 0:
+    a short prompt that is equal as a whole."""
+
+    prompt_id: str
+    turn: int
+    position: int
+    role: str
+    text: str
+    benchmark_prompt_id: str
+    benchmark_text: str
+    overlap: str
+    ngrams: int
+    comparisons: list[OverlapComparison]
+
+
+_CHECKS = """
+    WITH now AS (SELECT coalesce(run_id, '') AS import_run, count(*) AS prompts FROM prompts GROUP BY 1),
+    stale AS (
+        SELECT k.check_id, bool_or(v.prompts IS DISTINCT FROM n.prompts) AS stale
+        FROM contamination_checks k CROSS JOIN now n
+        LEFT JOIN contamination_coverage v ON v.check_id = k.check_id AND v.import_run = n.import_run GROUP BY 1),
+    met AS (
+        SELECT h.check_id, count(*) AS comparisons, count(*) FILTER (d.pool = 'discarded') AS discarded
+        FROM (SELECT DISTINCT check_id, prompt_id FROM contamination_hits) h JOIN comparisons c USING (prompt_id)
+        LEFT JOIN (SELECT comparison_id, arg_max(pool, position) AS pool FROM decisions GROUP BY 1) d
+            USING (comparison_id) GROUP BY 1)
+    SELECT k.benchmark, k.check_id, k.ngram, k.unit, k.prompts, k.hits, coalesce(m.comparisons, 0),
+           coalesce(m.discarded, 0), coalesce(s.stale, false) OR k.benchmark_hash <> b.content_hash, k.run_id,
+           epoch(k.created_at)
+    FROM contamination_checks k JOIN benchmarks b USING (benchmark) LEFT JOIN stale s USING (check_id)
+    LEFT JOIN met m USING (check_id) ORDER BY k.created_at DESC, k.check_id"""
+_HITS = f"""
+    SELECT h.prompt_id, h.turn, h."position", p.messages[h.turn].role, p.messages[h.turn].content[:{CHARACTERS}],
+           h.benchmark_prompt_id, coalesce(q.content[:{CHARACTERS}], ''), h.overlap, h.ngrams, count(*) OVER ()
+    FROM contamination_hits h JOIN contamination_checks k USING (check_id) JOIN prompts p USING (prompt_id)
+    LEFT JOIN benchmark_prompts q ON q.benchmark = k.benchmark AND q.prompt_id = h.benchmark_prompt_id
+    WHERE h.check_id = $check ORDER BY h.ngrams DESC, h.prompt_id LIMIT $limit OFFSET $offset"""
+_HAVING = f"""
+    SELECT c.prompt_id, list({{'id': c.comparison_id, 'pool': coalesce(d.pool, 'unverified')}} ORDER BY c.comparison_id)
+        [:{MOST_COMPARISONS}]
+    FROM comparisons c LEFT JOIN (
+        SELECT comparison_id, arg_max(pool, position) AS pool FROM decisions GROUP BY 1) d USING (comparison_id)
+    WHERE list_contains($prompts, c.prompt_id) GROUP BY 1"""
+
+
+def ledger(db: duckdb.DuckDBPyConnection) -> list[LedgerBenchmark]:
+    """By name of the benchmark."""
+    checks: dict[str, list[LedgerCheck]] = {}
+    for benchmark, *row in db.execute(_CHECKS).fetchall():
+        checks.setdefault(benchmark, []).append(LedgerCheck(*row))
+    waivers: dict[str, list[LedgerWaiver]] = {}
+    for benchmark, *row in db.execute(
+        """SELECT benchmark, run_id, data, state, reason, epoch(created_at) FROM contamination_waivers
+           ORDER BY created_at DESC"""
+    ).fetchall():
+        waivers.setdefault(benchmark, []).append(LedgerWaiver(*row))
+    rows = db.execute("SELECT benchmark, content_hash, prompts, file FROM benchmarks ORDER BY benchmark").fetchall()
+    return [
+        LedgerBenchmark(name, content, prompts, file, checks.get(name, []), waivers.get(name, []))
+        for name, content, prompts, file in rows
+    ]
+
+
+def evidence(
+    db: duckdb.DuckDBPyConnection, check_id: str, *, limit: int, offset: int = 0
+) -> tuple[list[OverlapEvidence], int]:
+    """A page of a check's overlaps, the largest first, and how many there are."""
+    rows = db.execute(_HITS, {"check": check_id, "limit": limit, "offset": offset}).fetchall()
+    having = {
+        prompt: [OverlapComparison(one["id"], one["pool"]) for one in found]
+        for prompt, found in db.execute(_HAVING, {"prompts": [row[0] for row in rows]}).fetchall()
+    }
+    found = [
+        OverlapEvidence(
+            prompt_id=prompt,
+            turn=turn,
+            position=position,
+            role=role,
+            text=text,
+            benchmark_prompt_id=theirs,
+            benchmark_text=their_text,
+            overlap=overlap,
+            ngrams=number,
+            comparisons=having.get(prompt, []),
+        )
+        for prompt, turn, position, role, text, theirs, their_text, overlap, number, _ in rows
+    ]
+    return found, int(rows[0][9]) if rows else 0

@@ -1,0 +1,211 @@
+"""The search as a whole: read, sketch, pair, verify, cluster, write down; and discarding what it found.
+
+Covers: `find_near_duplicates` and its report, `discard_near_duplicates`. Leaves out: exact duplicates
+(`assay_pipelines.hygiene.deduplication`), which are best discarded before. The store is open for reading pages only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
+
+from assay.errors import BadInputError
+from assay.runs.progress_bar import Advance
+from assay.runs.progress_file import Counting, noted
+from assay.store.database import registered
+from assay.workspace import Workspace
+from assay_pipelines.hygiene.near_duplicates.clusters import Clusters, cluster
+from assay_pipelines.hygiene.near_duplicates.documents import Documents, Over, documents
+from assay_pipelines.hygiene.near_duplicates.similarity import ShingleSets
+from assay_pipelines.hygiene.near_duplicates.sketches import BandFiles, Candidates, banding, candidates
+from assay_pipelines.hygiene.scratch_store import Scratch, scratch
+from assay_pipelines.importers.importing import read_ahead
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+RULE = "near_duplicate"
+_WRITE = 50_000
+# As in the view `pools`, for the members only: the label decided, else that on which the sources agree.
+_OPPOSITE = """
+    WITH found AS (SELECT * FROM near_duplicates WHERE run_id = $run AND kept_id IS NOT NULL),
+    wanted AS (SELECT item_id AS id FROM found UNION SELECT kept_id FROM found),
+    decided AS (SELECT comparison_id AS id, arg_max_null(label, "position") AS label FROM decisions
+                WHERE comparison_id IN (SELECT id FROM wanted) GROUP BY comparison_id),
+    said AS (SELECT comparison_id AS id, if(min(answer) = max(answer), min(answer), NULL) AS label
+             FROM judgments JOIN annotators USING (annotator_id)
+             WHERE kind = 'source' AND answer <> 'skip' AND comparison_id IN (SELECT id FROM wanted)
+             GROUP BY comparison_id),
+    labels AS (SELECT w.id, if(d.id IS NULL, s.label, d.label) AS label
+               FROM wanted w LEFT JOIN decided d USING (id) LEFT JOIN said s USING (id))
+    SELECT count(*) FROM found n JOIN labels i ON i.id = n.item_id JOIN labels k ON k.id = n.kept_id
+    WHERE i.label IN ('A', 'B') AND k.label IN ('A', 'B') AND (i.label = k.label) = n.crossed"""
+
+
+@dataclass(frozen=True)
+class NearDuplicateConfig:
+    """`threshold`: least Jaccard similarity of the sets of `shingle` consecutive words. `over`: whether comparisons are
+    compared, or prompts alone."""
+
+    threshold: float = 0.8
+    shingle: int = 3
+    over: Over = "pair"
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise BadInputError(f"a similarity between 0 and 1, not {self.threshold:g}", field="threshold")
+        if self.shingle < 1:
+            raise BadInputError("must be at least 1", field="shingle")
+        if self.over not in get_args(Over):
+            raise BadInputError(f"unknown: {self.over!r}; one of {', '.join(get_args(Over))}", field="over")
+
+
+@dataclass
+class NearDuplicateReport:
+    """`items` were read, `members` of them are in `clusters`, `extra` of those are not kept. `opposite`: of the extra
+    comparisons, those whose label contradicts that of the kept one. `large_groups`: see `sketches.Candidates`."""
+
+    items: int
+    candidates: int = 0
+    clusters: int = 0
+    members: int = 0
+    extra: int = 0
+    opposite: int = 0
+    large_groups: int = 0
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_near_duplicates(
+    workspace: Workspace, config: NearDuplicateConfig, run_id: str, *, counting: Counting = noted
+) -> NearDuplicateReport:
+    """Write the clusters to the table near_duplicates under `run_id`. `counting`: of the items that are sketched, then
+    of those that are compared."""
+    import numpy as np
+
+    with scratch(workspace) as own:
+        docs = documents(workspace, own, config.over)
+        report = NearDuplicateReport(docs.items)
+        preference = docs.preference()
+        with counting("sketching", docs.items, unit=f"{config.over}s") as advance:
+            found = _candidates(docs, config, own, preference, advance)
+        report.candidates, report.large_groups = len(found.first), found.large_groups
+        similarity, crossed = _verify(docs, config, own, found, counting)
+        near = similarity >= config.threshold
+        rank = np.empty(docs.items, np.int64)
+        rank[preference] = np.arange(docs.items)
+        clusters = cluster(
+            found.first[near], found.second[near], similarity[near], crossed[near], rank=rank, gold=docs.gold()
+        )
+        report.members = len(clusters.item)
+        report.clusters = len(np.unique(clusters.cluster))
+        report.extra = int(np.sum(clusters.kept >= 0))
+        _write(workspace, docs, clusters, run_id)
+    _describe(workspace, report, config, run_id)
+    return report
+
+
+def discard_near_duplicates(workspace: Workspace, config: NearDuplicateConfig, run_id: str) -> int:
+    """Discard the comparisons that the run did not keep, with the nearest kept one and the similarity as the reason.
+
+    Over prompts: every comparison of a prompt that is not kept. Gold stays, and so does what somebody put back.
+    """
+    column, noun = ("comparison_id", "") if config.over == "pair" else ("prompt_id", "the prompt is a ")
+    said = f"{noun}near-duplicate of {{}} (Jaccard similarity {{:.3f}} of {config.shingle}-word shingles)"
+    with workspace.store.unit() as db:
+        row = db.execute(
+            f"""INSERT INTO decisions (comparison_id, pool, rule, reason, run_id)
+                SELECT c.comparison_id, 'discarded', $rule,
+                       format('{said}', n.kept_id, n.similarity), $run
+                FROM near_duplicates n JOIN comparisons c ON c.{column} = n.item_id
+                LEFT JOIN (SELECT comparison_id, arg_max(pool, "position") AS pool,
+                                  bool_or(rule = $rule) AS decided
+                           FROM decisions GROUP BY comparison_id) d ON d.comparison_id = c.comparison_id
+                WHERE n.run_id = $run AND n.kept_id IS NOT NULL
+                  AND coalesce(d.pool, '') NOT IN ('gold', 'discarded') AND NOT coalesce(d.decided, false)""",
+            {"rule": RULE, "run": run_id},
+        ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _candidates(
+    docs: Documents,
+    config: NearDuplicateConfig,
+    own: Scratch,
+    preference: npt.NDArray[np.int64],
+    advance: Advance,
+) -> Candidates:
+    files = BandFiles(own.folder, *banding(config.threshold), seed=config.seed)
+    for items, shingles in read_ahead(docs.shingles(config.shingle)):
+        files.add(shingles, docs.parts)
+        advance(len(items))
+    if not files.items:
+        import numpy as np
+
+        return Candidates(np.empty(0, np.int64), np.empty(0, np.int64), 0)
+    return candidates(files, preference)
+
+
+def _verify(
+    docs: Documents, config: NearDuplicateConfig, own: Scratch, found: Candidates, counting: Counting
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    import numpy as np
+    import pyarrow as pa
+
+    wanted = np.unique(np.concatenate([found.first, found.second]))
+    sets = ShingleSets(own.folder / "shingles.u64", docs.parts)
+    if len(wanted):
+        own.append("candidate_items", pa.table({"item": wanted}))
+        only = "item IN (SELECT item FROM candidate_items)"
+        with counting("comparing", len(wanted), unit=f"{config.over}s") as advance:
+            for items, shingles in read_ahead(docs.shingles(config.shingle, only=only)):
+                sets.add(items, shingles)
+                advance(len(items))
+    return sets.open().similarity(found.first, found.second)
+
+
+def _write(workspace: Workspace, docs: Documents, clusters: Clusters, run_id: str) -> None:
+    import numpy as np
+    import pyarrow as pa
+
+    for low in range(0, len(clusters.item), _WRITE):
+        part = slice(low, low + _WRITE)
+        gone = clusters.kept[part] >= 0
+        kept = docs.ids(np.where(gone, clusters.kept[part], clusters.item[part]))
+        rows = pa.table(
+            {
+                "cluster_id": docs.ids(clusters.cluster[part]),
+                "item_id": docs.ids(clusters.item[part]),
+                "kept_id": pa.compute.if_else(pa.array(gone), kept, None),
+                "similarity": pa.array(clusters.similarity[part], mask=~gone),
+                "crossed": pa.array(clusters.crossed[part], mask=~gone),
+            }
+        )
+        with workspace.store.unit() as db, registered(db, "incoming_members", rows):
+            db.execute(
+                """INSERT INTO near_duplicates (run_id, cluster_id, item_id, kept_id, similarity, crossed)
+                   SELECT ?, cluster_id, item_id, kept_id, similarity, crossed FROM incoming_members""",
+                [run_id],
+            )
+
+
+def _describe(workspace: Workspace, report: NearDuplicateReport, config: NearDuplicateConfig, run_id: str) -> None:
+    """Count contradicting labels and fetch some examples, the least similar first: those tell whether to discard."""
+    names = ("item_id", "kept_id", "similarity")
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            f"""SELECT {", ".join(names)} FROM near_duplicates WHERE run_id = ? AND kept_id IS NOT NULL
+                ORDER BY similarity, item_id LIMIT 5""",
+            [run_id],
+        ).fetchall()
+        report.examples = [dict(zip(names, row, strict=True)) for row in rows]
+        if config.over == "pair" and report.extra:
+            row = db.execute(
+                _OPPOSITE,
+                {"run": run_id},
+            ).fetchone()
+            report.opposite = int(row[0]) if row else 0

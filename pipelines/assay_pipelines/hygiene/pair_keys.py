@@ -1,0 +1,56 @@
+"""What makes two comparisons the same pair, and what their sources say of it: the ground of deduplication.
+
+Covers: digests of normalised texts, and the source's statements, both in tables of a scratch file; which pairs
+are labelled oppositely. Leaves out: what is decided of them (`assay_pipelines.hygiene.deduplication`).
+
+    pair_keys   item, pair_key (128 bits, of prompt and both responses, unordered), a_key, b_key (64, of each)
+    statements  comparison_id, name (of the source), answer (A or B)
+    opposed     pair_key of those whose statements prefer different responses
+"""
+
+from __future__ import annotations
+
+from assay.runs.progress_bar import Advance, silent
+from assay.store.database import registered
+from assay.workspace import Workspace
+from assay_pipelines.hygiene.normalisation import same_prompt, same_text
+from assay_pipelines.hygiene.pair_pages import PairPages
+from assay_pipelines.hygiene.scratch_store import Scratch, row_pages
+
+# In two statements: in one, every use of a digest would compute it, and the normal form under it, anew.
+_DIGESTS = f"""
+    CREATE OR REPLACE TEMP TABLE page_digests AS
+    SELECT item, md5({same_prompt("messages")}) AS prompt, md5({same_text("a")}) AS a, md5({same_text("b")}) AS b
+    FROM page"""
+_KEYS = """
+    INSERT INTO pair_keys
+    SELECT item, md5_number(prompt || least(a, b) || greatest(a, b)), hash(a), hash(b) FROM page_digests"""
+_PREFERENCES = """
+    SELECT k.pair_key, p.comparison_id, s.name, s.answer, if(s.answer = 'A', k.a_key, k.b_key) AS preferred
+    FROM statements s JOIN pair_places p USING (comparison_id) JOIN pair_keys k USING (item)"""
+_ROWS = 100_000
+
+
+def make_pair_keys(scratch: Scratch, pages: PairPages, *, advance: Advance = silent) -> None:
+    """Make all three tables. `advance` by comparisons read."""
+    scratch.db.execute("CREATE TABLE pair_keys (item BIGINT, pair_key UHUGEINT, a_key UBIGINT, b_key UBIGINT)")
+    for page in pages.pages():
+        with registered(scratch.db, "page", page):
+            scratch.db.execute(_DIGESTS)
+        scratch.db.execute(_KEYS)
+        advance(page.num_rows)
+    _statements(pages.workspace, scratch)
+    scratch.db.execute(f"CREATE VIEW preferences AS {_PREFERENCES}")
+    scratch.db.execute(
+        """CREATE TABLE opposed AS
+           SELECT pair_key FROM preferences GROUP BY pair_key HAVING min(preferred) <> max(preferred)"""
+    )
+
+
+def _statements(workspace: Workspace, scratch: Scratch) -> None:
+    scratch.db.execute("CREATE TABLE statements (comparison_id VARCHAR, name VARCHAR, answer VARCHAR)")
+    query = """SELECT j.comparison_id, n.name, j.answer FROM judgments j JOIN annotators n USING (annotator_id)
+               WHERE j.rowid BETWEEN $low AND $high AND n.kind = 'source' AND j.answer IN ('A', 'B')"""
+    for page in row_pages(workspace, "judgments", query, page=_ROWS):
+        with registered(scratch.db, "page", page):
+            scratch.db.execute("INSERT INTO statements SELECT * FROM page")

@@ -1,0 +1,146 @@
+"""Importing: a source's batches into the store, one short unit of work each, under one run.
+
+Covers: streaming, resuming (an import that was killed is simply run again: what is there already stays and is
+counted as known), the report with counts per reason. Leaves out: formats (`assay_pipelines.importers`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from assay.errors import BadInputError
+from assay.runs.progress_bar import Advance, silent
+from assay.runs.record import start_run
+from assay.store.feedback_intake import FeedbackCounts, store_feedback, store_principle_judgments
+from assay.store.intake import IntakeCounts, store_pairs, store_rejects
+from assay.workspace import Workspace
+from assay_pipelines.importers import bulk
+from assay_pipelines.importers.formats import ImportConfig, Source, open_source
+from assay_pipelines.importers.rows import ReadBatch
+
+T = TypeVar("T")
+FIRST_REJECTS = 5
+
+
+@dataclass
+class ImportReport:
+    """What an import read and what of it was new. `pairs` = new comparisons + those the store had already.
+
+    `statements`: texts about and principle judgments of single responses.
+    """
+
+    run_id: str
+    file: str
+    recognised: str
+    rows: int = 0
+    pairs: int = 0
+    statements: int = 0
+    new: IntakeCounts = field(default_factory=IntakeCounts)
+    new_statements: FeedbackCounts = field(default_factory=FeedbackCounts)
+    rejected: dict[str, int] = field(default_factory=dict)
+    first_rejects: list[str] = field(default_factory=list)  #: where the first bad rows are; all are in `rejects`
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def open_import(workspace: Workspace, config: ImportConfig) -> Source:
+    """The source, its format settled, before any run is recorded. Raises BadInputError."""
+    return open_source(config, spill=workspace.root / "assay.duckdb.spill")
+
+
+def run_import(workspace: Workspace, source: Source, *, advance: Advance = silent) -> ImportReport:
+    """Import everything the source yields. `advance` is called in the container's unit.
+
+    Raises BadInputError if not one row could be taken; its rejects are recorded all the same.
+    """
+    reasons: Counter[str] = Counter()
+    file = _full_name(source)
+    with start_run(workspace, "import", asdict(source.config), inputs={file: "file"}) as run:
+        report = ImportReport(run.id, source.config.path, source.recognised)
+        at = 0
+        for batch, position in read_ahead(_batches(source)):
+            with workspace.store.unit() as db:
+                if batch.pairs.num_rows:
+                    report.new += store_pairs(db, batch.pairs, run.id)
+                if batch.feedback is not None:
+                    report.new_statements += store_feedback(db, batch.feedback, run.id)
+                    report.statements += batch.feedback.num_rows
+                if batch.principles is not None:
+                    report.new_statements += store_principle_judgments(db, batch.principles, run.id)
+                    report.statements += batch.principles.num_rows
+                if batch.rejects.num_rows:
+                    store_rejects(db, batch.rejects, file=file, run_id=run.id)
+            report.rows += batch.rows
+            report.pairs += batch.pairs.num_rows
+            for reject in batch.rejects.select(["row", "field", "reason"]).to_pylist():
+                told = f"{reject['field']}: {reject['reason']}" if reject["field"] else reject["reason"]
+                reasons[told] += 1
+                if len(report.first_rejects) < FIRST_REJECTS:
+                    report.first_rejects.append(f"row {reject['row']}: {told}")
+            advance(position - at)
+            at = position
+        report.rejected = dict(reasons.most_common())
+        run.metrics.update(report.to_dict())
+        if not report.pairs + report.statements:
+            worst, times = reasons.most_common(1)[0] if reasons else ("nothing to import", 0)
+            raise BadInputError(f"no row could be imported: {times} of {report.rows} because of {worst!r}", file=file)
+    return report
+
+
+def _batches(source: Source) -> Iterator[tuple[ReadBatch, int]]:
+    """Batches, and how far into the container they reach."""
+    if bulk.can_read(source):
+        return bulk.batches(source)
+    return ((batch, source.container.position()) for batch in source.batches())
+
+
+def read_ahead(items: Iterable[T]) -> Iterator[T]:
+    """The items, the next one made in a thread while the caller works on this one: parsing holds the interpreter,
+    the store's SQL does not. Two items are in memory at a time. Exceptions come through in their place.
+    """
+    ready: queue.Queue[tuple[T | None, BaseException | None, bool]] = queue.Queue(maxsize=1)
+    stopped = threading.Event()
+
+    def put(item: T | None, error: BaseException | None, last: bool) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put((item, error, last), timeout=0.1)
+            except queue.Full:
+                continue
+        return None
+
+    def read() -> None:
+        try:
+            for item in items:
+                put(item, None, False)
+                if stopped.is_set():
+                    return
+            put(None, None, True)
+        except BaseException as error:
+            put(None, error, True)
+
+    thread = threading.Thread(target=read, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error, last = ready.get()
+            if error is not None:
+                raise error
+            if last:
+                return
+            yield cast(T, item)
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _full_name(source: Source) -> str:
+    path = Path(source.config.path).expanduser()
+    return str(path.resolve()) if path.exists() else source.config.path

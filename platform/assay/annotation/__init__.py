@@ -1,0 +1,1 @@
+"""Votes before they reach the store: the journal that makes them durable."""

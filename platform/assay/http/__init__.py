@@ -1,0 +1,1 @@
+"""HTTP basics that every server of Assay shares: bodies, errors, connections, addresses."""

@@ -1,0 +1,1 @@
+"""Forward passes over packed sequences and shared prefixes."""

@@ -1,0 +1,1 @@
+"""Chat templates: rendering conversations into tokens, and reading rendered texts back."""

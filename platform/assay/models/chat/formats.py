@@ -1,0 +1,202 @@
+"""How chat templates write conversations, and reading such texts back into messages.
+
+Covers: any template, by what it writes around the turns of a probe; the common families (ChatML, Llama 3, Gemma,
+Mistral, Zephyr, Phi-3, DeepSeek), known by their markers. Leaves out: what is done with a text that was read
+(`assay.models.chat.rendered_text`).
+
+A reading is kept only where writing its messages gives the text again, character by character: a wrong guess is no
+reading, never another conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from assay.domain import Message, Role
+from assay.errors import BadInputError
+
+Writer = Callable[[Sequence[Message]], str]
+
+_ROLES: tuple[tuple[Role, ...], ...] = (
+    ("user", "assistant", "user", "assistant"),
+    ("system", "user", "assistant", "user", "assistant"),
+    ("user", "assistant"),
+    ("system", "user", "assistant"),
+)
+
+
+class Found(NamedTuple):
+    """Messages, the last one the assistant's; `lacking`: what the template would write after the text's end;
+    `before`: what it would write before its beginning (BOS)."""
+
+    messages: tuple[Message, ...]
+    lacking: str
+    before: str
+
+
+class ChatForm:
+    """One template's way of writing. `write` gives a conversation that ends with the assistant's turn as text, and
+    raises BadInputError for one that the template refuses. `bos`: what callers may leave out at the beginning."""
+
+    def __init__(self, name: str, write: Writer, *, bos: str = "") -> None:
+        self.name, self._write, self._bos = name, write, bos
+        self._starts: set[tuple[str, Role]] = set()
+        self._joints: dict[Role, dict[str, Role]] = {}
+        self._ends: list[str] = []
+        for roles in _ROLES:
+            self._learn(roles)
+
+    def read(self, text: str) -> Found | None:
+        """The conversation that this template writes as `text`, None where there is none."""
+        openings = {(opening, role, "") for opening, role in self._starts}
+        if self._bos:
+            openings |= {
+                (opening.removeprefix(self._bos), role, self._bos)
+                for opening, role in self._starts
+                if opening.startswith(self._bos)
+            }
+        for opening, role, before in sorted(openings, key=lambda each: (-len(each[0]), each[1:])):
+            begins = text.startswith(opening)
+            if begins and (found := self._read_from(text, len(opening), role, before)) is not None:
+                return found
+        return None
+
+    def _learn(self, roles: Sequence[Role]) -> None:
+        contents = [f"zq{place}zq" for place in range(len(roles))]
+        try:
+            rest = self._write([Message(role, content) for role, content in zip(roles, contents, strict=True)])
+        except BadInputError:
+            return
+        parts = []
+        for content in contents:
+            part, found, rest = rest.partition(content)
+            if not found or content in rest:
+                return  # it writes turns in another order, or twice
+            parts.append(part)
+        self._starts.add((parts[0], roles[0]))
+        for (role, following), part in zip(pairwise(roles), parts[1:], strict=True):
+            if part:
+                self._joints.setdefault(role, {})[part] = following
+        if rest not in self._ends:
+            self._ends.append(rest)
+
+    def _read_from(self, text: str, place: int, role: Role, before: str) -> Found | None:
+        messages: list[Message] = []
+        spots: dict[str, int] = {}  # of each joint from `place` on: a text is searched once, however many its turns
+        while True:
+            joints = self._joints.get(role, {})
+            for joint in joints:
+                if 0 <= spots.get(joint, 0) < place or joint not in spots:
+                    spots[joint] = text.find(joint, place)
+            at, width = min(((spots[joint], -len(joint)) for joint in joints if spots[joint] >= 0), default=(-1, 0))
+            if at < 0:
+                break
+            messages.append(Message(role, text[place:at]))
+            place = at - width
+            role = joints[text[at:place]]
+        if role != "assistant":
+            return None
+        last = text[place:]
+        for end in self._ends:
+            for given in (end, end.rstrip(), ""):
+                if last.endswith(given):
+                    said = last[: len(last) - len(given)]
+                    found = Found((*messages, Message("assistant", said)), end[len(given) :], before)
+                    if self._writes(found, text):
+                        return found
+        return None
+
+    def _writes(self, found: Found, text: str) -> bool:
+        try:
+            return self._write(found.messages) == found.before + text + found.lacking
+        except BadInputError:
+            return False
+
+
+@dataclass(frozen=True)
+class Family:
+    """A common way of writing. `markers`: what only its texts hold, all of them. `turns`: text before and after a
+    content by role; None = known by its markers only."""
+
+    name: str
+    markers: tuple[str, ...]
+    bos: str = ""
+    turns: Mapping[str, tuple[str, str]] | None = None
+
+    def write(self, messages: Sequence[Message]) -> str:
+        """Raises BadInputError for a role that the family does not have."""
+        assert self.turns is not None
+        text = self.bos
+        for message in messages:
+            if message.role not in self.turns:
+                raise BadInputError(f"{self.name} has no {message.role} turns", field="role")
+            before, after = self.turns[message.role]
+            text += before + message.content + after
+        return text
+
+    def wrote(self, text: str) -> bool:
+        """Whether the text has its markers."""
+        return all(marker in text for marker in self.markers)
+
+    @cached_property
+    def form(self) -> ChatForm | None:
+        return ChatForm(self.name, self.write, bos=self.bos) if self.turns is not None else None
+
+
+def _alike(
+    before: str, after: str, roles: Sequence[str] = ("system", "user", "assistant")
+) -> dict[str, tuple[str, str]]:
+    return {role: (before.format(role=role), after) for role in roles}
+
+
+#: Of ways that share a marker the more specific ones come first.
+FAMILIES: tuple[Family, ...] = (
+    Family("ChatML", ("<|im_start|>",), turns=_alike("<|im_start|>{role}\n", "<|im_end|>\n")),
+    Family(
+        "Llama 3",
+        ("<|start_header_id|>",),
+        "<|begin_of_text|>",
+        _alike("<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"),
+    ),
+    Family(
+        "Gemma",
+        ("<start_of_turn>",),
+        "<bos>",
+        {
+            "user": ("<start_of_turn>user\n", "<end_of_turn>\n"),
+            "assistant": ("<start_of_turn>model\n", "<end_of_turn>\n"),
+        },
+    ),
+    Family("Llama 2", ("<<SYS>>",)),
+    Family("Mistral", ("[INST]",), "<s>", {"user": ("[INST] ", " [/INST]"), "assistant": (" ", "</s>")}),
+    Family("Mistral", ("[INST]",), "<s>", {"user": ("[INST] ", " [/INST]"), "assistant": ("", "</s>")}),
+    Family("Mistral", ("[INST]",), "<s>", {"user": ("[INST] ", "[/INST]"), "assistant": (" ", "</s>")}),
+    Family(
+        "Mistral",
+        ("[INST]",),
+        "<s>",
+        {
+            "system": ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+            "user": ("[INST]", "[/INST]"),
+            "assistant": ("", "</s>"),
+        },
+    ),
+    Family("Zephyr", ("<|assistant|>", "</s>"), turns=_alike("<|{role}|>\n", "</s>\n")),
+    Family("Phi-3", ("<|assistant|>", "<|end|>"), turns=_alike("<|{role}|>\n", "<|end|>\n")),
+    Family(
+        "DeepSeek",
+        ("<｜User｜>",),
+        "<｜begin▁of▁sentence｜>",
+        {
+            "system": ("", ""),
+            "user": ("<｜User｜>", ""),
+            "assistant": ("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+        },
+    ),
+    Family("Harmony", ("<|message|>",)),
+    Family("Command R", ("<|START_OF_TURN_TOKEN|>",)),
+)

@@ -1,0 +1,1 @@
+"""Training in several processes: the process group, data parallelism, FSDP."""

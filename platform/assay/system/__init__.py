@@ -1,0 +1,1 @@
+"""The operating system under Assay: files, processes, locks, signals."""

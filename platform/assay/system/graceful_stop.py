@@ -1,0 +1,55 @@
+"""Ending long work where nothing is half done: a first Ctrl-C is remembered until a step is over, a second one ends it.
+
+Covers: the two signals that ask a process to end. Leaves out: what is saved at that place (the training loops), who
+sends the signal (`assay.runs.process`).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+log = logging.getLogger(__name__)
+
+#: Ctrl-C, and what supervisors send. A shell that starts work in the background has it ignore the first.
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class EndRequest:
+    """Whether somebody asked for the end; `asked` is read between steps."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler. Raises KeyboardInterrupt the second time: that person does not want to wait."""
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        log.warning("ending after this step, with a checkpoint; once more ends at once, without")
+
+
+@contextmanager
+def end_on_request(*, held: bool = True) -> Iterator[EndRequest]:
+    """During the block Ctrl-C and SIGTERM set `asked` instead of ending the process where it happens to be.
+
+    Nothing changes with `held=False` and outside the main thread, which gets no signals. A Ctrl-C that the process
+    ignored before stays ignored: it was meant for another.
+    """
+    request = EndRequest()
+    if not held or threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    taken = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
+    for number in taken:
+        signal.signal(number, request.note)
+    try:
+        yield request
+    finally:
+        for number in taken:
+            signal.signal(number, before[number])

@@ -1,0 +1,1 @@
+"""Batches, prompts, policies and the tensor functions that every plug-in uses."""

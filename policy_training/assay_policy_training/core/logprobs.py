@@ -1,0 +1,239 @@
+"""Log-probabilities of given tokens, in chunks, so that rows x tokens x vocabulary never lies in memory at once.
+
+Covers: one pass through the network, without padding and with a context that several rows share computed once where
+the model allows (`assay.models.attention.packing`), then the vocabulary head over chunks of the tokens that count
+(padding costs nothing there); each chunk's logits are dropped and made again in the backward pass. Log-probs and
+entropy are of the distribution at the given temperature, the one the sampler draws from (before top-p). Leaves out:
+sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from assay.errors import BadInputError
+from assay.models.attention.packing import TokenGroup, can_pack, forward, unwrapped
+from assay.models.pooling import position_ids
+from assay_policy_training.plugins.samplers.sampling import prune
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CHUNK_TOKENS = 512
+#: What the scorer pass can supply to plug-ins besides the log-probs themselves.
+EXTRAS = frozenset({"sum_pi_sq", "max_pi", "mean_logp", "hidden", "teacher_kl"})
+SUPPLIED = frozenset({"entropy", "entropy_gradient", *EXTRAS})
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Of the response tokens; [B,T] float32 with 0 where the mask is off.
+
+    `teacher_kl`, in `extras` on demand: KL(policy || teacher) of the next token's whole distribution, nats,
+    differentiable. The other `extras`, on demand and detached: `sum_pi_sq` = sum_v pi(v)^2; `max_pi`; `mean_logp` =
+    (1/V) sum_v log pi(v); `hidden` [B,T,d], the last hidden state that the token is predicted from; `outside` (of a
+    pruned vocabulary): 1 where the token is not of it, whose logp is then of the unpruned one.
+    """
+
+    logp: Tensor
+    entropy: Tensor  #: nats, of the pruned distribution; detached unless `entropy_gradient` is wanted
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def score_tokens(
+    model: PreTrainedModel,
+    context_ids: Tensor,
+    context_mask: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    *,
+    temperature: float,
+    prune_log_ratio: float | None = None,
+    wanted: Set[str] = frozenset(),
+    teacher: PreTrainedModel | None = None,
+    chunk_tokens: int = CHUNK_TOKENS,
+) -> TokenScores:
+    """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded). Differentiable.
+
+    Every context has at least one token, and `mask` is on from the left of each row. `wanted`: of `SUPPLIED`;
+    `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary.
+    """
+    head = vocabulary_head(model)
+    states = response_states(model, context_ids, context_mask, tokens, mask)
+    targets = tokens[mask]
+    taught = _taught(teacher if "teacher_kl" in wanted else None, context_ids, context_mask, tokens, mask, chunk_tokens)
+    found: list[dict[str, Tensor]] = []
+    for number, (state, target) in enumerate(
+        zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True)
+    ):
+        arguments = (head, state, target, temperature, prune_log_ratio, wanted, taught(number))
+        if torch.is_grad_enabled():
+            found.append(checkpoint(_head_scores, *arguments, use_reentrant=False))
+        else:
+            found.append(_head_scores(*arguments))
+    spread = {name: _spread([part[name] for part in found], mask) for name in (found[0] if found else ())}
+    if "hidden" in wanted:
+        hidden = torch.zeros((*mask.shape, states.shape[-1]), device=mask.device)
+        hidden[mask] = states.detach().float()
+        spread["hidden"] = hidden
+    empty = torch.zeros(mask.shape, device=mask.device)
+    return TokenScores(spread.pop("logp", empty), spread.pop("entropy", empty), spread)
+
+
+def response_states(
+    model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor
+) -> Tensor:
+    """Hidden states [tokens that count, d], in row order, from which each token is predicted."""
+    longest = int((context_mask.sum(1) + mask.sum(1)).max())
+    if not can_pack(model, longest):
+        return padded_states(model, context_ids, context_mask, tokens, mask)
+    rows: dict[bytes, list[int]] = {}
+    contexts, responses = [], []
+    for number in range(len(tokens)):
+        contexts.append(context_ids[number][context_mask[number]].to("cpu", torch.int32).numpy())
+        responses.append(tokens[number][mask[number]].to("cpu", torch.int32).numpy())
+        if len(responses[-1]):
+            rows.setdefault(contexts[-1].tobytes(), []).append(number)
+    if not rows:
+        return padded_states(model, context_ids, context_mask, tokens, mask)
+    groups = [TokenGroup(contexts[same[0]], tuple(responses[n] for n in same)) for same in rows.values()]
+    found = forward(model, groups).before()
+    order = [number for same in rows.values() for number in same]
+    parts = dict(zip(order, torch.split(found, [len(responses[number]) for number in order]), strict=True))
+    return torch.cat([parts[number] for number in sorted(parts)])
+
+
+def padded_states(
+    model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor
+) -> Tensor:
+    """The same by one padded row each. Columns that are padding in every row are not computed."""
+    left = int((~context_mask).all(0).sum())
+    right = int(mask.any(0).sum())
+    ids = torch.cat([context_ids[:, left:], tokens[:, :right]], 1)
+    seen = torch.cat([context_mask[:, left:], mask[:, :right]], 1)
+    hidden = trunk(model)(
+        input_ids=ids, attention_mask=seen.long(), position_ids=position_ids(seen), use_cache=False
+    ).last_hidden_state
+    start = context_ids.shape[1] - left
+    # Position start-1+t predicts response token t.
+    states: Tensor = hidden[:, start - 1 : start - 1 + right][mask[:, :right]]
+    return states
+
+
+def _chunks(values: Tensor, size: int) -> list[Tensor]:
+    return [values[i : i + size] for i in range(0, len(values), size)]
+
+
+def _taught(
+    teacher: PreTrainedModel | None,
+    context_ids: Tensor,
+    context_mask: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    chunk_tokens: int,
+) -> Callable[[int], Callable[[], Tensor] | None]:
+    """For each chunk of tokens what computes the teacher's logits [chunk,V], anew each time: they are not kept."""
+    if teacher is None:
+        return lambda number: None
+    with torch.no_grad():
+        pieces = _chunks(response_states(teacher, context_ids, context_mask, tokens, mask), chunk_tokens)
+    head = vocabulary_head(teacher)
+
+    def logits(piece: Tensor) -> Tensor:
+        with torch.no_grad():
+            return head(piece)
+
+    return lambda number: lambda: logits(pieces[number])
+
+
+def _head_scores(
+    head: Callable[[Tensor], Tensor],
+    state: Tensor,
+    target: Tensor,
+    temperature: float,
+    prune_log_ratio: float | None,
+    wanted: Set[str],
+    teacher_logits: Callable[[], Tensor] | None = None,
+) -> dict[str, Tensor]:
+    logits = head(state) / temperature
+    picked = logits.gather(-1, target[:, None]).squeeze(-1)
+    found: dict[str, Tensor] = {}
+    kept = prune(logits, prune_log_ratio)
+    normaliser = kept.logsumexp(-1)
+    found["logp"] = picked - normaliser
+    if prune_log_ratio is not None:
+        outside = kept.detach().gather(-1, target[:, None]).squeeze(-1).isinf()
+        found["logp"] = torch.where(outside, picked - logits.logsumexp(-1), found["logp"])
+        found["outside"] = outside.float()
+    with torch.set_grad_enabled("entropy_gradient" in wanted and torch.is_grad_enabled()):
+        finite = kept if prune_log_ratio is None else kept.masked_fill(kept.isinf(), 0.0)
+        found["entropy"] = normaliser - ((kept - normaliser[:, None]).exp() * finite).sum(-1)
+    if teacher_logits is not None:
+        found["teacher_kl"] = full_kl(kept, teacher_logits() / temperature)
+    with torch.no_grad():
+        if "sum_pi_sq" in wanted:
+            found["sum_pi_sq"] = ((2 * kept).logsumexp(-1) - 2 * normaliser).exp()
+        if "max_pi" in wanted:
+            found["max_pi"] = (kept.amax(-1) - normaliser).exp()
+        if "mean_logp" in wanted:
+            found["mean_logp"] = logits.mean(-1) - logits.logsumexp(-1)
+    return found
+
+
+def full_kl(logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """[N] KL(softmax(logits) || softmax(teacher_logits)) over the vocabulary, nats; both [N,V], -inf in `logits` = cut.
+
+    Its gradient by the logits is pi_v (log(pi_v / q_v) - KL): no sampling noise. Where one vocabulary is padded
+    further than the other, both distributions are those over the ids that both have.
+    """
+    width = min(logits.shape[-1], teacher_logits.shape[-1])
+    logits, log_q = logits[..., :width], teacher_logits[..., :width].log_softmax(-1)
+    normaliser = logits.logsumexp(-1, keepdim=True)
+    finite = logits.masked_fill(logits.isinf(), 0.0)
+    return ((logits - normaliser).exp() * (finite - normaliser - log_q)).sum(-1)
+
+
+def _spread(values: list[Tensor], mask: Tensor) -> Tensor:
+    """Values of the masked tokens, in row order, back to [B,T]."""
+    out = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+    return out.masked_scatter(mask, torch.cat(values)) if values else out
+
+
+def trunk(model: Any) -> Callable[..., Any]:
+    """The network up to the last hidden states."""
+    return unwrapped(model).get_decoder()  # type: ignore[no-any-return]
+
+
+def vocabulary_head(model: Any) -> Callable[[Tensor], Tensor]:
+    """Hidden states [N,d] -> logits [N,V] float32, with the soft cap of models that have one."""
+    base = unwrapped(model)
+    linear = base.get_output_embeddings()
+    cap = getattr(base.config, "final_logit_softcapping", None)
+
+    def logits(state: Tensor) -> Tensor:
+        raw: Tensor = linear(state).float()
+        return raw if cap is None else cap * torch.tanh(raw / cap)
+
+    return logits
+
+
+@torch.no_grad()
+def check_head(model: PreTrainedModel, device: torch.device) -> None:
+    """Compare with the model's own logits once; some architectures scale them. Raises BadInputError if they differ."""
+    ids = torch.arange(1, 9, device=device)[None]
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    own = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+    expected = own[0, 3:-1].gather(-1, ids[0, 4:, None]).squeeze(-1)
+    found = score_tokens(model, ids[:, :4], mask[:, :4], ids[:, 4:], mask[:, 4:], temperature=1.0).logp[0]
+    # Half-precision models differ in the last bits; a missing scale or cap differs by whole units.
+    if (worst := float((found - expected).abs().max())) > 0.05:
+        raise BadInputError(
+            f"{type(unwrapped(model)).__name__} computes its logits in a way this trainer does not reproduce "
+            f"(log-probs differ by {worst:.3g})"
+        )

@@ -1,0 +1,267 @@
+"""The policy under training and the reference it is held to.
+
+Covers: loading both from one name, full or LoRA training, log-probs under either, a frozen teacher of the same
+vocabulary, dividing it among processes, saving the result as a stock checkpoint that is reloaded and compared. With
+LoRA the reference is the model with its adapter off; else it is a frozen copy, loaded only when something needs it.
+Leaves out: sampling (`samplers`), optimising (`loop`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from assay.errors import BackendError, BadInputError
+from assay.models.attention.packing import unwrapped
+from assay.models.chat.renderer import Renderer
+from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
+from assay.models.parallelism.strategy import Alone
+from assay.models.quiet import quiet_transformers
+from assay.models.spec import weights_digest
+from assay.system.atomic_files import sync_folder
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.logprobs import TokenScores, check_head, score_tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+#: A reloaded checkpoint may differ from the trainer by this much in a log-prob: float32, merged adapters.
+RELOAD_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters on the named linear layers. rank 0 = train all weights."""
+
+    rank: int = 0
+    alpha: int = 16
+    targets: str = "all-linear"
+
+
+class Policy:
+    """A causal language model being trained. Always in eval mode: dropout would make the ratio differ from 1.
+
+    `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights.
+    `gradient_checkpointing`: of each layer only the input is kept, the rest is computed again: the same gradients.
+    `teacher`: a model to be held to token by token. Raises BadInputError for a teacher with another vocabulary, for
+    checkpointing of a model that has none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        device: torch.device,
+        max_prompt_tokens: int,
+        dtype: torch.dtype = torch.float32,
+        autocast: bool = False,
+        gradient_checkpointing: bool = False,
+        lora: Lora | None = None,
+        with_reference: bool = False,
+        teacher: str | None = None,
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.autocast = autocast
+        self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(name)
+        self.renderer = Renderer(self.tokenizer, max_length=max_prompt_tokens)
+        base = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device)
+        check_head(base, device)
+        self.lora = lora if lora is not None and lora.rank > 0 else None
+        self.model: Any = with_adapter(base, self.lora) if self.lora else base
+        self.has_reference = with_reference
+        self._reference: PreTrainedModel | None = None
+        if with_reference and self.lora is None:
+            self._reference = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device).requires_grad_(False)
+        self._teacher = None if teacher is None else self._load_teacher(teacher, dtype)
+        self._recomputed = checkpointed_layers(self.model) if gradient_checkpointing else []
+        self.parallel = Alone()  #: how its work is divided among processes
+
+    def _load_teacher(self, name: str, dtype: torch.dtype) -> PreTrainedModel:
+        tokenizer = load_tokenizer(name)
+        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise BadInputError(f"{name} has another vocabulary than {self.name}", field="teacher")
+        teacher = load_causal_lm(name, tokenizer, dtype=dtype, device=self.device).requires_grad_(False)
+        check_head(teacher, self.device)
+        return teacher
+
+    def divide(self, parallel: Alone) -> None:
+        """Share the work, and with it the weights where `parallel` does; before anything keeps hold of a weight.
+
+        A teacher stays whole in every process.
+        """
+        self.parallel = parallel
+        parallel.prepare(self)
+        if self._reference is not None:
+            parallel.shard(self._reference)
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """For the time of the block this process has all weights: to sample."""
+        return self.parallel.gathered(self.model)
+
+    @property
+    def has_teacher(self) -> bool:
+        return self._teacher is not None
+
+    @property
+    def version(self) -> str:
+        """Content hash of the base checkpoint (of the hub id where it is not a folder)."""
+        source = Path(resolve_model(self.name))
+        return weights_digest(source) if source.is_dir() else str(source)
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end the policy's turn."""
+        configured = getattr(unwrapped(self.model).generation_config, "eos_token_id", None)
+        listed = configured if isinstance(configured, list) else [configured]
+        return frozenset(int(i) for i in (*listed, self.tokenizer.eos_token_id) if i is not None)
+
+    def trainable(self) -> dict[str, torch.nn.Parameter]:
+        """Name -> parameter that the optimiser changes; tied weights once."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def scores(
+        self,
+        batch: RolloutBatch,
+        *,
+        temperature: float,
+        prune_log_ratio: float | None = None,
+        wanted: Set[str] = frozenset(),
+    ) -> TokenScores:
+        """Log-probs, entropy and what is `wanted` of the batch's tokens under the policy, on its device, given tokens
+        included. Differentiable."""
+        return self._score(self.model, batch, temperature, prune_log_ratio, wanted)
+
+    @torch.no_grad()
+    def reference_logp(
+        self, batch: RolloutBatch, *, temperature: float, prune_log_ratio: float | None = None
+    ) -> Tensor:
+        """[B,T] log-probs under the reference. Raises ValueError when it was not asked for."""
+        if not self.has_reference:
+            raise ValueError("this policy was loaded without a reference")
+        if self._reference is not None:
+            return self._score(self._reference, batch, temperature, prune_log_ratio).logp
+        with self.model.disable_adapter():
+            return self._score(self.model, batch, temperature, prune_log_ratio).logp
+
+    def _score(
+        self,
+        model: Any,
+        batch: RolloutBatch,
+        temperature: float,
+        prune_log_ratio: float | None = None,
+        wanted: Set[str] = frozenset(),
+    ) -> TokenScores:
+        on = self.device
+
+        def computed() -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
+            found = score_tokens(
+                model,
+                batch.train_input_ids.to(on),
+                batch.train_mask.to(on),
+                batch.tokens.to(on),
+                batch.present.to(on),
+                temperature=temperature,
+                prune_log_ratio=prune_log_ratio,
+                wanted=wanted,
+                teacher=self._teacher,
+            )
+            return found.logp, found.entropy, dict(found.extras)
+
+        with self.precision(), self._recomputing():
+            return TokenScores(*self.parallel.forward(model, computed))
+
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """Layers are checkpointed in train mode only, so they alone are in it, while a gradient is to be taken: what
+        is inside them (dropout) stays in eval mode, and sampling keeps its cache."""
+        for layer in self._recomputed:
+            layer.training = torch.is_grad_enabled()
+        try:
+            yield
+        finally:
+            for layer in self._recomputed:
+                layer.training = False
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """The number format of every forward pass, sampling included."""
+        with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.autocast else nullcontext():
+            yield
+
+    def save(self, folder: Path, probe: RolloutBatch | None = None) -> float | None:
+        """Write a stock checkpoint (adapters merged) at `folder`, whole or not at all.
+
+        `probe`: one row; its log-probs under the reloaded checkpoint are compared with the trainer's, and their
+        largest difference is returned. Raises BadInputError when the folder exists, BackendError when they differ.
+        """
+        if folder.exists():
+            raise BadInputError("already exists; choose another --name", file=folder)
+        scratch = folder.with_name(f".{folder.name}.part")
+        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            with quiet_transformers():
+                self._merged().save_pretrained(scratch)
+                self.tokenizer.save_pretrained(scratch)
+            difference = None if probe is None else self._reload_difference(scratch, probe)
+            if difference is not None and not difference <= RELOAD_TOLERANCE:
+                raise BackendError(f"the saved policy differs from the trained one by {difference:.3g} in a log-prob")
+            scratch.rename(folder)
+            sync_folder(folder.parent)
+        except OSError as error:
+            raise BackendError(f"cannot write {folder}: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return difference
+
+    def write_weights(self, folder: Path) -> None:
+        """The weights (adapters merged) and the model's config as safetensors, neither synced nor checked: what an
+        engine reads at once. Raises OSError."""
+        with quiet_transformers():
+            self._merged().save_pretrained(folder)
+
+    def _merged(self) -> Any:
+        if self.lora is None:
+            return self.model
+        from copy import deepcopy
+
+        return deepcopy(self.model).merge_and_unload()
+
+    @torch.no_grad()
+    def _reload_difference(self, folder: Path, probe: RolloutBatch) -> float:
+        dtype = next(iter(unwrapped(self.model).parameters())).dtype
+        reloaded = load_causal_lm(str(folder), load_tokenizer(str(folder)), dtype=dtype, device=self.device)
+        gap = self._score(reloaded, probe, 1.0).logp - self._score(self.model, probe, 1.0).logp
+        return float(gap.abs().max())
+
+
+def checkpointed_layers(model: Any) -> list[torch.nn.Module]:
+    """The model's layers, made to keep their input only while they are in train mode. Raises BadInputError where the
+    model's code has no such layers."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    inner = unwrapped(model)
+    layers: list[torch.nn.Module] = [m for m in inner.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers or not inner.supports_gradient_checkpointing:
+        raise BadInputError(f"{type(inner).__name__} has none", field="optimisation.gradient_checkpointing")
+    inner.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    return layers
+
+
+def with_adapter(base: Any, lora: Lora) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets, lora_dropout=0.0, task_type="CAUSAL_LM"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that is to go
+        return get_peft_model(base, config).eval()

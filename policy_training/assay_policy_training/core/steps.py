@@ -1,0 +1,96 @@
+"""Responses in steps: which step a piece of text or a token belongs to, and the values that a reward gave the steps.
+
+Covers: steps cut at a separator, in text and in tokens alike; `segment` of a batch from it; step values as parts of a
+score. Leaves out: what gives the values (`process_reward`), what is made of them (`shaping.process`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from assay.score import Part, Score
+from assay_policy_training.core.batch import RolloutBatch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+SEPARATOR = "\n\n"
+
+
+def step_of_piece(text: str, separator: str = SEPARATOR) -> list[int]:
+    """Step number of each piece between separators; a piece of white space belongs to the step before it."""
+    numbers: list[int] = []
+    step = -1
+    for piece in text.split(separator):
+        step += bool(piece.strip())
+        numbers.append(max(step, 0))
+    return numbers
+
+
+def step_prefixes(text: str, separator: str = SEPARATOR) -> list[str]:
+    """The text up to the end of each step, the last of them the whole text; at least one."""
+    pieces, numbers = text.split(separator), step_of_piece(text, separator)
+    ends = [i for i in range(len(pieces)) if i + 1 == len(pieces) or numbers[i + 1] > numbers[i]]
+    return [separator.join(pieces[: end + 1]) for end in ends]
+
+
+def segments(tokenizer: PreTrainedTokenizerBase, batch: RolloutBatch, separator: str = SEPARATOR) -> Tensor:
+    """[B,T] int64: step number of each token that is there, 0 elsewhere. A token belongs to the step it begins in."""
+    present = batch.present
+    found = torch.zeros(present.shape, dtype=torch.long)
+    pieces: dict[int, str] = {}
+    for row in range(len(batch)):
+        ids = batch.tokens[row][present[row]].tolist()
+        for token in ids:
+            if token not in pieces:
+                pieces[token] = str(
+                    tokenizer.decode([token], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+                )
+        found[row, present[row]] = torch.tensor(_numbers([pieces[i] for i in ids], separator), dtype=torch.long)
+    return found
+
+
+def _numbers(pieces: Sequence[str], separator: str) -> list[int]:
+    """Step number of each piece of a text. A separator is ASCII, so bytes of a split character cannot hide it."""
+    text = "".join(pieces)
+    ends, at = [], text.find(separator)
+    while at >= 0:
+        ends.append(at + len(separator))
+        at = text.find(separator, ends[-1])
+    numbers = step_of_piece(text, separator)
+    out, start = [], 0
+    for piece in pieces:
+        out.append(numbers[bisect_right(ends, start)])
+        start += len(piece)
+    return out
+
+
+def with_step_values(score: Score, values: Sequence[float]) -> Score:
+    """The score with a part for each step; its reward is the last step's value."""
+    parts = tuple(
+        Part(f"step {number}", value=value, model=score.model, version=score.version)
+        for number, value in enumerate(values)
+    )
+    return replace(score, reward=values[-1], parts=parts)
+
+
+def step_values(batch: RolloutBatch, part: str) -> list[list[float] | None]:
+    """Per row, the values that the reward `part` gave its steps; None where it gave none."""
+    found: list[list[float] | None] = []
+    for row in batch.scores:
+        score = row.get(part)
+        values = [p.value for p in score.parts if p.name.startswith("step ")] if score is not None else []
+        found.append([v for v in values if v is not None] or None)
+    return found or [None] * len(batch)
+
+
+def last_token_of_step(segment: Tensor, present: Tensor, step: int) -> int | None:
+    """Position in a row ([T] each) of the last token at or before the end of the step; None where there is none."""
+    before = (present & (segment <= step)).nonzero()
+    return int(before[-1]) if len(before) else None

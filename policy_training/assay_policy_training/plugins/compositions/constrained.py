@@ -1,0 +1,147 @@
+"""Constrained RLHF: a learned multiplier for each reward, which falls once the reward is where it should be.
+
+Source: "Confronting Reward Model Overoptimization with Constrained RLHF", arXiv 2310.04373, its squashed branch (the
+other one of the official code indexes multipliers from 1). The paper mixes advantages, which `estimators.constrained`
+does; the composition here mixes rewards, each standardised by what the run has seen so far, for any estimator, and
+leaves the KL the weight that the recipe gives it. Leaves out: the search for proxy points.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.plugins.compositions.named import check_numbers, check_positive, named_part, part_mean
+from assay_policy_training.plugins.protocols import StepReport
+
+AT_LEAST, EQUAL = "at_least", "equal"
+#: Standard deviation that multipliers are drawn with at the start.
+SPREAD = 0.01
+
+
+def squash(multiplier: float, kind: str) -> float:
+    """The weight g(l): sigmoid for "at least the threshold", tanh (which may be negative) for "equal to it"."""
+    return 1 / (1 + math.exp(-multiplier)) if kind == AT_LEAST else math.tanh(multiplier)
+
+
+def slope(multiplier: float, kind: str) -> float:
+    """dg/dl."""
+    g = squash(multiplier, kind)
+    return g * (1 - g) if kind == AT_LEAST else 1 - g * g
+
+
+def gradients(
+    multipliers: Sequence[float], means: Sequence[float], thresholds: Sequence[float], kind: str
+) -> list[float]:
+    """d/dl of sum g(l_i) (mean J_i - threshold_i), without a gradient through J: above the threshold l falls."""
+    return [
+        slope(value, kind) * (mean - threshold)
+        for value, mean, threshold in zip(multipliers, means, thresholds, strict=True)
+    ]
+
+
+@dataclass
+class Multipliers:
+    """One multiplier l for each constraint, moved once a step by SGD on the means of the step's rollouts.
+
+    `thresholds`: part -> where its mean should be, in its own units. `constraint`: at_least or equal. Gradients are cut
+    to a norm of `clip`.
+    """
+
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    constraint: str = AT_LEAST
+    lr: float = 0.1
+    momentum: float = 0.1
+    clip: float = 0.5
+    seed: int = 0
+    section: ClassVar[str] = "reward"  #: of the recipe that it stands in, for messages
+    multipliers: dict[str, float] = field(init=False, default_factory=dict)
+    _velocity: dict[str, float] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        check_numbers(self.thresholds, "thresholds", section=self.section)
+        check_positive([("lr", self.lr), ("clip", self.clip)], section=self.section)
+        if self.constraint not in (AT_LEAST, EQUAL):
+            raise BadInputError(f"{AT_LEAST} or {EQUAL}, not {self.constraint!r}", field=f"{self.section}.constraint")
+        if not 0 <= self.momentum < 1:
+            raise BadInputError(f"must lie in [0, 1), not {self.momentum}", field=f"{self.section}.momentum")
+        draw = random.Random(self.seed)
+        self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in sorted(self.thresholds)}
+        self._velocity = dict.fromkeys(self.thresholds, 0.0)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """g(l) of each part."""
+        return {name: squash(value, self.constraint) for name, value in self.multipliers.items()}
+
+    def observe(self, report: StepReport) -> None:
+        """Move the multipliers; a part that no row has leaves its own where it is."""
+        means = {name: part_mean(report.batch.r_parts, name, field=self.section) for name in self.thresholds}
+        known = {name: mean for name, mean in means.items() if mean is not None}
+        found = gradients(
+            [self.multipliers[name] for name in known],
+            list(known.values()),
+            [self.thresholds[name] for name in known],
+            self.constraint,
+        )
+        norm = math.sqrt(sum(gradient * gradient for gradient in found))
+        shrink = min(1.0, self.clip / norm) if norm > 0 else 1.0
+        for name, gradient in zip(known, found, strict=True):
+            self._velocity[name] = self.momentum * self._velocity[name] + gradient * shrink
+            self.multipliers[name] -= self.lr * self._velocity[name]
+
+    def numbers(self) -> dict[str, float]:
+        return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"multipliers": self.multipliers, "velocity": self._velocity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.multipliers = {name: float(value) for name, value in state["multipliers"].items()}
+        self._velocity = {name: float(value) for name, value in state["velocity"].items()}
+
+
+@dataclass
+class Constrained(Multipliers):
+    """S3: sum of g(l_i) x part_i. `standardise`: each part less its running mean, over its running deviation."""
+
+    standardise: bool = True
+    _moments: dict[str, list[float]] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._moments = {name: [0.0, 0.0, 0.0] for name in self.thresholds}  # count, sum, sum of squares
+
+    def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
+        scaled = [weight * self._scaled(name, named_part(parts, name)) for name, weight in self.weights.items()]
+        return torch.stack(scaled).sum(0)
+
+    def _scaled(self, name: str, values: Tensor) -> Tensor:
+        count, total, squares = self._moments[name]
+        if not self.standardise or count < 2:
+            return values
+        mean = total / count
+        variance = squares / count - mean * mean
+        return (values - mean) / math.sqrt(variance) if variance > 1e-12 else values - mean
+
+    def observe(self, report: StepReport) -> None:
+        super().observe(report)
+        for name in self.thresholds:
+            values = named_part(report.batch.r_parts, name)
+            present = values[~values.isnan()]
+            for i, extra in enumerate((len(present), float(present.sum()), float((present**2).sum()))):
+                self._moments[name][i] += extra
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "moments": self._moments}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._moments = {name: [float(v) for v in values] for name, values in state["moments"].items()}

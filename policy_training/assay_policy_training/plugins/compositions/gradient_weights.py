@@ -1,0 +1,159 @@
+"""Gradient-based weighting: a reward counts more whose policy gradient helps all rewards' progress.
+
+Source: "Learning to Optimize Multi-Objective Alignment Through Dynamic Reward Weighting", arXiv 2509.11452. Influence
+of reward i: sum over j of <g_i, g_j>, itself included; weights move by softmax(log w + lr I / mu). The influence grows
+with the square of a reward's scale (tenfold rewards, a hundredfold influence), so rewards are brought to one deviation
+unless told otherwise. Gradients of length 1, which the official code has commented out, would not do: of two rewards
+both influences would be 1 + <g_1, g_2>, and no weight would ever move. Measured on a step's rollouts after its update,
+with group-centred rewards. Leaves out: the hypervolume form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.compositions.named import check_positive, named_part, weighted_sum
+from assay_policy_training.plugins.estimators.group_relative import dr_grpo
+from assay_policy_training.plugins.protocols import StepReport
+
+if TYPE_CHECKING:
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.recipe.recipe import Recipe
+
+#: Advantages smaller than this are rounding noise.
+FLAT = 1e-9
+
+
+def influence(gradients: Tensor) -> Tensor:
+    """[K] row sums of the Gram matrix of gradients [K,P]."""
+    return gradients @ gradients.sum(0)
+
+
+def moved(weights: Sequence[float], influences: Sequence[float], rate: float) -> list[float]:
+    """softmax(log w + rate x influence); `rate` is lr / mu."""
+    logits = [math.log(w) + rate * i for w, i in zip(weights, influences, strict=True)]
+    highest = max(logits)
+    raised = [math.exp(value - highest) for value in logits]
+    return [value / sum(raised) for value in raised]
+
+
+def unit_deviation(advantage: Tensor) -> Tensor:
+    """[B] over its root mean square; zeros stay."""
+    size = advantage.square().mean().sqrt()
+    return advantage / size if float(size) > FLAT else advantage
+
+
+@dataclass
+class GradientWeighting:
+    """S3: sum of weight x part, weights uniform at first and moved every `accumulate` steps by the mean influence.
+
+    `rate`: lr / mu, in the paper 1e-6 / 1e-5. `layers`: texts of which a weight's name must hold one; none = all that
+    is trained. `rows`: of the step, taken in order. A part that no row has leaves all weights.
+    """
+
+    parts: tuple[str, ...] = ()
+    rate: float = 0.1
+    accumulate: int = 1
+    layers: tuple[str, ...] = ()
+    rows: int = 32
+    micro_batch_rows: int = 4
+    temperature: float = 1.0  #: that log-probs are taken at
+    normalise: bool = True
+    takes_gradients: ClassVar[bool] = True  #: not of weights that are shared among processes
+    weights: dict[str, float] = field(init=False, default_factory=dict)
+    _sums: list[float] = field(init=False, default_factory=list, repr=False)
+    _steps: int = field(init=False, default=0, repr=False)
+    _policy: Any = field(init=False, default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2 or len(set(self.parts)) < len(self.parts):
+            raise BadInputError("needs at least two different parts", field="reward.parts")
+        names = ("rate", "accumulate", "rows", "micro_batch_rows", "temperature")
+        check_positive((name, getattr(self, name)) for name in names)
+        self.weights = dict.fromkeys(self.parts, 1 / len(self.parts))
+        self._sums = [0.0] * len(self.parts)
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError where its log-probs would be of another distribution than the one that is trained."""
+        if self.temperature != recipe.sampling.temperature:
+            raise BadInputError(
+                f"is not sampling.temperature, {recipe.sampling.temperature}", field="reward.temperature"
+            )
+
+    def attach(self, policy: Policy) -> None:
+        """Raises BadInputError where no trained weight is in the layers."""
+        self._policy = policy
+        self._selected()
+
+    def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
+        return weighted_sum(parts, self.weights)
+
+    def observe(self, report: StepReport) -> None:
+        """Add the step's influences; after `accumulate` steps move the weights."""
+        if report.trained is None:
+            return
+        batch = report.trained.select(range(min(self.rows, len(report.trained))))
+        advantages = [dr_grpo(named_part(batch.r_parts, name), batch.group) for name in self.parts]
+        if any(bool(named_part(batch.r_parts, name).isnan().all()) for name in self.parts):
+            return
+        if self.normalise:
+            advantages = [unit_deviation(advantage) for advantage in advantages]
+        found = influence(self._gradients(batch, advantages)).tolist()
+        self._sums = [total + i for total, i in zip(self._sums, found, strict=True)]
+        self._steps += 1
+        if self._steps < self.accumulate:
+            return
+        means = [total / self._steps for total in self._sums]
+        self.weights = dict(
+            zip(self.parts, moved([self.weights[name] for name in self.parts], means, self.rate), strict=True)
+        )
+        self._sums, self._steps = [0.0] * len(self.parts), 0
+
+    def _selected(self) -> list[Tensor]:
+        assert self._policy is not None  # attached before the first step
+        chosen: list[Tensor] = [
+            p
+            for name, p in self._policy.trainable().items()
+            if not self.layers or any(text in name for text in self.layers)
+        ]
+        if not chosen:
+            raise BadInputError(f"no trained weight holds {', '.join(self.layers)}", field="reward.layers")
+        return chosen
+
+    def _gradients(self, batch: RolloutBatch, advantages: Sequence[Tensor]) -> Tensor:
+        """[K,P] gradient of the mean over tokens of advantage x log-prob, one row for each reward."""
+        assert self._policy is not None  # attached before the first step
+        selected = self._selected()
+        totals = [torch.zeros(sum(p.numel() for p in selected), device=selected[0].device) for _ in advantages]
+        tokens = max(1, int(batch.loss_mask.sum()))
+        with torch.enable_grad():
+            for rows in torch.arange(len(batch)).split(self.micro_batch_rows):  # type: ignore[no-untyped-call]
+                part = batch.select(rows)
+                logp = self._policy.scores(part, temperature=self.temperature).logp
+                mask = part.loss_mask.to(logp.device)
+                for number, advantage in enumerate(advantages):
+                    gain = (advantage[rows].to(logp)[:, None] * logp * mask).sum() / tokens
+                    found = torch.autograd.grad(
+                        gain, selected, retain_graph=number + 1 < len(advantages), allow_unused=True
+                    )
+                    flat = [torch.zeros_like(p) if g is None else g for g, p in zip(found, selected, strict=True)]
+                    totals[number] += torch.cat([g.flatten().float() for g in flat])
+        return torch.stack(totals)
+
+    def numbers(self) -> dict[str, float]:
+        return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": self.weights, "sums": self._sums, "steps": self._steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.weights = {name: float(value) for name, value in state["weights"].items()}
+        self._sums, self._steps = [float(value) for value in state["sums"]], int(state["steps"])

@@ -1,0 +1,89 @@
+"""MaxMin: the reward is that of the user group that is worst off.
+
+Source: "MaxMin-RLHF: Towards Equitable Alignment of Large Language Models with Diverse Human Preferences", arXiv
+2402.08925 (notes; that each round updates by the worst group alone is recalled). The worst group is that of the step
+before, so that one function rewards all rows of a step. Leaves out: finding the groups and training their reward
+models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.plugins.compositions.named import (
+    check_numbers,
+    check_positive,
+    named_part,
+    part_mean,
+    weighted_sum,
+)
+from assay_policy_training.plugins.protocols import StepReport
+
+
+def worst_group(utilities: Mapping[str, float]) -> str:
+    """The name with the smallest mean utility; the first of equal ones."""
+    return min(utilities, key=lambda name: utilities[name])
+
+
+@dataclass
+class MaxMin:
+    """S3: (1 - spread) x the worst group's utility + spread x the mixture of all.
+
+    `mixture`: part -> weight of its group, summing to 1 after division. `centre` and `scale`: part -> numbers that
+    bring the utilities to one scale before they are compared and used. Before the first step is seen: the mixture.
+    """
+
+    mixture: Mapping[str, float] = field(default_factory=dict)
+    spread: float = 0.0
+    centre: Mapping[str, float] = field(default_factory=dict)
+    scale: Mapping[str, float] = field(default_factory=dict)
+    worst: str | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        check_numbers(self.mixture, "mixture")
+        check_positive([*self.mixture.items(), *((f"scale.{name}", value) for name, value in self.scale.items())])
+        if len(self.mixture) < 2:
+            raise BadInputError("needs the utilities of at least two groups", field="reward.mixture")
+        if not 0 <= self.spread <= 1:
+            raise BadInputError(f"must lie between 0 and 1, not {self.spread}", field="reward.spread")
+        for what, names in (("centre", self.centre), ("scale", self.scale)):
+            if unknown := [name for name in names if name not in self.mixture]:
+                raise BadInputError(f"{unknown[0]!r} is no group", field=f"reward.{what}")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Of each group's utility in the next step, summing to 1."""
+        total = sum(self.mixture.values())
+        share = 1.0 if self.worst is None else self.spread
+        weights = {name: share * weight / total for name, weight in self.mixture.items()}
+        if self.worst is not None:
+            weights[self.worst] += 1 - share
+        return weights
+
+    def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
+        return weighted_sum({name: self._scaled(parts, name) for name in self.mixture}, self.weights)
+
+    def _scaled(self, parts: Mapping[str, Tensor], name: str) -> Tensor:
+        return (named_part(parts, name) - self.centre.get(name, 0.0)) / self.scale.get(name, 1.0)
+
+    def observe(self, report: StepReport) -> None:
+        """Find the worst group of the step; one of which nothing is known keeps out."""
+        parts = {name: self._scaled(report.batch.r_parts, name) for name in self.mixture}
+        means = {name: part_mean(parts, name) for name in self.mixture}
+        known = {name: mean for name, mean in means.items() if mean is not None}
+        if known:
+            self.worst = worst_group(known)
+
+    def numbers(self) -> dict[str, float]:
+        return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"worst": self.worst}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.worst = state["worst"]

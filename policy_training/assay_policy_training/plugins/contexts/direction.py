@@ -1,0 +1,85 @@
+"""A direction of preference for each prompt, which the policy is told of.
+
+Source: arXiv 2402.18571 (DPA): v = (cos t, sin t) over two attributes, stated as whole numbers 100 v in the system
+turn. The wording of the turn is ours. The drawn angle is in the prompt's row under `direction`, in degrees: a reward
+source reads it from there (`rewards.RowNumber`), so that it is a recorded part of every rollout, and the composition
+`directional` rewards by it. The reward model sees the prompt without it. An evaluation tells each held-out prompt a
+direction too, and the same one before and after: drawn from the seed and the prompt's place alone, or fixed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assay.domain import Message, Prompt
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.compositions.directional import direction_text
+from assay_policy_training.plugins.protocols import Redraw
+
+ROW_KEY = "direction"
+
+
+def told(prompt: Prompt, attributes: Sequence[str], degrees: float) -> Prompt:
+    """The prompt with the direction in its system turn."""
+    first, second = direction_text(degrees)
+    line = f"Weigh your answer: {attributes[0]} {first}, {attributes[1]} {second} (of 100)."
+    if prompt and prompt[0].role == "system":
+        return (Message("system", f"{prompt[0].content}\n{line}"), *prompt[1:])
+    return (Message("system", line), *prompt)
+
+
+@dataclass
+class DrawnDirection:
+    """S1: each prompt drawn gets an angle, uniform between `low` and `high` degrees. `evaluate_at`: of every held-out
+    prompt; None = drawn alike, for each prompt once and for all."""
+
+    low: float = -45.0
+    high: float = 0.0
+    attributes: tuple[str, ...] = ("helpfulness", "verbosity")
+    seed: int = 0
+    evaluate_at: float | None = None
+    drawn: int = field(init=False, default=0)  #: prompts so far
+
+    def __post_init__(self) -> None:
+        if not -180 <= self.low <= self.high <= 180:
+            raise BadInputError(f"low ({self.low}) and high ({self.high}) are degrees", field="contexts.low")
+        if len(self.attributes) != 2:
+            raise BadInputError("a direction is over two attributes", field="contexts.attributes")
+        if self.evaluate_at is not None and not -180 <= self.evaluate_at <= 180:
+            raise BadInputError(f"is in degrees, not {self.evaluate_at}", field="contexts.evaluate_at")
+
+    def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        first, self.drawn = self.drawn, self.drawn + len(items)
+        return [self._directed(item, self._angle(first + n)) for n, item in enumerate(items)]
+
+    def evaluated(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        at = self.evaluate_at
+        return [
+            self._directed(item, self._angle(f"evaluation/{n}") if at is None else at) for n, item in enumerate(items)
+        ]
+
+    def _angle(self, which: int | str) -> float:
+        """Degrees."""
+        return random.Random(f"{self.seed}/{which}").uniform(self.low, self.high)
+
+    def _directed(self, item: PromptItem, degrees: float) -> PromptItem:
+        return replace(
+            item,
+            meta={**item.meta, ROW_KEY: degrees},
+            generate_from=told(item.generation_context, self.attributes, degrees),
+            train_on=told(item.training_context, self.attributes, degrees),
+        )
+
+    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+        return []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"drawn": self.drawn}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.drawn = int(state["drawn"])

@@ -1,0 +1,69 @@
+"""GHPO: a prompt that nobody of the group solves is shown a growing part of its solution, and trained with it.
+
+Covers: the share of the solution by round, a cold start in which every prompt is hinted. Whether a group failed is told
+by the verifier (`acc`), never by a reward that a right format lifts; a prompt without a verifier or a solution is not
+hinted. Rows drawn with a hint have the source `hinted`, so that logs keep them apart. Leaves out: hints that are not
+trained with (`guide`), shares that fit the prompt (`seele`).
+
+Source: arXiv 2507.10628, code hkgc-1/GHPO read. The hint is cut by characters, as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.contexts.hints import check_wording, entry, groups, hint_of, with_hint
+from assay_policy_training.plugins.protocols import Redraw, StepReport
+
+HINTED = "hinted"
+
+
+@dataclass
+class Ghpo:
+    """S1. `shares`: of the solution, by round. `cold_start`: steps in which every prompt is shown the first share."""
+
+    shares: tuple[float, ...] = (0.25, 0.5, 0.75)
+    cold_start: int = 0
+    solution: str = "solution"
+    wording: str = "\n\nThe following is the beginning of a solution; continue from it: {hint}"
+    steps: int = field(init=False, default=0)  #: done
+
+    def __post_init__(self) -> None:
+        if not self.shares or not all(0 < share <= 1 for share in self.shares):
+            raise BadInputError("shares in (0, 1], at least one", field="contexts.shares")
+        if self.cold_start < 0:
+            raise BadInputError(f"must not be negative, not {self.cold_start}", field="contexts.cold_start")
+        check_wording(self.wording)
+
+    def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        if self.steps >= self.cold_start:
+            return list(items)
+        return [self._hinted(item, self.shares[0]) if entry(item, self.solution) else item for item in items]
+
+    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+        """Draw anew, with the share of this round, the groups without a right answer."""
+        if round > len(self.shares):
+            return []
+        return [
+            Redraw(uid, self._hinted(item, self.shares[round - 1]))
+            for uid, item, acc in groups(batch)
+            if acc == 0 and entry(item, self.solution)
+        ]
+
+    def _hinted(self, item: PromptItem, share: float) -> PromptItem:
+        shown = with_hint(item.prompt, hint_of(entry(item, self.solution), share), self.wording)
+        return replace(item, generate_from=shown, train_on=shown, source=HINTED)
+
+    def observe(self, report: StepReport) -> None:
+        self.steps = report.step
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = int(state["steps"])

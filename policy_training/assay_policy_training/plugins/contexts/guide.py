@@ -1,0 +1,61 @@
+"""Guide-GRPO: a prompt that nobody of the group solves is drawn once more with a hint, and trained without it.
+
+Covers: which groups are drawn again (by the verifier), the hinted context of generation beside the original one of
+training, the tag `guided` of such rows. Their `logp_mu` is of the hinted context: the ratio of the objective `guide`
+is taken against it, and a behaviour correction must leave these rows alone. Leaves out: that objective, dropping hinted
+groups that are still all wrong or all right (filter `guided_mixed`).
+
+Source: arXiv 2506.13923, code guide_rl read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.contexts.hints import check_wording, entry, groups, with_hint
+from assay_policy_training.plugins.protocols import Redraw
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe.recipe import Recipe
+
+GUIDED = "guided"
+
+
+@dataclass(frozen=True)
+class Guide:
+    """S1. `threshold`: a group whose mean `acc` is at most this is drawn again; `hint`: the entry that is shown."""
+
+    threshold: float = 0.001
+    hint: str = "hint"
+    wording: str = "\n\nHint: {hint}"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold < 1:
+            raise BadInputError(f"must be in [0, 1), not {self.threshold}", field="contexts.threshold")
+        check_wording(self.wording)
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for a behaviour correction, or an objective that is one: a guided row's old and mu are
+        of different contexts."""
+        if recipe.corrections:
+            raise BadInputError("guided rows have no sampler to be corrected for", field="corrections")
+        if getattr(recipe.objective, "corrects_behaviour", False):
+            raise BadInputError("divides by what the sampler saw, of guided rows the hint too", field="objective")
+
+    def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        return list(items)
+
+    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+        """Once: the hinted rows stand for those drawn before."""
+        if round > 1:
+            return []
+        return [
+            Redraw(uid, replace(item, generate_from=with_hint(item.prompt, shown, self.wording), source=GUIDED))
+            for uid, item, acc in groups(batch)
+            if acc <= self.threshold and (shown := entry(item, self.hint))
+        ]

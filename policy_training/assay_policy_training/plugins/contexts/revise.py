@@ -1,0 +1,58 @@
+"""Improving an answer: every answer of a group once more, as what is to be written after each answer of the group.
+
+Covers: the rows that SRPO's improving policy is fitted on, from recorded responses: n answers give n plain rows and
+n x n rows whose context shows one of them as the previous answer. They stay in the group; the prompt that rewards read
+is the original one. Leaves out: drawing improvements from the policy.
+
+Source: arXiv 2406.01660; the wording of the request is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.protocols import Redraw
+from assay_policy_training.rollouts.recorded import PLACE, RECORD, RESPONSES, record_of
+
+PREVIOUS = "previous_answer"  #: entry of a row's prompt: place of the record it is to improve
+REVISED = "revised"
+
+
+@dataclass(frozen=True)
+class Revise:
+    """S1. `request`: the user's turn after the previous answer."""
+
+    request: str = "Improve your answer."
+
+    def __post_init__(self) -> None:
+        if not self.request.strip():
+            raise BadInputError("must say something", field="contexts.request")
+
+    def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        return list(items)
+
+    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+        """Once. Raises BadInputError for rows that are no recorded responses."""
+        if round > 1:
+            return []
+        groups: dict[str, list[int]] = {}
+        for row, uid in enumerate(batch.uid):
+            groups.setdefault(uid, []).append(row)
+        redraws = []
+        for uid, rows in groups.items():
+            records = [record_of(batch.items[row]) for row in rows]
+            if not all(records):
+                raise BadInputError("answers to improve are recorded ones: sampler recorded", field="contexts")
+            for row, previous in zip(rows, records, strict=True):
+                item = batch.items[row]
+                shown = (*item.prompt, Message("assistant", batch.responses[row]), Message("user", self.request))
+                meta = {**item.meta, RESPONSES: records, PREVIOUS: previous[PLACE]}
+                del meta[RECORD]
+                item = replace(item, generate_from=shown, train_on=shown, source=REVISED, meta=meta)
+                redraws.append(Redraw(uid, item, replace=False))
+        return redraws

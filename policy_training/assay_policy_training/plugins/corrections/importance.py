@@ -1,0 +1,169 @@
+"""Corrections of the sampler's distribution (mu) to the trainer's (old) by importance weights.
+
+Covers: truncated weights by token and by row (TIS), masked ones by token (IcePop, token MIS) and by row (sequence MIS),
+self-normalisation. With l = log old - log mu, clamped to +-20, and c = exp(l):
+
+    token TIS       w_t = min(c_t, cap)
+    sequence TIS    w   = min(exp(sum_t l_t), cap), on every token of the row
+    token MIS       w_t = c_t, tokens with c_t outside [low, high] lose their gradient
+    sequence MIS    w   = exp(sum_t l_t), rows where it exceeds the cap lose theirs
+
+The objective stays PPO's with r = theta / old ("decoupled"). Rejection narrows `loss_mask`, so rejected tokens count
+in no denominator but stay in every statistic. Rows drawn from another context than they are trained on, and recorded
+ones without log-probs, are left as they are. Leaves out: rejection without weights (`rejection`), objectives that take
+theta / mu themselves.
+
+Source: formulas and defaults as in verl's rollout correction, TRL and OpenRLHF.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.prompt import POLICY, PromptItem
+from assay_policy_training.core.ratios import CLAMP_LOG_RATIO, log_ratio, row_sum, truncated_is
+from assay_policy_training.plugins.corrections.mismatch import correction_metrics
+from assay_policy_training.plugins.protocols import Correction
+from assay_policy_training.rollouts.recorded import record_of
+
+Level: TypeAlias = Literal["token", "sequence"]
+BOTH: frozenset[str] = frozenset({"logp_old", "logp_mu"})
+
+
+def row_ratio(ratio: Tensor, mask: Tensor) -> Tensor:
+    """[B] exp(sum_t l_t), the sum within +-20; `ratio` [B,T] holds l."""
+    return row_sum(ratio, mask).clamp(-CLAMP_LOG_RATIO, CLAMP_LOG_RATIO).exp()
+
+
+def token_mis(ratio: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """(c where it is in [low, high], else 0; bool: where it is), from l; any shape."""
+    weight = ratio.exp()
+    inside = (weight >= low) & (weight <= high)
+    return torch.where(inside, weight, 0.0), inside
+
+
+def own_tokens(batch: RolloutBatch) -> Tensor:
+    """[B,T] bool: tokens of the rows whose mu is of the context that they are trained on: drawn by the policy, with a
+    hint too where it is trained with it, or recorded with the log-probs they were drawn with."""
+    rows = batch.of_source(POLICY)
+    if batch.items:
+        rows = rows | torch.tensor([_in_context(item) for item in batch.items])
+    return batch.mask & rows[:, None]
+
+
+def _in_context(item: PromptItem) -> bool:
+    if record := record_of(item):
+        return bool(record.get("logprobs"))
+    return item.generation_context == item.training_context
+
+
+def policies(batch: RolloutBatch) -> tuple[Tensor, Tensor]:
+    """(logp_old, logp_mu). Raises ValueError before the scorer's pass."""
+    return batch.scored_logp_old, batch.logp_mu
+
+
+def correction(
+    name: str, batch: RolloutBatch, weight: Tensor, keep: Tensor, clipped: Tensor | None = None
+) -> Correction:
+    """Of `weight` and `keep` [B,T] or [B,1], on the policy's own rows only."""
+    own = own_tokens(batch)
+    weight = torch.where(own, weight, 1.0).float()
+    keep = keep | ~own
+    old, mu = policies(batch)
+    clipped = None if clipped is None else clipped.expand(own.shape)
+    return Correction(weight, keep, correction_metrics(name, old, mu, own, weight, keep, clipped=clipped))
+
+
+def positive(value: float, field: str) -> None:
+    if not value > 0:
+        raise BadInputError(f"must be above 0, not {value}", field=field)
+
+
+@dataclass(frozen=True)
+class TokenTis:
+    """S5: token TIS. `normalise`: divide by the mean over the batch's tokens after truncation."""
+
+    cap: float = 2.0  #: usual 1.5 to 5
+    normalise: bool = False
+    weighs: ClassVar[bool] = True
+    level: ClassVar[Level] = "token"
+    needs: ClassVar[frozenset[str]] = BOTH
+
+    def __post_init__(self) -> None:
+        positive(self.cap, "corrections.cap")
+
+    def correct(self, batch: RolloutBatch) -> Correction:
+        old, mu = policies(batch)
+        weight = truncated_is(old, mu, self.cap)
+        clipped = log_ratio(old, mu).exp() > self.cap
+        if self.normalise and (own := own_tokens(batch)).any():
+            weight = weight / weight[own].mean()
+        return correction("tis", batch, weight, torch.ones_like(batch.mask), clipped)
+
+
+@dataclass(frozen=True)
+class SequenceTis:
+    """S5: sequence TIS. `normalise`: divide by the mean over the batch's rows after truncation."""
+
+    cap: float = 2.0  #: usual 2 to 10
+    normalise: bool = False
+    weighs: ClassVar[bool] = True
+    level: ClassVar[Level] = "sequence"
+    needs: ClassVar[frozenset[str]] = BOTH
+
+    def __post_init__(self) -> None:
+        positive(self.cap, "corrections.cap")
+
+    def correct(self, batch: RolloutBatch) -> Correction:
+        own = own_tokens(batch)
+        ratio = row_ratio(log_ratio(*policies(batch)), batch.mask)
+        weight = ratio.clamp(max=self.cap)
+        if self.normalise and own.any():
+            weight = weight / weight[own.any(1)].mean()
+        return correction(
+            "sequence_tis", batch, weight[:, None], torch.ones_like(batch.mask), (ratio > self.cap)[:, None]
+        )
+
+
+@dataclass(frozen=True)
+class TokenMis:
+    """S5: IcePop, also called token MIS."""
+
+    low: float = 0.5
+    high: float = 5.0
+    weighs: ClassVar[bool] = True
+    level: ClassVar[Level] = "token"
+    needs: ClassVar[frozenset[str]] = BOTH
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < 1 < self.high:
+            raise BadInputError(f"low {self.low} must be in [0, 1), high {self.high} above 1", field="corrections.low")
+
+    def correct(self, batch: RolloutBatch) -> Correction:
+        weight, inside = token_mis(log_ratio(*policies(batch)), self.low, self.high)
+        return correction("icepop", batch, weight, inside)
+
+
+@dataclass(frozen=True)
+class SequenceMis:
+    """S5: sequence MIS: a row whose weight exceeds the cap is rejected."""
+
+    cap: float = 3.0
+    weighs: ClassVar[bool] = True
+    level: ClassVar[Level] = "sequence"
+    needs: ClassVar[frozenset[str]] = BOTH
+
+    def __post_init__(self) -> None:
+        positive(self.cap, "corrections.cap")
+
+    def correct(self, batch: RolloutBatch) -> Correction:
+        ratio = row_ratio(log_ratio(*policies(batch)), batch.mask)
+        keep = ratio <= self.cap
+        weight = torch.where(keep, ratio, 0.0)
+        return correction("mis", batch, weight[:, None], keep[:, None].expand(batch.mask.shape))

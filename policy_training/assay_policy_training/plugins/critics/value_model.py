@@ -1,0 +1,239 @@
+"""A critic: a copy of the base model with a head that reads a value from the state before every token.
+
+Covers: values without padding where the model allows, fitting them to the returns with an optimiser of its own, steps
+in which only the critic learns, checkpoints. It is fitted on the rows that have a reward: one that goes on in a later
+step is learnt from when it ends. Of several processes each holds the critic whole and takes a share of the rows. Leaves
+out: where returns come from (`estimators`), heads (`heads`).
+
+Memory: a second copy of the weights below the vocabulary head, their gradient and AdamW's two moments; with `lora` only
+adapters are trained, and the copy has no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay.models.attention.packing import can_pack
+from assay.models.loading import load_causal_lm, load_tokenizer
+from assay.models.parallelism.strategy import Alone
+from assay.models.pooling import head_outputs
+from assay_policy_training.core.aggregation import count
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.logprobs import response_states
+from assay_policy_training.core.micro_batches import own_pieces
+from assay_policy_training.core.policy import Lora, Policy, with_adapter
+from assay_policy_training.plugins.critics.heads import HlGauss, Scalar, ValueHead
+from assay_policy_training.training.metrics import TokenMeans
+
+HEADS = ("scalar", "hl_gauss")
+
+
+class ValueCritic:
+    """S12: see the module. In eval mode, like the policy: dropout would move values between two readings."""
+
+    def __init__(self, plan: ValueModel, policy: Policy) -> None:
+        self.plan, self.policy = plan, policy
+        self.head = plan.value_head
+        name = plan.base or policy.name
+        dtype = next(policy.model.parameters()).dtype
+        tokenizer = load_tokenizer(name)
+        base: Any = load_causal_lm(name, tokenizer, dtype=dtype, device=policy.device)
+        if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+            raise BadInputError(f"{name} does not have the policy's vocabulary", field="critic.base")
+        width = int(base.get_input_embeddings().embedding_dim)
+        base.set_output_embeddings(torch.nn.Identity())  # the vocabulary head is not needed
+        with torch.random.fork_rng(devices=[]):  # opening a critic leaves the run's own random state alone
+            torch.manual_seed(0)
+            self.model: Any = with_adapter(base, plan.lora) if plan.lora.rank else base
+        # At first every value is 0 (of bins, the middle): no noise of a random head in the first advantages.
+        self.score = torch.nn.Linear(width, self.head.outputs, device=policy.device, dtype=torch.float32)
+        torch.nn.init.zeros_(self.score.weight)
+        torch.nn.init.zeros_(self.score.bias)
+        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.parameters = trained | {f"score.{name}": p for name, p in self.score.named_parameters()}
+        self.optimiser = torch.optim.AdamW(
+            list(self.parameters.values()), lr=plan.lr, weight_decay=plan.weight_decay, fused=True
+        )
+        self.updates = 0
+        self.steps = 0  #: of the run, in which there was something to learn from
+
+    def warming(self, step: int) -> bool:
+        """Counted in steps that taught it something: a row that goes on teaches nothing before it ends."""
+        return self.steps < self.plan.warmup_steps
+
+    @torch.no_grad()
+    def values(self, batch: RolloutBatch) -> Tensor:
+        """[B,T] float32 on the CPU."""
+        found = torch.zeros(batch.mask.shape)
+        own: list[tuple[Tensor, Tensor]] = []
+        for rows in self._pieces(batch, torch.arange(len(batch))):
+            part = batch.select(rows)
+            present = part.present
+            values = torch.zeros(present.shape)
+            values[present] = self.head.value(self._raw(part)).cpu()
+            own.append((rows, torch.where(part.mask, values, 0.0)))
+        for rows, values in [piece for share in self._parallel.gather(own) for piece in share]:
+            found[rows] = values
+        return found
+
+    def update(self, batch: RolloutBatch, *, step: int, seed: int) -> dict[str, float]:
+        """Fit to the returns of the rows with a reward. Raises BadInputError where the estimator gave none."""
+        if batch.returns is None:
+            raise BadInputError("a critic needs an estimator that gives returns, such as gae", field="estimator")
+        chosen = (batch.valid & batch.mask.any(1)).nonzero().squeeze(1)
+        if not len(chosen):
+            return {}
+        batch = batch.select(chosen)
+        if batch.values is None:
+            batch = batch.with_(values=self.values(batch))
+        generator = torch.Generator().manual_seed(seed)
+        means, losses, norms, parallel = TokenMeans(), [], [], self._parallel
+        for _ in range(self.plan.epochs):
+            order = torch.randperm(len(batch), generator=generator)
+            for rows in order.tensor_split(min(self.plan.minibatches, len(batch))):
+                losses.append(self.accumulate(batch, rows, means))
+                norm = parallel.clip(list(self.parameters.values()), self.plan.max_grad_norm)
+                norms.append(norm)
+                if math.isfinite(norm):
+                    self.optimiser.step()
+                    self.updates += 1
+                self.optimiser.zero_grad(set_to_none=True)
+        self.steps += 1
+        means = TokenMeans.joined(parallel.gather(means))
+        losses = [sum(parts) for parts in zip(*parallel.gather(losses), strict=True)]
+        found = {"value_loss": sum(losses) / len(losses), "value_grad_norm": sum(norms) / len(norms)}
+        found |= {"value_updates_skipped": sum(not math.isfinite(norm) for norm in norms), "value_rows": len(batch)}
+        return found | fit(batch) | means.to_dict()
+
+    def accumulate(self, batch: RolloutBatch, rows: Tensor, means: TokenMeans | None = None) -> float:
+        """Add the gradient of the minibatch `rows`, mean over its tokens; returns this process's part of its loss."""
+        tokens, total = count(batch.mask[rows]).tokens, 0.0
+        device = self.policy.device
+        for micro in self._pieces(batch, rows):
+            part = batch.select(micro)
+            own = part.mask[part.present]
+            raw = self._raw(part)[own.to(device)]
+            columns = batch.critic_values, batch.estimated_returns
+            old, target = (column[micro][part.mask].to(device) for column in columns)
+            loss, limited = self.head.loss(raw, old, target)
+            if means is not None:
+                means.add(self._limit, limited.float(), torch.ones_like(limited))
+            share = loss.sum() / max(1, tokens)
+            share.backward()  # type: ignore[no-untyped-call]
+            total += float(share.detach())
+        self._parallel.reduce(list(self.parameters.values()))
+        return total
+
+    @property
+    def _parallel(self) -> Alone:
+        return self.policy.parallel.replicated()
+
+    @property
+    def _limit(self) -> str:
+        return "value_clip_fraction" if isinstance(self.head, Scalar) else "returns_outside_fraction"
+
+    def _raw(self, part: RolloutBatch) -> Tensor:
+        """[tokens present, outputs] float32, in row order."""
+        on = self.policy.device
+        with self.policy.precision():
+            states = response_states(
+                self.model,
+                part.train_input_ids.to(on),
+                part.train_mask.to(on),
+                part.tokens.to(on),
+                part.present.to(on),
+            )
+        return head_outputs(self.score, states)
+
+    def _pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Tensor]:
+        size, shared = self.plan.micro_batch_rows, can_pack(self.model)
+        pieces = own_pieces(batch, rows, size=size, shared=shared, parallel=self._parallel)
+        return [piece.rows for piece in pieces]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates, "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.updates, self.steps = int(state["updates"]), int(state["steps"])
+
+    def tensors(self) -> dict[str, Any]:
+        parameters = {name: p.detach().cpu() for name, p in self.parameters.items()}
+        return {"parameters": parameters, "optimiser": self.optimiser.state_dict()}
+
+    def load_tensors(self, state: Mapping[str, Any]) -> None:
+        """Raises BadInputError for the weights of another critic."""
+        saved = state["parameters"]
+        if {name: p.shape for name, p in self.parameters.items()} != {name: p.shape for name, p in saved.items()}:
+            raise BadInputError("the checkpoint has another critic", field="critic")
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(saved[name])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+def fit(batch: RolloutBatch) -> dict[str, float]:
+    """How well `values` foretold `returns`, over the tokens of `mask`.
+
+    `explained_variance` = 1 - var(R - V) / var(R), left out where all returns are equal.
+    """
+    returns, values = batch.estimated_returns[batch.mask].double(), batch.critic_values[batch.mask].double()
+    found = {"value_mean": float(values.mean()), "return_mean": float(returns.mean())}
+    spread = float(returns.var(correction=0))
+    if spread > 1e-12:
+        found["explained_variance"] = 1 - float((returns - values).var(correction=0)) / spread
+    return found
+
+
+@dataclass(frozen=True)
+class ValueModel:
+    """S12: a value model. `clip` is for the scalar head (None = off); `bins`, `low`, `high` are for `hl_gauss`."""
+
+    lr: float = 1e-5
+    head: str = "scalar"
+    clip: float | None = 0.2
+    bins: int = 51
+    low: float = 0.0
+    high: float = 1.0
+    sigma_bins: float = 0.75
+    base: str | None = None  #: what the critic starts from: a folder, a hub id; None = the policy's base
+    lora: Lora = field(default_factory=Lora)  #: of the critic; rank 0 = all its weights learn
+    warmup_steps: int = 0  #: the critic's first steps, in which it alone learns
+    epochs: int = 1
+    minibatches: int = 1
+    micro_batch_rows: int = 8
+    max_grad_norm: float = 1.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "minibatches", "micro_batch_rows"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"must be at least 1, not {getattr(self, name)}", field=f"critic.{name}")
+        for name in ("lr", "weight_decay", "warmup_steps"):
+            if not getattr(self, name) >= 0:
+                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"critic.{name}")
+        if not self.max_grad_norm > 0:
+            raise BadInputError(f"must be above 0, not {self.max_grad_norm}", field="critic.max_grad_norm")
+        if self.head not in HEADS:
+            raise BadInputError(f"one of {', '.join(HEADS)}, not {self.head!r}", field="critic.head")
+        if self.head == "hl_gauss" and self.clip is not None:
+            raise BadInputError(
+                "value clipping means nothing for a categorical critic; set it to null", field="critic.clip"
+            )
+        _ = self.value_head
+
+    @property
+    def value_head(self) -> ValueHead:
+        """Raises BadInputError for settings out of range."""
+        if self.head == "scalar":
+            return Scalar(clip=self.clip)
+        return HlGauss(self.bins, self.low, self.high, self.sigma_bins)
+
+    def open(self, policy: Policy) -> ValueCritic:
+        return ValueCritic(self, policy)

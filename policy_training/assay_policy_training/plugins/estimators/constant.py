@@ -1,0 +1,37 @@
+"""The same advantage for every row: with `reinforce`, fine-tuning on the rows that the filters kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.estimators.group_relative import over_tokens
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Constant:
+    """S6: `value` on every token of a row that has a reward, 0 on the others."""
+
+    value: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise BadInputError(f"must be finite, not {self.value}", field="estimator.value")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for shaping, which would change nothing."""
+        if recipe.shaping:
+            raise BadInputError("a constant advantage is the same whatever the reward is", field="shaping")
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        return over_tokens(torch.where(batch.valid, self.value, 0.0), batch.mask), None

@@ -1,0 +1,110 @@
+"""Generalised advantage estimation over the tokens of each row, and plain returns.
+
+Covers: GAE with its returns, its form for rows that were cut off (EGAE), returns with a discount of their own for the
+critic, and the discounted return of every token for methods without a critic (REINFORCE++). Tokens inside a row that
+the policy did not generate are passed over: what comes after them is carried on. Leaves out: the critic (`critics`),
+whitening (`modulators.whitening`), which is never applied to the returns.
+
+Sources: GAE arXiv 1506.02438; EGAE arXiv 2506.15050; a lambda of the critic's own arXiv 2503.01491; REINFORCE++ arXiv
+2501.03262.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+
+BOOTSTRAP = ("none", "unfinished", "cut")
+
+
+def gae(
+    token_reward: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float, bootstrap: Tensor | None = None
+) -> Tensor:
+    """[B,T] float64 advantages, 0 where `mask` is off: A_t = r_t + gamma V_(t+1) - V_t + gamma lam A_(t+1).
+
+    `values` [B,T]: of the state before each token. The value after a row's last token is 0, or, where `bootstrap` [B]
+    is on, that before it: V(s_l) = V(s_(l-1)).
+    """
+    reward, value = token_reward.double(), values.double()
+    rows = torch.zeros(len(mask), dtype=torch.float64, device=mask.device)
+    after, carried = rows.clone(), rows.clone()
+    if bootstrap is not None and mask.shape[1]:
+        positions = torch.arange(mask.shape[1], device=mask.device)
+        last = torch.where(mask, positions, 0).amax(1, keepdim=True)
+        after = torch.where(bootstrap & mask.any(1), value.gather(1, last).squeeze(1), rows)
+    found = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
+    for t in reversed(range(mask.shape[1])):
+        own = mask[:, t]
+        advantage = reward[:, t] + gamma * after - value[:, t] + gamma * lam * carried
+        found[:, t] = torch.where(own, advantage, rows)
+        after = torch.where(own, value[:, t], after)
+        carried = torch.where(own, advantage, carried)
+    return found
+
+
+def returns_to_go(token_reward: Tensor, mask: Tensor, *, gamma: float) -> Tensor:
+    """[B,T] float64: what each token and those after it earn, discounted by `gamma` a token; 0 where `mask` is off."""
+    return gae(token_reward, torch.zeros_like(token_reward), mask, gamma=gamma, lam=1.0)
+
+
+@dataclass(frozen=True)
+class Gae:
+    """S6: `gae`, and as the critic's targets A + V with `critic_lam` in place of `lam` (None = the same).
+
+    `bootstrap`: rows whose value after the last token is that before it: `none`; `unfinished`, those that go on in a
+    later step; `cut`, also those that the length limit ended. A row whose reward is missing gets 0.
+    """
+
+    gamma: float = 1.0
+    lam: float = 0.95
+    critic_lam: float | None = None
+    bootstrap: str = "unfinished"
+    needs: ClassVar[frozenset[str]] = frozenset({"values"})
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "lam", "critic_lam"):
+            if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
+                raise BadInputError(f"must be in 0..1, not {value}", field=f"estimator.{name}")
+        if self.bootstrap not in BOOTSTRAP:
+            raise BadInputError(f"one of {', '.join(BOOTSTRAP)}, not {self.bootstrap!r}", field="estimator.bootstrap")
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
+        mask = batch.mask & batch.counted[:, None]
+        goes_on = self._goes_on(batch)
+
+        def estimate(lam: float) -> Tensor:
+            return gae(batch.token_reward, batch.critic_values, mask, gamma=self.gamma, lam=lam, bootstrap=goes_on)
+
+        advantage = estimate(self.lam)
+        target = advantage if self.critic_lam is None else estimate(self.critic_lam)
+        returns = torch.where(mask, target + batch.critic_values.double(), 0.0)
+        return advantage.float(), returns.float()
+
+    def _goes_on(self, batch: RolloutBatch) -> Tensor | None:
+        if self.bootstrap == "none":
+            return None
+        rows = torch.zeros(len(batch), dtype=torch.bool) if batch.unfinished is None else batch.unfinished
+        return rows | batch.truncated if self.bootstrap == "cut" else rows
+
+
+@dataclass(frozen=True)
+class ReturnsToGo:
+    """S6: every token's return, without a baseline; REINFORCE++ whitens it over the batch."""
+
+    gamma: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise BadInputError(f"must be in 0..1, not {self.gamma}", field="estimator.gamma")
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
+        mask = batch.mask & batch.valid[:, None]
+        found = returns_to_go(batch.token_reward, mask, gamma=self.gamma).float()
+        return found, found

@@ -1,0 +1,103 @@
+"""GDPO: every reward part is normalised over its group by itself, then summed, then whitened over the batch.
+
+Covers: parts that would drown in a sum keep their say; whitening over all tokens of the batch (long rows weigh more)
+or over its rows. Reads the raw parts: the composition only says which rows have a reward, and shaping and dense rewards
+play no part.
+
+Source: arXiv 2601.05242, by way of verl's gdpo estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.estimators.group_relative import (
+    EQUAL_RANGE,
+    check_spread,
+    group_moments,
+    grpo,
+    over_tokens,
+)
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe.recipe import Recipe
+
+OVER = ("tokens", "rows")
+
+
+def summed_parts(
+    parts: Mapping[str, Tensor], weights: Mapping[str, float], group: Tensor, *, ddof: int = 1, eps: float = 1e-6
+) -> Tensor:
+    """[B] sum of weight x GRPO advantage of each part; NaN where a part that counts is missing, or the row is alone.
+
+    Parts that are all equal in a group contribute 0, as in `grpo`.
+    """
+    counted = {name: weight for name, weight in weights.items() if weight != 0}
+    missing = torch.stack([parts[name].isnan() for name in counted]).any(0)
+    whole = {name: parts[name].double().masked_fill(missing, torch.nan) for name in counted}
+    total = torch.stack([weight * grpo(whole[name], group, ddof=ddof, eps=eps) for name, weight in counted.items()])
+    count, _, _, _ = group_moments(next(iter(whole.values())), group, ddof=0)
+    return total.sum(0).masked_fill(missing | (count < 2), torch.nan)
+
+
+def whiten(values: Tensor, weight: Tensor, *, eps: float = 1e-8) -> Tensor:
+    """[B] (x - mean) / sqrt(var + eps), each row counted `weight` [B] times, ddof 1; missing values (NaN) give 0.
+
+    All 0 where fewer than two count or all are equal.
+    """
+    present = ~torch.isnan(values) & (weight > 0)
+    number = torch.where(present, weight.double(), 0.0)
+    known = torch.where(present, values.double(), 0.0)
+    total = number.sum()
+    if total < 2 or known[present].max() - known[present].min() < EQUAL_RANGE:
+        return torch.zeros_like(known)
+    mean = (number * known).sum() / total
+    variance = (number * (known - mean) ** 2).sum() / (total - 1)
+    return torch.where(present, (known - mean) / (variance + eps).sqrt(), 0.0)
+
+
+@dataclass(frozen=True)
+class Gdpo:
+    """S6: `whiten(summed_parts)` on every token. `weights`: none given = every part counts once.
+
+    Whitening moves the mean over tokens to 0, so where long rows do worse a constant group's rows are moved too.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    over: str = "tokens"
+    ddof: int = 1
+    eps: float = 1e-6
+    group_relative: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.over not in OVER:
+            raise BadInputError(f"one of {', '.join(OVER)}, not {self.over!r}", field="estimator.over")
+        if self.weights and not any(self.weights.values()):
+            raise BadInputError("every reward part has weight 0", field="estimator.weights")
+        check_spread(self.ddof, self.eps)
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for shaping, which would change nothing."""
+        if recipe.shaping:
+            raise BadInputError("gdpo reads the raw parts, which no shaping changes", field="shaping")
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        """Raises BadInputError for a weight whose part no source gives."""
+        weights = self.weights or dict.fromkeys(batch.r_parts, 1.0)
+        if unknown := [name for name in weights if name not in batch.r_parts]:
+            raise BadInputError(
+                f"no reward part {unknown[0]!r}; the sources give {', '.join(sorted(batch.r_parts))}",
+                field="estimator.weights",
+            )
+        parts = {name: part.masked_fill(~batch.valid, torch.nan) for name, part in batch.r_parts.items()}
+        total = summed_parts(parts, weights, batch.group, ddof=self.ddof, eps=self.eps)
+        weight = batch.lengths if self.over == "tokens" else batch.mask.any(1).long()
+        return over_tokens(whiten(total, weight), batch.mask), None

@@ -1,0 +1,43 @@
+"""OPO: the group's mean reward weighted by length as baseline.
+
+Source: arXiv 2505.23585, by way of verl's opo estimator. Under the assumption that a row's gradient energy grows with
+its length this baseline is the one of least variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.estimators.group_relative import group_moments, over_tokens
+
+
+def opo(reward: Tensor, lengths: Tensor, group: Tensor) -> Tensor:
+    """[B] R - sum(L R) / sum(L) over the group; 0 for single-row groups and missing rewards. Equal rewards give 0.
+
+    `lengths` [B]: the tokens the policy generated. verl gives a single row its reward; here it is 0.
+    """
+    present = ~torch.isnan(reward)
+    known = torch.where(present, reward.double(), 0.0)
+    weight = lengths.double() * present
+    size = int(group.max()) + 1 if len(group) else 0
+    empty = torch.zeros(size, dtype=torch.float64)
+    total = empty.index_add(0, group, weight)
+    baseline = empty.index_add(0, group, weight * known) / torch.where(total > 0, total, 1.0)
+    count, _, _, _ = group_moments(reward, group, ddof=0)
+    return torch.where(present & (count > 1), known - baseline[group], 0.0)
+
+
+@dataclass(frozen=True)
+class Opo:
+    """S6: `opo` on every token."""
+
+    group_relative: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        return over_tokens(opo(batch.outcome, batch.lengths, batch.group), batch.mask), None

@@ -1,0 +1,60 @@
+"""The advantage for pass@k: only the best row of a group learns, by how far it is ahead of the second.
+
+Source: arXiv 2503.19595, by way of verl's grpo_passk estimator.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE, group_moments, over_tokens
+
+
+def pass_at_k(reward: Tensor, group: Tensor, *, by_std: bool = False, ddof: int = 1, eps: float = 1e-6) -> Tensor:
+    """[B] largest - second largest reward of the group for its best row, 0 for the others.
+
+    `by_std`: divided by (deviation + eps) of the group. 0 for single-row groups, where the two best are equal, and for
+    missing rewards.
+    """
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row in (~torch.isnan(reward)).nonzero().squeeze(1).tolist():
+        rows[int(group[row])].append(row)
+    found = torch.zeros(len(reward), dtype=torch.float64)
+    for members in rows.values():
+        if len(members) < 2:
+            continue
+        best, second = torch.topk(reward[members].double(), 2).values.tolist()
+        if best - second >= EQUAL_RANGE:
+            found[members[int(reward[members].argmax())]] = best - second
+    if by_std:
+        _, _, deviation, _ = group_moments(reward, group, ddof=ddof)
+        found = found / (deviation + eps)
+    return torch.where(found == 0, 0.0, found)
+
+
+@dataclass(frozen=True)
+class PassAtK:
+    """S6: `pass_at_k` on every token; k is the group's size."""
+
+    by_std: bool = False
+    ddof: int = 1
+    eps: float = 1e-6
+    group_relative: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.ddof not in (0, 1):
+            raise BadInputError(f"must be 0 or 1, not {self.ddof}", field="estimator.ddof")
+        if not self.eps > 0:
+            raise BadInputError(f"must be above 0, not {self.eps}", field="estimator.eps")
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        found = pass_at_k(batch.outcome, batch.group, by_std=self.by_std, ddof=self.ddof, eps=self.eps)
+        return over_tokens(found, batch.mask), None

@@ -1,0 +1,56 @@
+"""Signed advantages without a baseline: PSR, NSR and weighted REINFORCE.
+
+Covers: +`positive` for a correct row, -`negative` for a wrong one, whatever the rest of its group did, so a single row
+is as good as many. PSR = (1, 0) and NSR = (0, 1), each with `filters.only_correct` or `only_wrong`, whose rows alone
+count in denominators; W-REINFORCE = (.1, 1). Leaves out: dropping rows.
+
+Source: arXiv 2506.01347, code TianHongZXY/RLVR-Decomposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.estimators.group_relative import over_tokens
+from assay_policy_training.plugins.filters.verdicts import verdicts
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe.recipe import Recipe
+
+
+def signed(verdict: Tensor, *, positive: float, negative: float) -> Tensor:
+    """[B] `positive` where `verdict` is 1, -`negative` where it is 0, 0 where it is missing (NaN)."""
+    found = torch.where(verdict == 1, positive, -negative).double()
+    return torch.where(torch.isnan(verdict), 0.0, found)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """S6: `signed` on every token. `correct_above`: a row whose prompt has no verifier is correct above this reward."""
+
+    positive: float = 0.1
+    negative: float = 1.0
+    correct_above: float = 0.5
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        for name in ("positive", "negative"):
+            if not getattr(self, name) >= 0:
+                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"estimator.{name}")
+        if self.positive == self.negative == 0:
+            raise BadInputError("positive and negative are both 0: nothing is learnt", field="estimator.positive")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for shaping, which would change nothing but, by `correct_above`, some verdicts."""
+        if recipe.shaping:
+            raise BadInputError("signed advantages are of a row's verdict, whatever its reward is", field="shaping")
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        verdict = verdicts(batch, correct_above=self.correct_above)
+        return over_tokens(signed(verdict, positive=self.positive, negative=self.negative), batch.mask), None

@@ -1,0 +1,105 @@
+"""Advantages of steps: how much each step of a response changed its value.
+
+Covers: A_k = V_k - V_(k-1) on every token of step k, with the values recorded beside the response (probabilities of
+success from rollouts, or a value model's) or a critic's at the first token of each step; the outcome as the last value
+where none is recorded; differences that rollouts are too few to tell from 0; positive advantages only. A response
+without steps is one, so that A = R - V(prompt). Leaves out: making the values; credit by discounted sums (`gae`).
+
+Sources: RL on incorrect synthetic data, arXiv 2406.14532 (abstract): Q_0 .5, Q .6 .5 .1 .1 -> .1 -.1 -.4 0; Direct
+Advantage Policy Optimization, arXiv 2412.18279 (abstract, summaries): V .4 .7 .3, outcome 1 -> .3 -.4 .7; A-LoL, arXiv
+2305.14718, code read: A = R - V(x), negative ones dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.estimators.group_relative import group_moments
+from assay_policy_training.rollouts.recorded import record_of
+
+KINDS = ("recorded", "critic", "group")
+
+
+def differences(values: Sequence[float], *, samples: int = 0) -> list[float]:
+    """[K] of K+1 values. `samples`: rollouts behind each; what is smaller than 1/sqrt(samples) counts as 0."""
+    least = 1 / math.sqrt(samples) if samples else 0.0
+    found = [after - before for before, after in pairwise(values)]
+    return [gap if abs(gap) >= least else 0.0 for gap in found]
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """S6. `values`: `recorded` (the record's `step_values`; rows without them get 0), `critic`, or `group`: the mean
+    reward of the prompt's other rows, for whole responses. `positive_only`: negative advantages become 0."""
+
+    values: str = "recorded"
+    samples: int = 0
+    positive_only: bool = False
+    group_relative: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.values not in KINDS:
+            raise BadInputError(f"one of {', '.join(KINDS)}, not {self.values!r}", field="estimator.values")
+        if self.samples < 0:
+            raise BadInputError(f"must not be negative, not {self.samples}", field="estimator.samples")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"values"}) if self.values == "critic" else frozenset()
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor | None]:
+        """The second: rewards as a critic's targets, whole responses at every own token."""
+        adv = torch.zeros(batch.mask.shape)
+        outcomes, others = batch.outcome, _of_others(batch)
+        for row in range(len(batch)):
+            outcome, own = float(outcomes[row]), batch.mask[row]
+            if math.isnan(outcome) or not own.any():
+                continue
+            steps = self._segment(batch, row, own)
+            last = int(steps.max())
+            values = self._before(batch, row, own, steps, float(others[row]))
+            if values is None:
+                continue
+            if len(values) < last + 1:
+                raise BadInputError(f"{len(values)} values of {last + 1} steps", field="step_values")
+            # A response that was cut has fewer steps than values: the next value says how its last one went.
+            ends = list(values[: last + 2]) if len(values) > last + 1 else [*values, outcome]
+            found = torch.tensor(differences(ends, samples=self.samples))
+            adv[row, own] = found[steps]
+        if self.positive_only:
+            adv = adv.clamp(min=0)
+        returns = torch.where(batch.valid, outcomes, 0.0)[:, None] * batch.mask
+        return adv, returns if self.values == "critic" else None
+
+    def _segment(self, batch: RolloutBatch, row: int, own: Tensor) -> Tensor:
+        """[own tokens] the number of each one's step."""
+        if batch.segment is None or self.values == "group":
+            return torch.zeros(int(own.sum()), dtype=torch.long)
+        return batch.segment[row][own]
+
+    def _before(self, batch: RolloutBatch, row: int, own: Tensor, steps: Tensor, others: float) -> list[float] | None:
+        """The value before each step, and possibly after the last; None = not known."""
+        if self.values == "group":
+            return None if math.isnan(others) else [others]
+        if self.values == "critic":
+            at = batch.critic_values[row][own]
+            first = [int((steps >= number).nonzero()[0]) for number in range(int(steps.max()) + 1)]
+            return [float(at[place]) for place in first]
+        listed = record_of(batch.items[row]).get("step_values") if batch.items else None
+        return None if listed is None else [float(value) for value in listed]
+
+
+def _of_others(batch: RolloutBatch) -> Tensor:
+    """[B] mean outcome of the other rows of the group that have one; NaN where there are none."""
+    count, mean, _, _ = group_moments(batch.outcome, batch.group, ddof=0)
+    others = (count * mean - batch.outcome) / (count - 1).clamp(min=1)
+    return torch.where(count > 1, others, torch.nan)

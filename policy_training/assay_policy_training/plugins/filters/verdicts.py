@@ -1,0 +1,48 @@
+"""What filters know of a row and of its group: right, wrong, how often right, whether anything varies.
+
+Covers: the raw verifier result `acc`, and the composed reward only for prompts that have no verifier; rows without a
+reward, or whose reward comes in a later step, are not counted. Shaped rewards are never read: a length term makes every
+group vary. Leaves out: what to keep (the filters).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE, group_moments
+
+
+def judged(batch: RolloutBatch) -> Tensor:
+    """[B] float64: `acc`, or the composed reward where the row's whole group has no `acc`; NaN = not counted."""
+    valid = batch.valid if batch.unfinished is None else batch.valid & ~batch.unfinished
+    reward = batch.scored_reward.double()
+    if batch.acc is None:
+        return torch.where(valid, reward, torch.nan)
+    acc = torch.where(valid, batch.acc.double(), torch.nan)
+    verified, _, _, _ = group_moments(acc, batch.group, ddof=0)
+    return torch.where(verified > 0, acc, torch.where(valid, reward, torch.nan))
+
+
+def verdicts(batch: RolloutBatch, *, correct_above: float) -> Tensor:
+    """[B] float64 1 = correct, 0 = wrong, NaN = not known. A row is correct above this reward where no row of its group
+    has `acc`: the prompt has no verifier. Where others have it, the check of this one came to no verdict."""
+    by_reward = (batch.scored_reward > correct_above).double()
+    if batch.acc is None:
+        return torch.where(batch.valid, by_reward, torch.nan)
+    acc = batch.acc.double()
+    verified, _, _, _ = group_moments(acc, batch.group, ddof=0)
+    return torch.where(batch.valid, torch.where(verified > 0, acc, by_reward), torch.nan)
+
+
+def group_rate(batch: RolloutBatch) -> Tensor:
+    """[B] the mean of `judged` over the row's group: its pass rate where there is a verifier; NaN where none counts."""
+    count, mean, _, _ = group_moments(judged(batch), batch.group, ddof=0)
+    return torch.where(count > 0, mean, torch.nan)
+
+
+def group_varies(batch: RolloutBatch) -> Tensor:
+    """[B] bool: not all counted rows of the group are judged alike; True for groups with fewer than two such rows."""
+    count, _, _, spread = group_moments(judged(batch), batch.group, ddof=0)
+    return (count < 2) | (spread >= EQUAL_RANGE)

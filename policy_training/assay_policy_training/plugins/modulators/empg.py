@@ -1,0 +1,71 @@
+"""EMPG: each step of a row weighs by how sure the policy was of it, and is paid for leading to a sure next step.
+
+Covers: the entropy of a step (the mean over its generated tokens, under old), normalised over all steps of the batch;
+the factor of each step's own, never one for the whole batch; the bonus for the step that follows; centring over steps.
+A step is a `segment` (the tokens between two observations); without segments a row is one step, and no bonus is paid.
+
+Source: arXiv 2509.09265, by way of its equations as quoted by others; zeta as in a third-party port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+
+
+def empg(
+    adv: Tensor, entropy: Tensor, mask: Tensor, segment: Tensor | None, *, k: float, k_next: float, zeta: float
+) -> Tensor:
+    """[B,T] float64, on `mask`: A g_s + zeta f_(s+1), less its mean over the steps s of all rows.
+
+    Hn = (H - min) / (max - min + 1e-8) over all steps, g = exp(-k Hn) / mean of it over steps, f = exp(-k_next Hn), 0
+    after a row's last step. `segment` [B,T] int64 or None. Steps of one entropy have g = 1.
+    """
+    mask = mask.bool()
+    if not bool(mask.any()):
+        return torch.zeros_like(adv, dtype=torch.float64)
+    rows = torch.arange(len(mask))[:, None].expand_as(mask)
+    number = torch.zeros_like(rows) if segment is None else segment.long()
+    keys = (rows * (int(number.max()) + 1) + number)[mask]
+    steps, step = torch.unique(keys, return_inverse=True)  # ascending: by row, then by number
+    row_of = torch.zeros_like(steps).scatter(0, step, rows[mask])
+    tokens = torch.bincount(step, minlength=len(steps)).double()
+
+    def mean_of(values: Tensor) -> Tensor:
+        return torch.zeros(len(steps), dtype=torch.float64).index_add(0, step, values) / tokens
+
+    level = mean_of(entropy.double()[mask])
+    level = (level - level.min()) / (level.max() - level.min() + 1e-8)
+    own = (-k * level).exp()
+    own = own / own.mean()
+    following = torch.zeros_like(own)
+    following[:-1] = torch.where(row_of[1:] == row_of[:-1], (-k_next * level[1:]).exp(), 0.0)
+    changed = adv.double()[mask] * own[step] + zeta * following[step]
+    changed = changed - mean_of(changed).mean()
+    return torch.zeros_like(adv, dtype=torch.float64).masked_scatter(mask, changed)
+
+
+@dataclass(frozen=True)
+class Empg:
+    """S7: `empg`. Rows without a reward take no part."""
+
+    k: float = 1.0
+    k_next: float = 1.0
+    zeta: float = 0.1
+    needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
+
+    def __post_init__(self) -> None:
+        for name in ("k", "k_next", "zeta"):
+            if not getattr(self, name) >= 0:
+                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"modulators.{name}")
+
+    def modulate(self, batch: RolloutBatch) -> Tensor:
+        adv, entropy, mask = batch.estimated_adv, batch.scored_entropy, batch.mask & batch.valid[:, None]
+        found = empg(adv, entropy, mask, batch.segment, k=self.k, k_next=self.k_next, zeta=self.zeta)
+        return found.float()

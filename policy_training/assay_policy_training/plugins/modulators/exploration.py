@@ -1,0 +1,41 @@
+"""RL-PLUS's exploration advantage: tokens that the policy is sure of already count less.
+
+Covers: A (1 - pi)^gamma, pi the old policy's probability of the token. The paper means it for rows from elsewhere
+(`sources`). Leaves out: mixing such rows (`replay`), their importance ratio.
+
+Source: arXiv 2508.00222, from its abstract and recalled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+
+
+def explored(adv: Tensor, logp: Tensor, *, gamma: float = 2.0) -> Tensor:
+    """A (1 - pi)^gamma, elementwise."""
+    return adv * (1 - logp.exp()).clamp(min=0.0) ** gamma
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """S7: `explored` on rows of these `sources`; none named = every row."""
+
+    gamma: float = 2.0
+    sources: tuple[str, ...] = ()
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
+
+    def __post_init__(self) -> None:
+        if not self.gamma >= 0:
+            raise BadInputError(f"must not be negative, not {self.gamma}", field="modulators.gamma")
+
+    def modulate(self, batch: RolloutBatch) -> Tensor:
+        rows = batch.of_source(*self.sources) if self.sources else torch.ones(len(batch), dtype=torch.bool)
+        adv = batch.estimated_adv
+        return torch.where(rows[:, None], explored(adv, batch.scored_logp_old, gamma=self.gamma), adv)

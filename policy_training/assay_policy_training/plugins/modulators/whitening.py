@@ -1,0 +1,58 @@
+"""Advantages with mean 0 and deviation 1 over the tokens of the whole batch.
+
+Covers: the moments over every token that counts, rows without a reward left out. Leaves out: normalising within groups
+(the estimators).
+
+Source: verl's masked whitening, as in PPO and REINFORCE++ (arXiv 2501.03262); reference numbers in tests/oracles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+
+TOKENS = ("own", "trained")
+
+
+def whiten(values: Tensor, mask: Tensor, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
+    """(x - mean) / sqrt(var + eps) where `mask` is on, 0 elsewhere; float64, shapes alike.
+
+    Where no more than `ddof` tokens are on, there is no variance and all are 0.
+    """
+    known = values.double()[mask]
+    out = torch.zeros(values.shape, dtype=torch.float64, device=values.device)
+    if len(known) > ddof:
+        out[mask] = (known - known.mean()) / (known.var(correction=ddof) + eps).sqrt()
+    return out
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """S7: `whiten` over the whole batch.
+
+    `tokens`: `own`, every token the policy generated, whatever carries a gradient; `trained`, those of `loss_mask` only
+    (rows that were generated over several steps have tokens that an earlier step trained).
+    """
+
+    ddof: int = 1
+    eps: float = 1e-8
+    tokens: str = "own"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.ddof not in (0, 1):
+            raise BadInputError(f"must be 0 or 1, not {self.ddof}", field="modulators.ddof")
+        if not self.eps >= 0:
+            raise BadInputError(f"must not be negative, not {self.eps}", field="modulators.eps")
+        if self.tokens not in TOKENS:
+            raise BadInputError(f"one of {', '.join(TOKENS)}, not {self.tokens!r}", field="modulators.tokens")
+
+    def modulate(self, batch: RolloutBatch) -> Tensor:
+        mask = (batch.mask if self.tokens == "own" else batch.loss_mask) & batch.counted[:, None]
+        return whiten(batch.estimated_adv, mask, ddof=self.ddof, eps=self.eps).float()

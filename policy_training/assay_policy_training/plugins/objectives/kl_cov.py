@@ -1,0 +1,54 @@
+"""KL-Cov: no clip; the tokens whose advantage and log-prob rise together most are held where they were.
+
+Loss -A r, plus coefficient |log r| on the top share of tokens by covariance over the whole batch
+(`token_weights.covariance`). |log r| has no gradient at r = 1, so a batch needs several optimiser steps for it to act.
+
+Source: "The Entropy Mechanism of RL for reasoning language models" arXiv 2505.22617, as in verl.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.ratios import log_ratio
+from assay_policy_training.plugins.protocols import Scope, UpdateContext
+from assay_policy_training.plugins.token_weights.covariance import covariance, top_tokens, trained_tokens
+
+HELD = "kl_cov"  #: name in `extras`: 1 on the tokens that are held
+
+
+def kl_cov_loss(ratio: Tensor, advantage: Tensor, held: Tensor, coefficient: float) -> Tensor:
+    """Per-token loss; `ratio` holds log theta - log old, `held` is bool; one shape."""
+    return -advantage * ratio.exp() + torch.where(held, coefficient * ratio.abs(), 0.0)
+
+
+@dataclass(frozen=True)
+class KlCov:
+    """S9, token scope. `share`: of all tokens, at least one."""
+
+    share: float = 2e-4
+    coefficient: float = 1.0
+    scope: ClassVar[Scope] = "token"
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise BadInputError(f"must be in (0, 1], not {self.share}", field="objective.share")
+        if not self.coefficient >= 0:
+            raise BadInputError(f"must not be negative, not {self.coefficient}", field="objective.coefficient")
+
+    def prepare(self, batch: RolloutBatch) -> RolloutBatch:
+        advantage, logp, mask = trained_tokens(batch)
+        held = top_tokens(covariance(advantage, logp, mask), mask, self.share)
+        return batch.with_(extras={**batch.extras, HELD: held.float()})
+
+    def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
+        held = context.given_rows.extras[HELD].to(logp.device) > 0
+        ratio = log_ratio(logp, context.logp_old)
+        return kl_cov_loss(ratio, context.adv, held, self.coefficient), {"held_share": held.float()}

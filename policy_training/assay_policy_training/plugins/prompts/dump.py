@@ -1,0 +1,88 @@
+"""DUMP: data sources drawn by an upper confidence bound on how much there is to learn from them.
+
+Covers: the score of a source (mean |advantage| over a window, plus a bonus for sources seldom drawn), the softmax over
+sources, the windows. What is learnt is |R - group mean|, not divided by the group's deviation, which is nearly constant
+for any mixed group; it is taken of every rollout of a training step before filters drop rows, never from an evaluation
+pass (the released code does the latter). Leaves out: the order inside a source.
+
+Source: "DUMP", arXiv 2504.09710, code ZhentingWang/DUMP read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import BadInputError
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.estimators.group_relative import dr_grpo
+from assay_policy_training.plugins.prompts.streams import Streams, tag_of
+from assay_policy_training.plugins.protocols import StepReport
+
+
+def upper_bounds(counts: Sequence[int], learnt: Sequence[float]) -> list[float]:
+    """L_j + sqrt(2 ln(N + 1) / (n_j + 1)) with N = sum of counts."""
+    total = sum(counts)
+    return [mean + math.sqrt(2 * math.log(total + 1) / (count + 1)) for count, mean in zip(counts, learnt, strict=True)]
+
+
+def softmax(values: Sequence[float], temperature: float) -> list[float]:
+    """Probabilities proportional to exp(value / temperature)."""
+    top = max(values)
+    weights = [math.exp((value - top) / temperature) for value in values]
+    return [weight / sum(weights) for weight in weights]
+
+
+class DumpPrompts:
+    """S0, opened."""
+
+    def __init__(self, streams: Streams, settings: Dump) -> None:
+        self.streams, self.settings = streams, settings
+        self.windows: dict[str, list[float]] = {name: [] for name in streams.names}
+        self.counts = dict.fromkeys(streams.names, 0)  #: rollouts seen of each source, over the whole run
+
+    def probabilities(self) -> dict[str, float]:
+        """Of each source, for the next prompt."""
+        learnt = [sum(window) / len(window) if window else 0.0 for window in self.windows.values()]
+        bounds = upper_bounds(list(self.counts.values()), learnt)
+        return dict(zip(self.windows, softmax(bounds, self.settings.temperature), strict=True))
+
+    def next(self, n: int) -> list[PromptItem]:
+        return self.streams.draw(self.probabilities(), n)
+
+    def observe(self, report: StepReport) -> None:
+        """Rows without a reward say nothing of their source."""
+        batch = report.batch
+        reward, valid, key = batch.scored_reward, batch.valid.tolist(), self.settings.key
+        for row, gap in enumerate(dr_grpo(reward, batch.group).abs().tolist()):
+            if valid[row] and (name := tag_of(batch.items[row], key)) in self.windows:
+                self.counts[name] += 1
+                self.windows[name] = [*self.windows[name], gap][-self.settings.window :]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"streams": self.streams.state_dict(), "windows": self.windows, "counts": self.counts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.streams.load_state_dict(state["streams"])
+        self.windows = {name: [float(value) for value in state["windows"][name]] for name in self.windows}
+        self.counts = {name: int(state["counts"][name]) for name in self.counts}
+
+
+@dataclass(frozen=True)
+class Dump:
+    """S0: `window` rollouts a source, softmax at `temperature`, sources by the prompts' entry `key`."""
+
+    window: int = 300
+    temperature: float = 0.1
+    key: str = "source"
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise BadInputError(f"must be at least 1, not {self.window}", field="source.window")
+        if not self.temperature > 0:
+            raise BadInputError(f"must be above 0, not {self.temperature}", field="source.temperature")
+
+    def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> DumpPrompts:
+        return DumpPrompts(Streams(items, seed=seed, key=self.key), self)

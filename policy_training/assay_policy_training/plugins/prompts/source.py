@@ -1,0 +1,137 @@
+"""Where a policy run's prompts come from: a JSON Lines file, or the generator of constrained prompts.
+
+Covers: reading and naming the source, endless shuffled epochs whose place is in every checkpoint. Leaves out: the
+generator (`constrained`), curricula (another `PromptSource`).
+
+File format: one object a line with `prompt` (text, or messages with role and content) and, optionally, `constraints`
+(as `Constraint.to_dict` writes them) for the verifier. Short forms: `answer`, the right answer to a problem, is a
+`math_answer`; `tests`, a list of statements, are `python_tests`, with the row's `entry_point` where it names one. Both
+stay readable in the row (`PromptItem.meta`), and stand beside the listed constraints, unless one is of that kind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.data.conversation import prompt_turns
+from assay.data.json_lines import Lines, RowError, parse_object
+from assay.domain import prompt_of
+from assay.errors import BadInputError
+from assay.ids import prompt_id, rows_digest
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.prompts.constrained import Split, generate_prompts
+from assay_policy_training.plugins.protocols import StepReport
+from assay_serving.verifiers import Constraint, MathAnswer, PythonTests, constraint_from_dict
+
+GENERATOR = "constrained"
+
+
+class ShuffledPrompts:
+    """S0: every prompt once per epoch, in an order drawn from the seed and the epoch's number."""
+
+    def __init__(self, items: Sequence[PromptItem], *, seed: int) -> None:
+        if not items:
+            raise BadInputError("there are no prompts", field="prompts")
+        self.items = list(items)
+        self.seed = seed
+        self.epoch = 0
+        self.position = 0
+        self._order = self._shuffled()
+
+    def next(self, n: int) -> list[PromptItem]:
+        drawn: list[PromptItem] = []
+        while len(drawn) < n:
+            if self.position == len(self.items):
+                self.epoch, self.position = self.epoch + 1, 0
+                self._order = self._shuffled()
+            drawn.append(self.items[self._order[self.position]])
+            self.position += 1
+        return drawn
+
+    def observe(self, report: StepReport) -> None:
+        """This source does not adapt."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "position": self.position, "prompts": prompts_digest(self.items)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises BadInputError when the prompts are not those that the state is about."""
+        if state["prompts"] != prompts_digest(self.items):
+            raise BadInputError("these are not the prompts that the interrupted run used", field="prompts")
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        self._order = self._shuffled()
+
+    def _shuffled(self) -> list[int]:
+        order = list(range(len(self.items)))
+        random.Random(f"{self.seed}/{self.epoch}").shuffle(order)
+        return order
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """S0: the default order."""
+
+    def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> ShuffledPrompts:
+        return ShuffledPrompts(items, seed=seed)
+
+
+def prompts_digest(items: Sequence[PromptItem]) -> str:
+    """Identity of a list of prompts, order and constraints included."""
+    return rows_digest([(prompt_id(i.prompt), *(c.to_dict() for c in i.constraints)) for i in items])
+
+
+def load_prompts(source: str, *, seed: int, split: Split | None = "train") -> list[PromptItem]:
+    """Prompts named by `source`: a JSON Lines file, or `constrained:N` for N generated ones of a split.
+
+    Raises BadInputError naming file, row and field.
+    """
+    if source == GENERATOR or source.startswith(GENERATOR + ":"):
+        number = source.partition(":")[2] or "64"
+        if not number.isdigit() or int(number) < 1:
+            raise BadInputError(f"how many? e.g. {GENERATOR}:64, not {source!r}", field="prompts")
+        made = generate_prompts(int(number), seed, split=split)
+        return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in made]
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise BadInputError(f"no such file, and not {GENERATOR}:N", file=path, field="prompts")
+    items = [_read_item(path, row, line) for row, line in Lines(path)]
+    if not items:
+        raise BadInputError("the file holds no prompts", file=path)
+    return items
+
+
+def short_forms(record: Mapping[str, Any], listed: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+    """`listed`, and what the row's `answer` and `tests` state. Raises BadInputError naming the field."""
+    found, kinds = list(listed), {constraint.kind for constraint in listed}
+    answer, tests = record.get("answer"), record.get("tests")
+    if answer is not None and MathAnswer.kind not in kinds:
+        if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+            raise BadInputError(f"must be text or a number, not {answer!r}", field="answer")
+        found.append(MathAnswer(str(answer)))
+    if tests is not None and PythonTests.kind not in kinds:
+        if not isinstance(tests, list):
+            raise BadInputError("must be a list of Python statements, each as text", field="tests")
+        found.append(PythonTests(tuple(tests), entry_point=record.get("entry_point") or ""))
+    return tuple(found)
+
+
+def _read_item(path: Path, row: int, line: bytes) -> PromptItem:
+    try:
+        record = parse_object(line)
+        prompt = prompt_of(prompt_turns(record.get("prompt")))
+        if prompt[-1].role == "assistant":
+            raise RowError("ends with the assistant's turn; the policy answers what comes before it", field="prompt")
+        listed = record.get("constraints") or []
+        if not isinstance(listed, list) or not all(isinstance(c, dict) for c in listed):
+            raise BadInputError("must be a list of objects", field="constraints")
+        constraints = short_forms(record, tuple(constraint_from_dict(c) for c in listed))
+    except RowError as error:
+        raise BadInputError(error.reason, file=path, row=row, field=error.field) from error
+    except BadInputError as error:
+        raise BadInputError(str(error), file=path, row=row) from error
+    meta = {key: value for key, value in record.items() if key not in ("prompt", "constraints")}
+    return PromptItem(prompt, constraints, meta)

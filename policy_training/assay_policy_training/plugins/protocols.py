@@ -1,0 +1,451 @@
+"""The slots of the training loop: what a method may plug in, and what it must say about itself.
+
+Covers: the protocols of the slots that the loop calls, the values they exchange, and the start-up check that every
+tensor a plug-in needs can be supplied. A method is one or more plug-ins; none edits the loop. A plug-in is a dataclass
+whose fields are its settings in a recipe; one with memory implements `Stateful` (and `Tensors`), is in every
+checkpoint, and learns of each step by `observe`. Order inside a step:
+
+    S0 prompts -> S1 contexts -> S2 sample -> S3 reward parts, composed -> S4 filter (may ask for more)
+      -> score (old, reference, extras) -> S3 shaping -> S12 values -> S5 correction -> S6 estimator -> S7 modulators
+      -> S15 replay -> [minibatches: S8 token weights, S9 objective -> S10 aggregate -> S11 auxiliary losses]
+      -> S12 critic's update -> S13 schedules, S14 publishing, S16 metrics
+
+A plug-in that works on a whole batch (S3 to S8's `prepare`) always sees every row of the step, those of other ranks
+included, so its statistics are global by construction.
+
+Names in `needs` and who supplies them: `logp_old`, `entropy` (always); `logp_mu` (every sampler that does not say in
+`lacks`, name -> what would supply it, that it has none); `logp_ref` (a reference is loaded);
+`values` (a critic); `sum_pi_sq`, `max_pi`, `mean_logp`, `hidden` (`logprobs`, in `extras`, of old on the batch and of
+theta in the context); `entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named;
+in `extras`, differentiable in the context).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay.score import Score, ScoreFailure
+from assay_policy_training.core.aggregation import Counts
+from assay_policy_training.core.batch import RolloutBatch, known
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.samplers.sampling import Sampling
+
+if TYPE_CHECKING:
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.recipe.recipe import Recipe
+
+__all__ = [
+    "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "Carries", "ChecksRecipe",
+    "ContextPolicy", "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator",
+    "Metrics", "Observer", "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource",
+    "Publishes", "Redraw", "Replay", "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler",
+    "SamplerPlan", "Schedule", "Scope", "SeesPolicy", "ShownAlways", "Stateful", "Steers", "StepReport", "StopRule",
+    "Streams", "Tells", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
+]  # fmt: skip
+
+Scope: TypeAlias = Literal["token", "sequence", "group"]
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a step tells its plug-ins when it ends."""
+
+    step: int  #: 1-based
+    metrics: Mapping[str, float]
+    batch: RolloutBatch  #: as drawn, before rows were dropped
+    trained: RolloutBatch | None = None  #: the rows that were trained on, with `adv` and all else; None = none
+
+
+@dataclass(frozen=True)
+class UpdateContext:
+    """What an objective or auxiliary loss sees of one micro-batch; [b,T], detached unless said, on theta's device."""
+
+    adv: Tensor
+    mask: Tensor
+    loss_mask: Tensor
+    logp_old: Tensor
+    logp_mu: Tensor
+    logp_ref: Tensor | None = None
+    entropy: Tensor | None = None  #: of theta; differentiable where a plug-in needs `entropy_gradient`
+    extras: Mapping[str, Tensor] = field(default_factory=dict)  #: of theta, see `logprobs`
+    rows: RolloutBatch | None = None  #: the micro-batch itself, on the CPU: rewards, sources, extras of old
+
+    @property
+    def scored_logp_ref(self) -> Tensor:
+        """[b,T] `logp_ref`, where the recipe has a reference (else ValueError)."""
+        return known(self.logp_ref, "log-probs of the reference")
+
+    @property
+    def scored_entropy(self) -> Tensor:
+        """[b,T] `entropy`, where a plug-in needs it (else ValueError)."""
+        return known(self.entropy, "entropies of the policy")
+
+    @property
+    def given_rows(self) -> RolloutBatch:
+        """`rows`, as the trainer gives them (else ValueError)."""
+        return known(self.rows, "rows of the micro-batch")
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Named reward parts of B rows."""
+
+    parts: Mapping[str, Tensor]  #: name -> [B] float64, NaN = missing
+    failures: Sequence[tuple[ScoreFailure, ...]]  #: per row, why parts are missing
+    scores: Sequence[Mapping[str, Score]]  #: per row, part -> the whole score, where a model gave it
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A plug-in with memory: what it needs to go on after a restart as if there had been none. JSON-ready."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class Tensors(Protocol):
+    """A plug-in with weights: nested containers of tensors and numbers, for the checkpoint."""
+
+    def tensors(self) -> dict[str, Any]: ...
+    def load_tensors(self, state: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class SeesPolicy(Protocol):
+    """A plug-in that works with the policy itself: its tokenizer, its gradients."""
+
+    def attach(self, policy: Policy) -> None:
+        """Told once, before the first step."""
+        ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """A plug-in that learns of each step."""
+
+    def observe(self, report: StepReport) -> None: ...
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A plug-in with memory that shows it among the metrics of each step."""
+
+    def numbers(self) -> Mapping[str, float]:
+        """As they were in the step that ends: asked before `observe`."""
+        ...
+
+
+@runtime_checkable
+class PreparesBatch(Protocol):
+    """An objective that needs statistics of the whole batch: called once a step after S8's, before the first update.
+
+    What it needs is then of old. What it finds goes into `extras`, and comes back in `UpdateContext.rows`.
+    """
+
+    def prepare(self, batch: RolloutBatch) -> RolloutBatch: ...
+
+
+@runtime_checkable
+class ChecksRecipe(Protocol):
+    """A plug-in that does not go with everything. Raises BadInputError naming the key of the recipe that is wrong."""
+
+    def check_recipe(self, recipe: Recipe) -> None: ...
+
+
+class PromptSource(Stateful, Protocol):
+    """S0, opened."""
+
+    def next(self, n: int) -> list[PromptItem]: ...
+    def observe(self, report: StepReport) -> None: ...
+
+
+class PromptOrder(Protocol):
+    """S0, as a recipe describes it: opened on the run's prompts. `policy` for orders that look at its hidden states."""
+
+    def open(self, items: Sequence[PromptItem], *, seed: int, policy: Policy) -> PromptSource: ...
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """S1 asks for more rows of a prompt. `replace`: they stand for the rows drawn so far, else they join the group."""
+
+    uid: str  #: of the group
+    item: PromptItem
+    replace: bool = True
+
+
+class ContextPolicy(Protocol):
+    """S1. What the policy sees of a prompt, and what it is shown when a group went wrong."""
+
+    def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        """The items to draw from at first, one for each given."""
+        ...
+
+    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+        """After round `round` (from 1), what to draw once more; empty = done. `batch` has `acc` and reward parts."""
+        ...
+
+
+@runtime_checkable
+class ShownAlways(Protocol):
+    """A context that is part of the task, and no help in training: held-out prompts are shown it too."""
+
+    def evaluated(self, items: Sequence[PromptItem]) -> list[PromptItem]:
+        """The items as an evaluation shows them: the same ones every time, whatever was drawn before."""
+        ...
+
+
+class Sampler(Protocol):
+    """S2. `seed` alone decides the draw; `version` stamps the rows. `sampling` may be set anew between steps."""
+
+    sampling: Sampling
+
+    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch: ...
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A sampler that hands rows over before all are done: those of `rollout`, in order, in parts of whole groups."""
+
+    def stream(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
+    ) -> Iterator[RolloutBatch]: ...
+
+
+class SamplerPlan(Protocol):
+    """S2, as a recipe describes it."""
+
+    def open(self, policy: Policy, sampling: Sampling) -> Sampler: ...
+
+
+@runtime_checkable
+class Carries(Protocol):
+    """A sampler whose rows may go on in later steps (`unfinished`, without a reward until they are done).
+
+    `rollout` gives the rows that it carries, under the uids they had, before the new ones.
+    """
+
+    def carried(self) -> int:
+        """Rows that the next step begins with."""
+        ...
+
+
+@runtime_checkable
+class Publishes(Protocol):
+    """S14: a sampler that has weights of its own and takes the policy's when told to.
+
+    Raises BackendError when a log-prob of the published weights disagrees with the trainer's.
+    """
+
+    def publish(self, policy: Policy, version: int) -> None: ...
+
+
+class RewardSource(Protocol):
+    """S3. Never raises for a row that could not be scored: its part is NaN and its failure says why.
+
+    May be asked in another thread, about a portion of a step's rows, before earlier steps are trained; not so a source
+    with memory (`Stateful`, `Observer`), nor one that says `whole_batch = True` because it compares rows.
+    """
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards: ...
+
+
+class RewardComposition(Protocol):
+    """S3. Parts (name -> [B] float64, NaN = missing) to one reward [B]; missing where a part that counts is."""
+
+    def __call__(self, parts: Mapping[str, Tensor]) -> Tensor: ...
+
+
+class RewardShaper(Protocol):
+    """S3, after the filter. Returns the batch with another `reward` [B], or with `dense` [B,T] added to.
+
+    Sees whole groups, lengths, `acc`, the scorer's log-probs. A missing reward stays missing.
+    """
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def shape(self, batch: RolloutBatch) -> RolloutBatch: ...
+
+
+class GroupFilter(Protocol):
+    """S4. [B] bool, the rows to train on. Reads raw `acc` and reward parts, before shaping.
+
+    `rounds`: how often a step may draw prompts until enough groups stay; 1 = it makes do with what stays.
+    """
+
+    @property
+    def rounds(self) -> int: ...
+    def keep(self, batch: RolloutBatch) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What a behaviour correction found; both [B,T]."""
+
+    weight: Tensor  #: float32, detached: multiplies the token losses
+    keep: Tensor  #: bool: where the gradient stays; `mask` is left alone
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class BehaviourCorrection(Protocol):
+    """S5. From old and mu (`logp_old`, `logp_mu`, `mask`) of the whole batch."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def correct(self, batch: RolloutBatch) -> Correction: ...
+
+
+class AdvantageEstimator(Protocol):
+    """S6. (adv [B,T] float32, returns [B,T] or None). Reads `outcome` or `token_reward`, `group`, `mask`, `values`."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor | None]: ...
+
+
+class AdvantageModulator(Protocol):
+    """S7. Another `adv` [B,T] from `batch.adv` and all else that is known."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def modulate(self, batch: RolloutBatch) -> Tensor: ...
+
+
+class TokenWeight(Protocol):
+    """S8. `prepare`, once a step on the whole batch, may narrow `loss_mask`; `weight` [b,T] multiplies token losses."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def prepare(self, batch: RolloutBatch) -> RolloutBatch: ...
+    def weight(self, logp: Tensor, context: UpdateContext) -> Tensor | None: ...
+
+
+class PolicyObjective(Protocol):
+    """S9, scope token or sequence. (loss [b,T], per-token reports [b,T]); theta's `logp` carries the gradient."""
+
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]: ...
+
+
+class GroupObjective(Protocol):
+    """S9, scope group: the loss depends on theta through one number a row, so groups need not fit in a micro-batch.
+
+    The loop computes all numbers without a gradient, differentiates `batch_loss` by them, and back-propagates
+    sum_i dL/ds_i s_i micro-batch by micro-batch: exactly the gradient of the whole.
+    """
+
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
+        """[b], differentiable."""
+        ...
+
+    def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """The loss of a minibatch (whole groups), differentiable in `scores` [n], and its reports."""
+        ...
+
+
+class LossAggregator(Protocol):
+    """S10. A micro-batch's share of the loss of a batch whose counts are given."""
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    def __call__(self, loss: Tensor, loss_mask: Tensor, counts: Counts) -> Tensor: ...
+
+
+class AuxLoss(Protocol):
+    """S11. Added as coefficient x aggregate(loss over `loss_mask`), or over `own_mask(batch)` [B,T] where it
+    has one, with denominators of its own."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def needs(self) -> frozenset[str]: ...
+    @property
+    def coefficient(self) -> float: ...
+    def loss(self, logp: Tensor, context: UpdateContext) -> Tensor: ...
+
+
+@runtime_checkable
+class Steers(Protocol):
+    """An auxiliary loss whose coefficient follows the batch: it sees all rows of a step before the first update."""
+
+    def steer(self, batch: RolloutBatch) -> Mapping[str, float]:
+        """Returns metrics of the step."""
+        ...
+
+
+class Critic(Stateful, Tensors, Protocol):
+    """S12, opened."""
+
+    def values(self, batch: RolloutBatch) -> Tensor:
+        """[B,T] float32, detached, 0 where the mask is off."""
+        ...
+
+    def update(self, batch: RolloutBatch, *, step: int, seed: int) -> dict[str, float]:
+        """Fit to `returns`; returns its metrics."""
+        ...
+
+    def warming(self, step: int) -> bool:
+        """Whether only the critic learns in this step."""
+        ...
+
+
+class CriticPlan(Protocol):
+    """S12, as a recipe describes it."""
+
+    def open(self, policy: Policy) -> Critic: ...
+
+
+class Schedule(Protocol):
+    """S13. The value of a setting in `step` (1-based) from its value so far. Names: lr, max_new_tokens, temperature."""
+
+    def value(self, name: str, value: float, step: int) -> float: ...
+
+
+class Replay(Protocol):
+    """S15. The batch to train on, from the one just made (with `adv`): other rows may join, tagged by `source`."""
+
+    def mix(self, batch: RolloutBatch) -> RolloutBatch: ...
+
+
+class Metrics(Protocol):
+    """S16. Reads a finished step, writes nothing but its own numbers."""
+
+    def measure(self, report: StepReport) -> dict[str, float]: ...
+
+
+class StopRule(Protocol):
+    """S16. Why the run should end after a step with these metrics; None = go on."""
+
+    def reason(self, row: Mapping[str, Any]) -> str | None: ...
+
+
+def negotiate(
+    plugins: Iterable[object], supplied: Iterable[str], lacks: Mapping[str, str] | None = None
+) -> frozenset[str]:
+    """The union of all `needs`. Raises BadInputError naming the first plug-in whose need nobody supplies, and what
+    `lacks` says would supply it."""
+    offer = frozenset(supplied)
+    union: frozenset[str] = frozenset()
+    for plugin in plugins:
+        needs: frozenset[str] = getattr(plugin, "needs", frozenset())
+        if lacking := needs - offer:
+            raise BadInputError(
+                f"{type(plugin).__name__} needs {', '.join(sorted(lacking))}, "
+                f"which this set-up does not supply (it has {', '.join(sorted(offer))})"
+                + "".join(f"; {name}: {(lacks or {})[name]}" for name in sorted(lacking & (lacks or {}).keys()))
+            )
+        union |= needs
+    return union

@@ -1,0 +1,145 @@
+"""Experience replay: rows of the run's own last steps join the batch, as long as they are not too old.
+
+Covers: a memory of trained rows with their advantages, a bound on their staleness in weight updates, a share of the
+batch drawn from it by seed. Replayed rows have the source `replayed`; their `logp_old` is the log-prob they were
+sampled with, so a clipped ratio is that of the weights being updated to those that drew them. Leaves out: rewarding or
+scoring them again, rows of other objectives (`objectives`), values made anew for a critic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.domain import prompt_of
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch, merged
+from assay_policy_training.core.prompt import item_from_dict
+
+if TYPE_CHECKING:
+    from assay_policy_training.recipe.recipe import Recipe
+
+REPLAYED = "replayed"
+_TEXTS = frozenset({"uid", "prompts", "responses", "failures", "scores", "items", "source"})
+
+
+@dataclass
+class Recent:
+    """S15. `share`: replayed rows for each new one; `max_staleness`: weight updates since a row was drawn; `capacity`:
+    rows remembered, the newest."""
+
+    share: float = 0.5
+    max_staleness: int = 8
+    capacity: int = 1024
+    seed: int = 0
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
+    memory: RolloutBatch | None = field(init=False, default=None)
+    draws: int = field(init=False, default=0)
+    _texts: dict[str, Any] | None = field(init=False, default=None, repr=False)  #: between the two halves of loading
+
+    def __post_init__(self) -> None:
+        if not self.share > 0:
+            raise BadInputError(f"must be above 0, not {self.share}", field="replay.share")
+        if self.max_staleness < 1 or self.capacity < 1:
+            raise BadInputError("max_staleness and capacity must be at least 1", field="replay.max_staleness")
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raises BadInputError for an objective over whole groups, of which rows are replayed one by one, and for a
+        temperature that changes: a replayed row's log-probs are of the old one."""
+        if recipe.objective.scope == "group":
+            raise BadInputError("rows are replayed without their groups, which it compares", field="objective")
+        if any("temperature" in getattr(schedule, "changes", ()) for schedule in recipe.schedules):
+            raise BadInputError("replayed rows were drawn at another temperature", field="schedules")
+
+    def mix(self, batch: RolloutBatch) -> RolloutBatch:
+        """The batch and the rows drawn from memory; then the batch is remembered, what is too old forgotten."""
+        newest = int(batch.version.max())
+        kept = self._fresh(newest)
+        out = batch
+        self.draws += 1
+        wanted = 0 if kept is None else min(len(kept), round(self.share * len(batch)))
+        if kept is not None and wanted:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.draws)
+            rows = torch.randperm(len(kept), generator=generator)[:wanted].sort().values
+            out = merged([batch, _alike(kept.select(rows), batch)])
+        new = _replayable(batch)
+        joined = new if kept is None else merged([_alike(kept, new), new])
+        start = max(0, len(joined) - self.capacity)
+        self.memory = joined.select(torch.arange(start, len(joined)))
+        return out
+
+    def _fresh(self, newest: int) -> RolloutBatch | None:
+        if self.memory is None:
+            return None
+        rows = (newest - self.memory.version <= self.max_staleness).nonzero().squeeze(1)
+        return self.memory.select(rows) if len(rows) else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What of the memory is no tensor."""
+        memory = self.memory
+        texts = None
+        if memory is not None:
+            texts = {
+                "uid": list(memory.uid),
+                "prompts": [[message.to_dict() for message in prompt] for prompt in memory.prompts],
+                "responses": list(memory.responses),
+                "items": [item.to_dict() for item in memory.items],
+            }
+        return {"draws": self.draws, "memory": texts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.draws, texts = int(state["draws"]), state["memory"]
+        self._texts = None
+        if texts is not None:
+            self._texts = {
+                "uid": tuple(texts["uid"]),
+                "prompts": tuple(prompt_of(turns) for turns in texts["prompts"]),
+                "responses": tuple(texts["responses"]),
+                "items": tuple(item_from_dict(item) for item in texts["items"]),
+            }
+
+    def tensors(self) -> dict[str, Any]:
+        """The memory's tensors by field; empty without a memory."""
+        if self.memory is None:
+            return {}
+        columns = {f.name: getattr(self.memory, f.name) for f in fields(RolloutBatch) if f.name not in _TEXTS}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in columns.items()}
+
+    def load_tensors(self, state: Mapping[str, Any]) -> None:
+        """After `load_state_dict`."""
+        texts = self._texts
+        if texts is None:
+            self.memory = None
+            return
+        n = len(texts["uid"])
+        self.memory = RolloutBatch(**texts, **state, source=(REPLAYED,) * n, failures=((),) * n, scores=({},) * n)
+
+
+def _replayable(batch: RolloutBatch) -> RolloutBatch:
+    """As it is remembered: the ratio's denominator is what the row was sampled with."""
+    n = len(batch)
+    return batch.with_(
+        source=(REPLAYED,) * n,
+        failures=((),) * n,
+        scores=({},) * n,
+        logp_old=batch.logp_mu if batch.logp_old is not None else None,
+    )
+
+
+def _alike(rows: RolloutBatch, batch: RolloutBatch) -> RolloutBatch:
+    """`rows` with no field that the batch does not have, so that the two can be merged."""
+    changes: dict[str, Any] = {}
+    for name in ("failures", "scores", "items", "source"):
+        if not getattr(batch, name):
+            changes[name] = ()
+    for f in fields(RolloutBatch):
+        here, there = getattr(rows, f.name), getattr(batch, f.name)
+        if isinstance(here, Tensor) and there is None and f.name not in ("forced", "unfinished"):
+            changes[f.name] = None
+        if isinstance(here, Mapping):
+            changes[f.name] = {key: value for key, value in here.items() if key in there}
+    return rows.with_(**changes)

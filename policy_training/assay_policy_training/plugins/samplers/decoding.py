@@ -1,0 +1,143 @@
+"""Rows under generation by transformers: prompts are let in as rows end, so that the batch stays full.
+
+Covers: reading a prompt once for its group, one token a step for all rows, rows that leave when they end, groups that
+take their places. A row's context may lie at any columns: positions are counted from its own mask. Leaves out: the
+distribution that tokens are drawn from (the sampler's), prompts and responses as text (`assembly`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.models.attention.packing import unwrapped
+from assay.models.pooling import position_ids
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer, buffered_cache, compacted
+from assay_policy_training.plugins.samplers.sampling import draw
+
+
+class Decoding:
+    """`group_size` responses to each of P left-padded prompts `ids` [P,S] under `seen` [P,S], at most `limit` tokens.
+
+    `tokens`, `mask`, `logp` [P*G, limit] fill as `run` goes on. `scaled`: logits [rows,V] to those drawn from.
+    `at_once`: prompts under generation at most; where the model's cache is not a plain one, the others wait for all
+    of them.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        scaled: Callable[[Tensor], Tensor],
+        ids: Tensor,
+        seen: Tensor,
+        group_size: int,
+        generator: torch.Generator,
+        *,
+        limit: int,
+        at_once: int,
+    ) -> None:
+        self.policy, self.scaled, self.group_size, self.generator = policy, scaled, group_size, generator
+        self.limit, self.at_once = limit, at_once
+        device = policy.device
+        self.ids, self.seen_prompts = ids.to(device), seen.to(device)
+        self.ends = torch.tensor(sorted(policy.end_ids), device=device)
+        rows = len(ids) * group_size
+        self.tokens = torch.full((rows, limit), int(policy.tokenizer.pad_token_id), device=device)
+        self.mask = torch.zeros((rows, limit), dtype=torch.bool, device=device)
+        self.logp = torch.zeros((rows, limit), device=device)
+        self._lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self._going = [group_size] * len(ids)  #: rows of each prompt that have not ended
+        self._ended: list[int] = []  #: prompts whose rows have all ended since they were last told
+        self._rows = torch.zeros(0, dtype=torch.long, device=device)  #: under generation
+        self._last = self._rows  #: their newest tokens
+        self._seen = torch.zeros((0, 0), dtype=torch.bool, device=device)
+        self._cache: Any = None
+
+    def run(self) -> Iterator[int]:
+        """Generate; yields each prompt's number when all its rows have ended."""
+        waiting = list(range(len(self.ids)))
+        while waiting or len(self._rows):
+            if waiting and (room := self._room()):
+                self._let_in(waiting[:room])
+                waiting = waiting[room:]
+            if len(self._rows):
+                self._advance()
+            yield from self._ended
+            self._ended = []
+
+    def _room(self) -> int:
+        """How many prompts may join now."""
+        plain = self._cache is None or all(isinstance(layer, BufferedLayer) for layer in self._cache.layers)
+        if len(self._rows) and not plain:
+            return 0
+        return max(0, self.at_once - -(-len(self._rows) // self.group_size))
+
+    def _let_in(self, prompts: Sequence[int]) -> None:
+        """Read the prompts, draw the first token of each of their rows, and put those beside the others."""
+        ids, seen = self.ids[prompts], self.seen_prompts[prompts]
+        left = int((~seen).all(0).sum())
+        ids, seen = ids[:, left:], seen[:, left:]
+        cache = buffered_cache(unwrapped(self.policy.model).config)
+        logits = self._forward(ids, seen, position_ids(seen), cache)
+        size = self.group_size
+        first = torch.tensor(prompts, device=ids.device) * size
+        rows = (first[:, None] + torch.arange(size, device=ids.device)).flatten()
+        chosen, stay = self._drawn(rows, logits.repeat_interleave(size, 0))
+        if not len(stay):
+            return
+        cache.batch_repeat_interleave(size)
+        cache.batch_select_indices(stay)
+        rows, chosen, seen = rows[stay], chosen[stay], seen.repeat_interleave(size, 0)[stay]
+        if not len(self._rows):
+            self._rows, self._last, self._seen, self._cache = rows, chosen, seen, cache
+            return
+        unused = int((~self._seen).all(0).sum())
+        for own, joining in zip(self._cache.layers, cache.layers, strict=True):
+            own.join(joining, drop=unused)
+        held = self._seen[:, unused:]
+        width = max(held.shape[1], seen.shape[1])
+        self._seen = torch.cat([torch.nn.functional.pad(m, (width - m.shape[1], 0)) for m in (held, seen)])
+        self._rows, self._last = torch.cat([self._rows, rows]), torch.cat([self._last, chosen])
+
+    def _advance(self) -> None:
+        """One more token of every row."""
+        seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], 1)
+        logits = self._forward(self._last[:, None], seen, position_ids(seen)[:, -1:], self._cache)
+        chosen, stay = self._drawn(self._rows, logits)
+        if len(stay) < len(self._rows):
+            self._cache.batch_select_indices(stay)
+            self._rows, chosen, seen = self._rows[stay], chosen[stay], seen[stay]
+        self._last, self._seen = chosen, seen
+
+    def _drawn(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw and write down a token of each of `rows`; the tokens, and the places of the rows that go on."""
+        chosen, found = draw(self.scaled(logits.float()), self.generator)
+        place = self._lengths[rows]
+        self.tokens[rows, place], self.logp[rows, place], self.mask[rows, place] = chosen, found, True
+        self._lengths[rows] = place + 1
+        going = ~torch.isin(chosen, self.ends) & (place + 1 < self.limit)
+        for row in rows[~going].tolist():
+            prompt = row // self.group_size
+            self._going[prompt] -= 1
+            if not self._going[prompt]:
+                self._ended.append(prompt)
+        return chosen, compacted(going)
+
+    @torch.no_grad()
+    def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: object) -> Tensor:
+        """[rows,V] logits after the last column."""
+        with self.policy.precision():
+            answer = self.policy.model(
+                input_ids=ids,
+                attention_mask=seen.long(),
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        logits: Tensor = answer.logits[:, -1]
+        return logits

@@ -1,0 +1,99 @@
+"""Rollouts by transformers: the default sampler, and the reference that faster ones are compared with.
+
+Covers: the distribution that tokens are drawn from (temperature, pruning, top-p) and their log-probs under it, taken
+from the very logits they were drawn from; a bounded number of rows at once; groups handed over as they end. Leaves out:
+the generation itself (`decoding`), vLLM, stale weights, branching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
+from assay_policy_training.plugins.samplers.sampling import Sampling, prune, top_p_filter
+
+if TYPE_CHECKING:
+    from assay_policy_training.plugins.samplers.decoding import Decoding
+
+
+class TransformersSampler:
+    """S2 with the policy's own weights, so that mu = old up to rounding."""
+
+    def __init__(self, policy: Policy, sampling: Sampling) -> None:
+        self.policy = policy
+        self.sampling = sampling
+
+    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
+        """`group_size` rollouts of each item, rows of a group together; one seed gives one draw.
+
+        Tensors of the batch lie on the CPU.
+        """
+        drawn = self._decoding(items, group_size, seed)
+        for _ in drawn.run():
+            pass
+        return assemble(self.policy, items, group_size, (drawn.tokens, drawn.mask, drawn.logp), version=version)
+
+    def stream(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
+    ) -> Iterator[RolloutBatch]:
+        """The rows of `rollout`, group by group, each as soon as it and those before it have ended."""
+        drawn, told = self._decoding(items, group_size, seed), 0
+        ended: set[int] = set()
+        pieces = group_size // drawn.group_size
+        for number in drawn.run():
+            ended.add(number)
+            while ended.issuperset(range(told * pieces, (told + 1) * pieces)):
+                rows = slice(told * group_size, (told + 1) * group_size)
+                columns = (drawn.tokens[rows], drawn.mask[rows], drawn.logp[rows])
+                yield assemble(self.policy, items[told : told + 1], group_size, columns, version=version)
+                told += 1
+
+    def generate(
+        self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; None = max_new_tokens."""
+        drawn = self._begun(ids, seen, group_size, generator, limit=limit or self.sampling.max_new_tokens)
+        for _ in drawn.run():
+            pass
+        return drawn.tokens, drawn.mask, drawn.logp
+
+    def adjusted(self, logits: Tensor) -> Tensor:
+        """A hook for samplers that change the temperature token by token: logits [rows,V] over the temperature."""
+        return logits
+
+    def _decoding(self, items: Sequence[PromptItem], group_size: int, seed: int) -> Decoding:
+        ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
+        generator = torch.Generator(device=self.policy.device).manual_seed(seed)
+        return self._begun(ids, seen, group_size, generator, limit=self.sampling.max_new_tokens)
+
+    def _begun(self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int) -> Decoding:
+        from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
+
+        most = self.sampling.rows_at_once
+        # A group larger than what may be generated at once is drawn as several equal ones of the same prompt.
+        pieces = next(n for n in range(1, group_size + 1) if group_size % n == 0 and group_size // n <= most)
+        size = group_size // pieces
+        ids, seen = ids.repeat_interleave(pieces, 0), seen.repeat_interleave(pieces, 0)
+        return Decoding(self.policy, self._scaled, ids, seen, size, generator, limit=limit, at_once=most // size)
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        """[rows,V] logits of the distribution that tokens are drawn from."""
+        chosen = self.sampling
+        scaled = self.adjusted(logits if chosen.temperature == 1 else logits / chosen.temperature)
+        return top_p_filter(prune(scaled, chosen.prune_log_ratio), chosen.top_p)
+
+
+@dataclass(frozen=True)
+class Transformers:
+    """S2: the default sampler."""
+
+    def open(self, policy: Policy, sampling: Sampling) -> TransformersSampler:
+        return TransformersSampler(policy, sampling)

@@ -1,0 +1,139 @@
+"""A vLLM server for rollouts, started from an environment of its own and ended with this process.
+
+Covers: the flags and variables that a policy's server needs, waiting until it is ready, its log, ending the whole
+process group, also where this process is killed (`process_guard`). Leaves out: talking to it (`vllm_server`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from assay.errors import BackendError, BadInputError
+from assay.http.listening import claim_port
+from assay.models.loading import resolve_model
+from assay.system import parent_watchdog as process_guard
+from assay_policy_training.plugins.samplers import vllm_worker
+from assay_policy_training.plugins.samplers.vllm_rollouts import LOGPROBS_MODE
+
+START_S = 900.0
+END_S = 20.0
+SHOWN = 2000  #: characters of the log in an error
+MODULE = "assay_vllm_worker"
+#: A prompt that is read in two parts ends vLLM 0.32 on a CPU where its request has a seed ("CPU Generator does not use
+#: offset"): prompts are read whole there, so a step must hold the longest.
+BATCHED_TOKENS = 4096
+#: Where the user's own environment does not say otherwise.
+ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start. `python`: of vLLM's environment, which needs nothing of Assay."""
+
+    python: str
+    model: str  #: as a policy names it: a folder, a hub id
+    dtype: str = "float32"
+    max_model_len: int | None = None
+    cpu: bool = True
+    name: str = "policy"
+    arguments: tuple[str, ...] = ()
+
+    def command(self, port: int) -> list[str]:
+        """The command line: also what docs/policy-training/samplers.md tells to type."""
+        line = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", resolve_model(self.model)]
+        line += ["--served-model-name", self.name, "--host", "127.0.0.1", "--port", str(port), "--dtype", self.dtype]
+        line += ["--logprobs-mode", LOGPROBS_MODE, "--generation-config", "vllm"]
+        line += ["--worker-extension-cls", f"{MODULE}.{vllm_worker.PolicyWorker.__name__}"]
+        line += [] if self.max_model_len is None else ["--max-model-len", str(self.max_model_len)]
+        if self.cpu:
+            whole = max(BATCHED_TOKENS, self.max_model_len or 0)
+            line += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(whole)]
+            line += ["--enforce-eager"]  # compiling takes a minute and gains little
+        return [*line, *self.arguments]
+
+
+class LaunchedServer:
+    """A server of ours: its address, its log, its end. `process`: its guard, the leader of its group."""
+
+    def __init__(self, url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.url, self.process, self.log = url, process, log
+
+    def stop(self) -> None:
+        """End it and the processes it started; safe to call twice."""
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(END_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # its engine is a process of its own
+        self.process.wait()
+        shutil.rmtree(self.log.parent, ignore_errors=True)
+        atexit.unregister(self.stop)
+
+
+def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
+    """A server that is ready; it ends with this process, however that ends.
+
+    Raises BadInputError without a Python, BackendError with the end of its log where it does not become ready.
+    """
+    if not launch.python or shutil.which(launch.python) is None:
+        raise BadInputError(
+            f"the Python of a vLLM environment, not {launch.python!r}: python: PATH, or $ASSAY_VLLM_PYTHON",
+            field="sampler.python",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="assay-vllm-"))
+    # The worker's module alone: the other environment must not see this one's packages.
+    shutil.copyfile(vllm_worker.__file__, folder / f"{MODULE}.py")
+    claimed = claim_port("127.0.0.1", 0)
+    port = int(claimed.getsockname()[1])
+    claimed.close()
+    log = folder / "log"
+    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {**ENVIRONMENT, **own, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(folder)}
+    with log.open("wb") as stream:
+        guard = [sys.executable, "-I", "-S", process_guard.__file__, str(os.getpid())]
+        process = subprocess.Popen(
+            [*guard, *launch.command(port)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            cwd=folder,
+            start_new_session=True,
+        )
+    server = LaunchedServer(f"http://127.0.0.1:{port}", process, log)
+    atexit.register(server.stop)
+    deadline = time.monotonic() + wait_s
+    while not _ready(server.url):
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = " ".join(log.read_text(errors="replace")[-SHOWN:].split())
+            why = f"ended with status {process.returncode}" if process.poll() is not None else "is not ready"
+            server.stop()
+            raise BackendError(f"vLLM's server {why}: {said}")
+        time.sleep(0.25)
+    return server
+
+
+def _ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,219 @@
+"""Rollouts by vLLM, wherever it runs: token ids in, token ids with their log-probs out, weights published and checked.
+
+Covers: a group as the `n` completions of one request, a seed of its own for each prompt, the end token in the row as in
+the reference sampler, writing the policy's weights to a folder that the engine reads, and the check that it has them:
+the log-probs of one short rollout are compared with the trainer's, since an engine that kept old weights says nothing.
+Leaves out: talking to the engine (`vllm_server`, `vllm_in_process`).
+
+Draws depend on prompt, seed and weights alone as far as vLLM's own arithmetic does: it batches as requests come, so a
+log-prob may differ in its last bits from run to run, and then, rarely, a token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from assay.domain import Message
+from assay.errors import BackendError, BadInputError
+from assay.models.attention.packing import unwrapped
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids
+from assay_policy_training.plugins.samplers.sampling import Sampling, min_p
+
+#: Of a worker extension, `vllm_worker.PolicyWorker`.
+RELOAD = "load_policy"
+EXTENSION = "assay_policy_training.plugins.samplers.vllm_worker.PolicyWorker"
+#: The one mode in which log-probs are of the distribution sampled, after temperature, min-p and top-p.
+LOGPROBS_MODE = "processed_logprobs"
+PROBE = PromptItem((Message("user", "Describe the sea in one sentence."),))
+PROBE_TOKENS = 16
+FORCED_TOKENS = 256  #: room for the given start of a turn
+#: Away from 1, so that an engine that leaves the temperature out of its log-probs is caught.
+PROBE_TEMPERATURE = 0.7
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The tokens of one row, its end token included, and their log-probs under the distribution sampled."""
+
+    ids: tuple[int, ...]
+    logps: tuple[float, ...]
+
+
+class PolicyEngine(Protocol):
+    """A vLLM that can be given weights."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        ...
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of prompt and answer; None: not said."""
+        ...
+
+    def complete(
+        self, rows: Sequence[Sequence[int]], n: int, wanted: Mapping[str, Any], seeds: Sequence[int]
+    ) -> Iterator[list[Completion]]:
+        """`n` completions of each row, in order. `wanted`: see `request_fields`. Raises BackendError."""
+        ...
+
+    def reload(self, folder: Path) -> None:
+        """Take the weights of a checkpoint folder and forget what was cached of the old ones. Raises BackendError."""
+        ...
+
+
+class VllmSampler:
+    """S2 and S14 by an engine. `folder`: where weights are handed over (a temporary one by default)."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        sampling: Sampling,
+        engine: PolicyEngine,
+        *,
+        tolerance: float,
+        folder: Path | None = None,
+    ) -> None:
+        self.policy, self.sampling, self.engine, self.tolerance = policy, sampling, engine, tolerance
+        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="assay-weights-")
+        self.folder = (
+            Path(self._temporary.name) if folder is None and self._temporary is not None else Path(folder or "")
+        )
+        self.difference: float | None = None  #: largest of the last check, nats
+
+    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
+        """`group_size` rollouts of each item, rows of a group together. Raises BackendError."""
+        groups = list(self._completions(items, group_size, seed, self.sampling))
+        return self._assembled(items, group_size, groups, version, self.sampling)
+
+    def stream(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
+    ) -> Iterator[RolloutBatch]:
+        """The rows of `rollout`, group by group."""
+        sampling = self.sampling
+        for item, group in zip(items, self._completions(items, group_size, seed, sampling), strict=True):
+            yield self._assembled([item], group_size, [group], version, sampling)
+
+    def publish(self, policy: Policy, version: int) -> None:
+        """Give the engine the policy's weights (adapters merged) and see that it has them.
+
+        Raises BackendError with the numbers where a log-prob differs by more than `tolerance`.
+        """
+        target = self.folder / f"weights-{version}"
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            policy.write_weights(target)
+        except OSError as error:
+            raise BackendError(f"cannot write the weights to {target}: {error.strerror or error}") from error
+        self.engine.reload(target)
+        for older in self.folder.glob("weights-*"):
+            if older != target:
+                shutil.rmtree(older, ignore_errors=True)
+        self.difference = self.check(policy, version)
+
+    @torch.no_grad()
+    def check(self, policy: Policy, version: int) -> float:
+        """The largest difference between the engine's log-probs and the policy's over one short rollout, nats.
+
+        Raises BackendError where it is above `tolerance`.
+        """
+        sampling = replace(
+            self.sampling,
+            temperature=PROBE_TEMPERATURE,
+            top_p=1.0,  # the trainer does not follow it
+            max_new_tokens=min(PROBE_TOKENS, self.sampling.max_new_tokens),
+        )
+        groups = list(self._completions([PROBE], 1, version, sampling))
+        row = self._assembled([PROBE], 1, groups, version, sampling)
+        scores = policy.scores(row, temperature=PROBE_TEMPERATURE, prune_log_ratio=sampling.prune_log_ratio)
+        gap = (scores.logp.cpu() - row.logp_mu)[row.mask]
+        worst = int(gap.abs().argmax())
+        difference = float(gap.abs()[worst])
+        if not difference <= self.tolerance:
+            own, theirs = float(scores.logp.cpu()[row.mask][worst]), float(row.logp_mu[row.mask][worst])
+            raise BackendError(
+                f"{self.engine.where} does not have the policy's weights (version {version}): log-prob {theirs:.6g} "
+                f"where the trainer finds {own:.6g}, {difference:.3g} apart over {len(gap)} tokens, tolerance "
+                f"{self.tolerance:g}; see docs/policy-training/samplers.md"
+            )
+        return difference
+
+    def _completions(
+        self, items: Sequence[PromptItem], group_size: int, seed: int, sampling: Sampling
+    ) -> Iterator[list[Completion]]:
+        rows = generation_ids(self.policy, items)
+        longest = max(map(len, rows)) + sampling.max_new_tokens
+        if self.engine.max_length is not None and longest > self.engine.max_length:
+            raise BadInputError(
+                f"{longest} tokens of prompt and answer do not fit: {self.engine.where} takes {self.engine.max_length}",
+                field="sampling.max_new_tokens",
+            )
+        seeds = [_seed(seed, number) for number in range(len(items))]
+        wanted = request_fields(sampling, sorted(self.policy.end_ids))
+        return self.engine.complete(rows, group_size, wanted, seeds)
+
+    def _assembled(
+        self,
+        items: Sequence[PromptItem],
+        group_size: int,
+        groups: Sequence[Sequence[Completion]],
+        version: int,
+        sampling: Sampling,
+    ) -> RolloutBatch:
+        rows = [row for group in groups for row in group]
+        width = sampling.max_new_tokens
+        tokens = torch.full((len(rows), width), int(self.policy.tokenizer.pad_token_id))
+        logp = torch.zeros((len(rows), width))
+        mask = torch.zeros((len(rows), width), dtype=torch.bool)
+        for number, row in enumerate(rows):
+            length = len(row.ids)
+            if not 0 < length <= width or len(row.logps) != length:
+                raise BackendError(
+                    f"{self.engine.where} answers {length} tokens with {len(row.logps)} log-probs; asked for were 1 to "
+                    f"{width}"
+                )
+            tokens[number, :length] = torch.tensor(row.ids)
+            logp[number, :length] = torch.tensor(row.logps)
+            mask[number, :length] = True
+        return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version)
+
+
+def needed_length(policy: Policy, sampling: Sampling) -> int:
+    """Tokens that an engine of ours is started for: prompt, given start of the turn, answer."""
+    wanted = sampling.max_prompt_tokens + FORCED_TOKENS + sampling.max_new_tokens
+    most = getattr(unwrapped(policy.model).config, "max_position_embeddings", None)
+    return wanted if most is None else min(wanted, int(most))
+
+
+def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
+    """What `SamplingParams` and a completion request both call these, every default of a server overridden."""
+    return {
+        "max_tokens": sampling.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": -1,
+        "min_p": min_p(sampling.prune_log_ratio),
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logprobs": 0,  # of the sampled token alone
+        "stop_token_ids": list(ends),
+        "ignore_eos": True,  # `ends` says it all
+    }
+
+
+def _seed(seed: int, number: int) -> int:
+    """A prompt's own; vLLM counts up from it for the rows of the group."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:7], "big")

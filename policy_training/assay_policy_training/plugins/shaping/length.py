@@ -1,0 +1,118 @@
+"""Rewards by length: the soft penalty near the limit, the score within a group, concise right answers, no reward for
+what was cut.
+
+Covers: DAPO's overlong penalty (arXiv 2503.14476), the length score of Kimi k1.5 (arXiv 2501.12599) with the weight of
+the LASER repository, self-rewarded efficiency, the reward of DLER (arXiv 2510.15110). Leaves out: where generation
+stops (`sampling.max_new_tokens`), masking of truncated rows (a filter), the cosine reward and LASER (own modules).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.shaping.outcomes import correctness, group_range, positive, response_limit
+
+
+def overlong_penalty(lengths: Tensor, limit: int, buffer: int, factor: float) -> Tensor:
+    """[B] min(0, -(len - (limit - buffer)) / buffer * factor): from 0 at the buffer's start to -factor at the limit."""
+    return ((limit - buffer - lengths.double()) / buffer * factor).clamp(max=0.0)
+
+
+def kimi_score(lengths: Tensor, member: Tensor, right: Tensor, group: Tensor) -> Tensor:
+    """[B] lambda = 0.5 - (len - min) / (max - min) over the group's `member` rows; wrong rows get at most 0.
+
+    0 where all are of one length.
+    """
+    low, high = group_range(lengths, member, group)
+    score = 0.5 - (lengths.double() - low) / (high - low)
+    score = torch.where(high > low, score, 0.0)
+    return torch.where(right == 1, score, score.clamp(max=0.0))
+
+
+def concise_reward(lengths: Tensor, right: Tensor, group: Tensor, bonus: float) -> Tensor:
+    """[B] 1 + bonus (1 - (len - min) / (max - min)) for right rows, min and max over the group's right rows; 0 for
+    wrong ones. Where the right rows are of one length each gets the whole bonus."""
+    low, high = group_range(lengths, right == 1, group)
+    excess = torch.where(high > low, (lengths.double() - low) / (high - low), 0.0)
+    return torch.where(right == 1, 1 + bonus * (1 - excess), torch.where(right.isnan(), torch.nan, 0.0))
+
+
+@dataclass(frozen=True)
+class Overlong:
+    """S3: `overlong_penalty` is added. DAPO: limit 20480, buffer 4096, factor 1. A buffer longer than the limit is all
+    of it."""
+
+    buffer: int = 4096
+    factor: float = 1.0
+    max_length: int | None = None  #: L_max in tokens; None = the response limit of the step
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        positive("buffer", self.buffer)
+        positive("factor", self.factor)
+        if self.max_length is not None:
+            positive("max_length", self.max_length)
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch:
+        limit = response_limit(batch, self.max_length)
+        penalty = overlong_penalty(batch.lengths, limit, min(self.buffer, limit), self.factor)
+        return batch.with_(reward=batch.scored_reward + penalty)
+
+
+@dataclass(frozen=True)
+class KimiLength:
+    """S3: coefficient x `kimi_score` is added. A row whose correctness is unknown becomes missing."""
+
+    coefficient: float = 0.4
+    correct: str | None = None  #: reward part that says what is right; None = `acc`
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        positive("coefficient", self.coefficient)
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch:
+        right = correctness(batch, self.correct)
+        known = batch.valid & ~right.isnan()
+        score = kimi_score(batch.lengths, known, right, batch.group)
+        reward = batch.scored_reward + self.coefficient * score
+        return batch.with_(reward=torch.where(known, reward, torch.nan))
+
+
+@dataclass(frozen=True)
+class ConciseCorrect:
+    """S3: `concise_reward` in place of the reward. The form is ours; the paper says that concise right answers get
+    more, relative to the group's shortest."""
+
+    bonus: float = 0.5
+    correct: str | None = None
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        positive("bonus", self.bonus)
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch:
+        right = torch.where(batch.valid, correctness(batch, self.correct), torch.nan)
+        return batch.with_(reward=concise_reward(batch.lengths, right, batch.group, self.bonus))
+
+
+@dataclass(frozen=True)
+class TruncatedReward:
+    """S3, DLER: a truncated answer gets `value`, the verifier's 0, whatever its text up to there met. Not masked: these
+    rows are the signal."""
+
+    value: float = 0.0
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not abs(self.value) < float("inf"):
+            raise BadInputError(f"must be finite, not {self.value}", field="shaping.value")
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch:
+        reward = torch.where(batch.truncated & batch.valid, self.value, batch.scored_reward)
+        return batch.with_(reward=reward)

@@ -1,0 +1,79 @@
+"""A penalty on n-grams that the response has already said, token by token or as one number.
+
+Source: "Demystifying Long Chain-of-Thought Reasoning in LLMs", arXiv 2502.03373. Leaves out: repetition across rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.shaping.outcomes import positive
+
+
+def repeated_tokens(tokens: Sequence[int], n: int) -> list[bool]:
+    """For each token, whether it lies in an n-gram that began earlier too."""
+    seen: set[tuple[int, ...]] = set()
+    repeated = [False] * len(tokens)
+    for start in range(len(tokens) - n + 1):
+        gram = tuple(tokens[start : start + n])
+        if gram in seen:
+            repeated[start : start + n] = [True] * n
+        seen.add(gram)
+    return repeated
+
+
+def repeated_share(tokens: Sequence[int], n: int) -> float:
+    """1 - distinct / all n-grams; 0 for a text shorter than one."""
+    count = len(tokens) - n + 1
+    return 1 - len({tuple(tokens[i : i + n]) for i in range(count)}) / count if count > 0 else 0.0
+
+
+def discounted_stream(reward: Tensor, discount: float) -> Tensor:
+    """Rewards [T] whose undiscounted sum from t on is the discounted return of `reward` from t on.
+
+    d_t = G_t - G_{t+1} with G_t = r_t + discount G_{t+1}: a stream with a discount of its own beside an outcome that
+    has none.
+    """
+    returns = torch.zeros(len(reward) + 1, dtype=torch.float64)
+    for t in range(len(reward) - 1, -1, -1):
+        returns[t] = reward[t] + discount * returns[t + 1]
+    return returns[:-1] - returns[1:]
+
+
+@dataclass(frozen=True)
+class RepetitionPenalty:
+    """S3. `dense`: -penalty on each repeated token, discounted by itself (exact where the estimator's gamma and lambda
+    are 1). `sparse`: -penalty x the share of repeated n-grams on the row. The policy's own tokens count."""
+
+    n: int = 40
+    penalty: float = 0.05
+    form: str = "dense"
+    discount: float = 0.99
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        positive("n", self.n)
+        positive("penalty", self.penalty)
+        if self.form not in ("dense", "sparse"):
+            raise BadInputError(f"dense or sparse, not {self.form!r}", field="shaping.form")
+        if not 0 <= self.discount <= 1:
+            raise BadInputError(f"must lie between 0 and 1, not {self.discount}", field="shaping.discount")
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch:
+        rows = [batch.tokens[i][batch.mask[i]].tolist() for i in range(len(batch))]
+        if self.form == "sparse":
+            shares = torch.tensor([repeated_share(row, self.n) for row in rows], dtype=torch.float64)
+            return batch.with_(reward=batch.scored_reward - self.penalty * shares)
+        dense = torch.zeros(batch.mask.shape, dtype=torch.float64)
+        for i, row in enumerate(rows):
+            hit = torch.tensor(repeated_tokens(row, self.n), dtype=torch.float64)
+            if hit.any():
+                dense[i, batch.mask[i]] = discounted_stream(-self.penalty * hit, self.discount)
+        return batch.with_(dense=dense if batch.dense is None else batch.dense + dense)

@@ -1,0 +1,88 @@
+"""Trust-GRPO: a judge's score of the thinking counts as far as the group's outcomes bear it out, and less with time.
+
+Source: "SophiaVL-R1: Reinforcing MLLMs Reasoning with Thinking Reward", arXiv 2505.17018. In the released code the
+judge is asked only where the outcome is at least 0.2 and everything else is scored 0, so with binary outcomes the
+trust is always 1, and a judge that failed gives 0: here every row is judged, and a failed judgement is missing. With
+one side of a group empty there is nothing to compare and the trust is 1 (the code sets that side's mean to 0, which
+comes to the same for an empty wrong side, and to distrust for an empty right one).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.estimators.group_relative import group_moments
+from assay_policy_training.plugins.protocols import StepReport
+from assay_policy_training.plugins.shaping.outcomes import group_range, positive, reward_part
+
+RIGHT_FROM = 0.5
+#: A group whose outcomes all lie at or beyond one of these is decided: its thinking is not looked at.
+DECIDED = (0.1, 0.9)
+
+
+def trust(outcome: Tensor, thinking: Tensor, group: Tensor) -> Tensor:
+    """[B] gamma of each row's group: 1 where right rows' mean thinking is at least that of wrong rows, else exp of the
+    difference. Rows of which one of the two is missing take no part."""
+    known = ~(outcome.isnan() | thinking.isnan())
+
+    def mean_where(rows: Tensor) -> tuple[Tensor, Tensor]:
+        count, mean, _, _ = group_moments(torch.where(rows, thinking, torch.nan), group, ddof=0)
+        return count, mean
+
+    right_count, right = mean_where(known & (outcome >= RIGHT_FROM))
+    wrong_count, wrong = mean_where(known & (outcome < RIGHT_FROM))
+    both = (right_count > 0) & (wrong_count > 0)
+    return torch.where(both & (right < wrong), (right - wrong).exp(), 1.0)
+
+
+def trusted_reward(outcome: Tensor, thinking: Tensor, group: Tensor, weight: float) -> Tensor:
+    """[B] outcome + gamma weight thinking; the outcome alone in decided groups."""
+    low, high = group_range(outcome, ~outcome.isnan(), group)
+    decided = (low >= DECIDED[1]) | (high <= DECIDED[0])
+    return outcome + torch.where(decided, 0.0, trust(outcome, thinking, group) * weight * thinking)
+
+
+@dataclass
+class TrustedThinking:
+    """S3: `trusted_reward` in place of the reward, of the parts `outcome` and `thinking`, both in [0, 1], with weight
+    alpha exp(-steps done / decay)."""
+
+    thinking: str = "thinking"
+    outcome: str = "verifier"
+    alpha: float = 0.3
+    decay: float = 500.0  #: steps
+    needs: ClassVar[frozenset[str]] = frozenset()
+    done: int = field(init=False, default=0)  #: steps
+
+    def __post_init__(self) -> None:
+        positive("decay", self.decay)
+        if self.alpha < 0:
+            raise BadInputError(f"must not be negative, not {self.alpha}", field="shaping.alpha")
+
+    @property
+    def weight(self) -> float:
+        return self.alpha * math.exp(-self.done / self.decay)
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch:
+        outcome = torch.where(batch.valid, reward_part(batch, self.outcome), torch.nan)
+        return batch.with_(reward=trusted_reward(outcome, reward_part(batch, self.thinking), batch.group, self.weight))
+
+    def observe(self, report: StepReport) -> None:
+        self.done = report.step
+
+    def numbers(self) -> dict[str, float]:
+        return {"thinking_weight": self.weight}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"done": self.done}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.done = int(state["done"])

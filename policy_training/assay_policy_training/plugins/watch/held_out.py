@@ -1,0 +1,131 @@
+"""A reward that is not trained on, beside the one that is: does more of the one still mean more of the other?
+
+Covers: a share of each step's rollouts scored by a held-out source (another reward model, a verifier), its mean, its
+rank agreement with the reward trained on, the point from which it falls while the other rises (over-optimisation, as in
+arXiv 2210.10760). Leaves out: which rollouts a person should see (`suspects`), ending the run (a stop rule on
+`overoptimised`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay.statistics.rank_correlation import spearman
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.protocols import RewardSource, StepReport
+from assay_policy_training.plugins.watch.suspects import suspects
+from assay_policy_training.rollouts.rewards import gather
+from assay_policy_training.training.checkpoint import JsonLog
+
+SUSPECTS_FILE = "suspects.jsonl"
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """`share`: of the groups of a step that are scored, whole groups. `window`: steps a mean is taken over. `sigmas`:
+    by how many standard errors of the difference the held-out mean must lie below its best to count as falling.
+    `suspects`: rollouts a step put aside for people, at most."""
+
+    share: float = 0.5
+    window: int = 5
+    sigmas: float = 3.0
+    suspects: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise BadInputError(f"must be in (0, 1], not {self.share}", field="watch.share")
+        if self.window < 1 or self.suspects < 0 or not self.sigmas > 0:
+            raise BadInputError("window and sigmas must be positive, suspects not negative", field="watch")
+
+
+class HeldOutReward:
+    """S16: asks `sources` about a share of the rollouts; writes what is suspicious to `folder/suspects.jsonl`."""
+
+    def __init__(self, sources: Sequence[RewardSource], folder: Path, settings: WatchSettings | None = None) -> None:
+        self.sources, self.settings = list(sources), settings or WatchSettings()
+        self.log = JsonLog(folder / SUSPECTS_FILE)
+        self.history: list[dict[str, float]] = []  #: a step each: proxy, held, error (of held), rows
+
+    def measure(self, report: StepReport) -> dict[str, float]:
+        """`held_out_reward_mean`, `_std`, `_missing`, `_rows`, `held_out_agreement`, `overoptimised` (0 or 1)."""
+        batch = report.batch
+        valid = batch.valid.tolist()
+        rows = [row for row in range(len(batch)) if valid[row] and self._drawn(batch.uid[row], report.step)]
+        if not rows:
+            return {}
+        part = batch.select(rows)
+        held = self._held(part)
+        there = ~held.isnan()
+        found = {"held_out_rows": float(len(rows)), "held_out_missing": float((~there).sum())}
+        if not there.any():
+            return found
+        proxy, known = part.scored_reward[there], held[there]
+        spread = float(known.std()) if len(known) > 1 else 0.0
+        found |= {"held_out_reward_mean": float(known.mean()), "held_out_reward_std": spread}
+        if len(known) > 2 and math.isfinite(agreement := spearman(proxy.tolist(), known.tolist())):
+            found["held_out_agreement"] = agreement
+        error = _standard_error(known, [uid for uid, here in zip(part.uid, there.tolist(), strict=True) if here])
+        self.history.append({"proxy": float(proxy.mean()), "held": float(known.mean()), "error": error})
+        found["overoptimised"] = float(overoptimised(self.history, self.settings.window, self.settings.sigmas))
+        self.log.append(suspects(part, held, step=report.step, most=self.settings.suspects))
+        return found
+
+    def _drawn(self, uid: str, step: int) -> bool:
+        digest = hashlib.sha256(f"{self.settings.seed}/{step}/{uid}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") < self.settings.share * 2**64
+
+    def _held(self, part: RolloutBatch) -> Tensor:
+        """[b] float64, the sum of the sources' parts."""
+        return Composition()(gather(self.sources, part.items, part.responses).parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": self.history, "suspects": self.log.sync()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.history = [dict(row) for row in state["history"]]
+        self.log.cut(int(state["suspects"]))
+
+
+def overoptimised(history: Sequence[Mapping[str, float]], window: int, sigmas: float) -> bool:
+    """Whether the held-out mean of the last `window` steps lies below that of an earlier window by `sigmas` standard
+    errors of the difference, while the mean trained on is no lower than it was then.
+
+    `history`: a step each, with `proxy` and `held` (means) and `error` (standard error of `held`).
+    """
+    if len(history) < 2 * window:
+        return False
+
+    def mean(name: str, end: int) -> float:
+        return sum(row[name] for row in history[end - window : end]) / window
+
+    def error(end: int) -> float:
+        return math.sqrt(sum(row["error"] ** 2 for row in history[end - window : end])) / window
+
+    last = len(history)
+    best = max(range(window, last - window + 1), key=lambda end: mean("held", end))
+    fall = mean("held", best) - mean("held", last)
+    noise = math.hypot(error(best), error(last))
+    return fall > sigmas * noise and fall > 0 and mean("proxy", last) >= mean("proxy", best)
+
+
+def _standard_error(values: Tensor, groups: Sequence[str]) -> float:
+    """Of the mean of `values` [N]: rollouts of a prompt are alike, and each step has other prompts, so groups count as
+    one observation each. One group alone says nothing of the others: its spread stands for theirs."""
+    members: dict[str, list[float]] = {}
+    for value, group in zip(values.tolist(), groups, strict=True):
+        members.setdefault(group, []).append(value)
+    means = [fmean(found) for found in members.values()]
+    if len(means) > 1:
+        return stdev(means) / math.sqrt(len(means))
+    return float(values.std()) if len(values) > 1 else math.inf

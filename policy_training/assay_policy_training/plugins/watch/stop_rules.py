@@ -1,0 +1,112 @@
+"""When a run ends early: a metric out of bounds for several steps, or no progress.
+
+Leaves out: choosing a checkpoint afterwards. A metric that a step does not have counts neither way.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import BadInputError
+
+if TYPE_CHECKING:
+    from assay_policy_training.plugins.protocols import StopRule
+
+
+@dataclass
+class OutOfBounds:
+    """Stop when `metric` was above `above` or below `below` in each of the last `patience` steps that have it. NaN is
+    out of any bound."""
+
+    metric: str
+    above: float | None = None
+    below: float | None = None
+    patience: int = 3
+    bad: int = field(init=False, default=0)  #: steps in a row
+
+    def __post_init__(self) -> None:
+        if (self.above is None) == (self.below is None):
+            raise BadInputError("give either above or below", field="stop")
+        if self.patience < 1:
+            raise BadInputError(f"must be at least 1, not {self.patience}", field="stop.patience")
+
+    def reason(self, row: Mapping[str, Any]) -> str | None:
+        value = row.get(self.metric)
+        if not isinstance(value, int | float):
+            return None
+        out = value != value or (value > self.above if self.above is not None else value < (self.below or 0.0))
+        self.bad = self.bad + 1 if out else 0
+        if self.bad < self.patience:
+            return None
+        bound = f"above {self.above:g}" if self.above is not None else f"below {self.below:g}"
+        return f"{self.metric} was {bound} for {self.patience} steps (last {value:.4g})"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"bad": self.bad}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.bad = int(state["bad"])
+
+
+@dataclass
+class NoProgress:
+    """Stop when the mean of `metric` over `window` steps has not risen by `at_least` since `patience` steps.
+
+    `falling`: progress is a lower value.
+    """
+
+    metric: str = "reward_mean"
+    patience: int = 50
+    window: int = 10
+    at_least: float = 0.0
+    falling: bool = False
+    recent: list[float] = field(init=False, default_factory=list)
+    best: float | None = field(init=False, default=None)
+    since: int = field(init=False, default=0)  #: steps since the best
+
+    def __post_init__(self) -> None:
+        if self.patience < 1 or self.window < 1:
+            raise BadInputError("patience and window must be at least 1", field="stop.patience")
+
+    def reason(self, row: Mapping[str, Any]) -> str | None:
+        value = row.get(self.metric)
+        if not isinstance(value, int | float):
+            return None
+        self.recent = [*self.recent, -value if self.falling else float(value)][-self.window :]
+        if len(self.recent) < self.window:
+            return None
+        mean = sum(self.recent) / self.window
+        if self.best is None or mean > self.best + self.at_least:
+            self.best, self.since = mean, 0
+            return None
+        self.since += 1
+        if self.since < self.patience:
+            return None
+        best = -self.best if self.falling else self.best
+        return (
+            f"{self.metric} has been no better than {best:.4g} (mean of {self.window} steps) for {self.patience} steps"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"recent": self.recent, "best": self.best, "since": self.since}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.recent, self.best, self.since = list(state["recent"]), state["best"], int(state["since"])
+
+
+def unmeasured(rules: Iterable[StopRule], row: Mapping[str, Any]) -> list[str]:
+    """For each rule about a metric that the step `row` does not have, a sentence that says so.
+
+    Not an error: a number that does not exist in one step may exist in another.
+    """
+    said = []
+    for rule in rules:
+        metric = getattr(rule, "metric", None)
+        if isinstance(metric, str) and metric not in row:
+            near = difflib.get_close_matches(metric, row, n=3)
+            hint = f"; near it: {', '.join(near)}" if near else ""
+            said.append(f"a stop rule watches {metric!r}, which step {row.get('step')} does not have{hint}")
+    return said

@@ -1,0 +1,153 @@
+"""A recipe: how a policy is trained, as frozen data whose parts are the plug-ins.
+
+Covers: the sections and what fits together. Leaves out: reading and writing them (`recipe_file`), what differs from run
+to run (the policy, the reward, the prompts), which the command line names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assay.errors import BadInputError
+from assay_policy_training.core.aggregation import Aggregation
+from assay_policy_training.core.async_config import Asynchrony
+from assay_policy_training.core.optimizer_config import Optimisation
+from assay_policy_training.core.policy import Lora
+from assay_policy_training.plugins.auxiliary.kl import KlLoss
+from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.corrections.known_mismatch import check_mismatch
+from assay_policy_training.plugins.corrections.once import check_single_correction
+from assay_policy_training.plugins.filters.enough_valid import EnoughValid
+from assay_policy_training.plugins.objectives.ratio_clip import Reinforce
+from assay_policy_training.plugins.prompts.source import Shuffled
+from assay_policy_training.plugins.protocols import (
+    AdvantageEstimator,
+    AdvantageModulator,
+    AuxLoss,
+    BehaviourCorrection,
+    ChecksRecipe,
+    ContextPolicy,
+    CriticPlan,
+    GroupFilter,
+    GroupObjective,
+    LossAggregator,
+    Metrics,
+    PolicyObjective,
+    PromptOrder,
+    Replay,
+    RewardComposition,
+    RewardShaper,
+    SamplerPlan,
+    Schedule,
+    StopRule,
+    TokenWeight,
+)
+from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.plugins.samplers.transformers_sampler import Transformers
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole recipe. Field names are the YAML's section names; those of `registry.SLOTS` hold plug-ins by `kind`."""
+
+    name: str
+    estimator: AdvantageEstimator
+    objective: PolicyObjective | GroupObjective
+    paper: str = ""  #: what it follows, e.g. arXiv 2402.03300; what was checked of it is in docs/papers.md
+    aggregation: LossAggregator = field(default_factory=Aggregation)
+    kl: KlLoss = field(default_factory=lambda: KlLoss(coefficient=0.0))  #: coefficient 0: no reference is loaded
+    teacher: str | None = None  #: a model to learn from token by token, for plug-ins that need `teacher_kl`
+    source: PromptOrder = field(default_factory=Shuffled)
+    contexts: ContextPolicy | None = None
+    sampler: SamplerPlan = field(default_factory=Transformers)
+    reward: RewardComposition = field(default_factory=Composition)
+    filters: tuple[GroupFilter, ...] = (EnoughValid(),)  #: a row stays where all of them keep it
+    shaping: tuple[RewardShaper, ...] = ()  #: in this order
+    critic: CriticPlan | None = None
+    modulators: tuple[AdvantageModulator, ...] = ()
+    corrections: tuple[BehaviourCorrection, ...] = ()  #: weights multiply, all must keep a token
+    replay: Replay | None = None
+    token_weights: tuple[TokenWeight, ...] = ()
+    auxiliary: tuple[AuxLoss, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    metrics: tuple[Metrics, ...] = ()
+    stop: tuple[StopRule, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    asynchrony: Asynchrony = field(default_factory=Asynchrony)
+    optimisation: Optimisation = field(default_factory=Optimisation)
+    lora: Lora = field(default_factory=Lora)
+    steps: int = 20
+    checkpoint_every: int = 20  #: steps; 0 = none but the one of a run that is asked to end
+    report_kl: bool = True  #: measure KL to the reference even where the loss does not use it
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or self.checkpoint_every < 0:
+            raise BadInputError("steps and checkpoint_every must not be negative", field="steps")
+        if isinstance(self.objective, Reinforce) and self.optimisation.updates_per_batch > 1:
+            raise BadInputError(
+                "reinforce has no ratio, so a batch may have one optimiser step only; use ppo_clip", field="objective"
+            )
+        if self.sampling.group_size < 2 and getattr(self.estimator, "group_relative", False):
+            raise BadInputError("a group-relative advantage needs at least 2 rows", field="sampling.group_size")
+        needed = frozenset[str]().union(*(getattr(plugin, "needs", ()) for plugin in self.plugins().values()))
+        if self.teacher is not None and "teacher_kl" not in needed:
+            raise BadInputError("nothing here learns from it", field="teacher")
+        if self.critic is not None and "values" not in needed:
+            raise BadInputError("nothing here reads its values", field="critic")
+        check_single_correction(self.objective, self.corrections)
+        check_mismatch(self)
+        if self.objective.scope == "group" and (self.token_weights or self.corrections):
+            name = type(self.objective).__name__
+            raise BadInputError(
+                f"{name} compares whole rows: weights would be left out, and a row that was rejected would be compared",
+                field="token_weights" if self.token_weights else "corrections",
+            )
+        for plugin in (*self.plugins().values(), self.source, self.sampler, self.critic):
+            if isinstance(plugin, ChecksRecipe):
+                plugin.check_recipe(self)
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.report_kl or any("logp_ref" in getattr(plugin, "needs", ()) for plugin in self.plugins().values())
+
+    @property
+    def needs_teacher(self) -> bool:
+        return any("teacher_kl" in getattr(plugin, "needs", ()) for plugin in self.plugins().values())
+
+    @property
+    def losses(self) -> tuple[AuxLoss, ...]:
+        """Every auxiliary loss that counts, the KL section's first."""
+        return (*((self.kl,) if self.kl.coefficient else ()), *self.auxiliary)
+
+    @property
+    def aggregator(self) -> LossAggregator:
+        """The aggregation with its constant length filled in."""
+        if isinstance(self.aggregation, Aggregation):
+            return replace(self.aggregation, max_length=self.aggregation.max_length or self.sampling.max_new_tokens)
+        return self.aggregation
+
+    def plugins(self) -> dict[str, Any]:
+        """Every plug-in that is described here, by a name that is the same in the next process."""
+        single = {
+            "contexts": self.contexts,
+            "reward": self.reward,
+            "estimator": self.estimator,
+            "objective": self.objective,
+            "aggregation": self.aggregation,
+            "replay": self.replay,
+        }
+        chains: dict[str, tuple[Any, ...]] = {
+            "filters": self.filters,
+            "shaping": self.shaping,
+            "modulators": self.modulators,
+            "corrections": self.corrections,
+            "token_weights": self.token_weights,
+            "auxiliary": self.losses,
+            "schedules": self.schedules,
+            "metrics": self.metrics,
+            "stop": self.stop,
+        }
+        named = {name: plugin for name, plugin in single.items() if plugin is not None}
+        return named | {f"{name}_{i}": plugin for name, chain in chains.items() for i, plugin in enumerate(chain)}

@@ -1,0 +1,147 @@
+"""Recipes as YAML: reading them strictly, `key=value` overrides, those that ship with the package, writing them back.
+
+An unknown key or a value of the wrong type is an error that names the key. A section with alternatives carries `kind`:
+a name of `registry.SLOTS`, or `package.module:Class` for a plug-in of an installed package; its remaining keys are the
+fields of that dataclass. A chain (`shaping`, `filters`, ...) is a list of such sections.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from assay.errors import BadInputError
+from assay_policy_training.plugins.registry import SLOTS, kind_of, plugin_class
+from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.recipe.shipped import recipe_sections, shipped_recipes
+
+__all__ = ["load_recipe", "recipe_from_dict", "recipe_to_dict", "shipped_recipes"]
+
+
+def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
+    """JSON- and YAML-ready; `recipe_from_dict` is the inverse."""
+    return {f.name: _plain(f.name, getattr(recipe, f.name)) for f in fields(recipe)}
+
+
+def _plain(slot: str, value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(slot, entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain("", entry) for key, entry in value.items()}
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    kind = {"kind": kind_of(slot, type(value))} if slot in SLOTS else {}
+    return kind | {f.name: _plain("", getattr(value, f.name)) for f in _settings(type(value))}
+
+
+def _settings(cls: type[Any]) -> list[Field[Any]]:
+    """A plug-in's settings; what `init` does not take is its memory."""
+    return [f for f in fields(cls) if f.init]
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A shipped recipe by name, or a YAML file by path, with `section.key=value` overrides.
+
+    Raises NotFoundError for neither, BadInputError naming the key that is wrong.
+    """
+    sections = recipe_sections(name)
+    for override in overrides:
+        _override(sections, override)
+    return recipe_from_dict(sections)
+
+
+def recipe_from_dict(sections: Mapping[str, Any]) -> Recipe:
+    """Raises BadInputError naming the key that is unknown, missing or of the wrong type."""
+    recipe: Recipe = _build(Recipe, sections, "")
+    return recipe
+
+
+def _override(sections: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    *above, last = key.strip().split(".")
+    if not equals or not last:
+        raise BadInputError(f"an override is key=value, e.g. optimisation.lr=1e-6, not {override!r}", field="--set")
+    target: Any = sections
+    for place, name in enumerate(above):
+        if isinstance(target, list) and name.isdigit() and int(name) < len(target):
+            target = target[int(name)]
+        elif isinstance(target, list) or (place == 1 and name.isdigit() and not target):
+            chain = above[0]
+            held = f"there is no {chain}.{name}: the recipe lists {len(target)}, counted from 0"
+            raise BadInputError(f"{held}; to give others: --set '{chain}=[{{kind: ...}}]'", field=key)
+        else:
+            target = target.setdefault(name, {}) if isinstance(target, dict) else None
+    if not isinstance(target, dict):
+        raise BadInputError(f"no such key: {'.'.join(above)} is not a mapping", field=key)
+    if last == "kind":  # another plug-in has other fields
+        target.clear()
+    try:
+        target[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadInputError(f"not a YAML value: {text!r}", field=key) from error
+
+
+def _build(cls: type[Any], values: Any, where: str) -> Any:
+    """`cls` from a mapping, strictly. `where`: dotted path for messages."""
+    if not isinstance(values, Mapping):
+        raise BadInputError(f"must be a mapping, not {values!r}", field=where or "recipe")
+    hints = get_type_hints(cls)
+    known = {f.name: hints[f.name] for f in _settings(cls)}
+    prefix = f"{where}." if where else ""
+    if unknown := sorted(str(key) for key in values if key not in known):
+        raise BadInputError(f"unknown key; {where or 'a recipe'} has {', '.join(known)}", field=prefix + unknown[0])
+    slots = values if cls is Recipe else {}
+    built = {
+        name: _value(known[name], value, prefix + name, name if name in slots else "") for name, value in values.items()
+    }
+    try:
+        return cls(**built)
+    except TypeError as error:
+        missing = [
+            f.name
+            for f in _settings(cls)
+            if f.name not in built and f.default is MISSING and f.default_factory is MISSING
+        ]
+        if not missing:
+            raise
+        raise BadInputError("missing", field=prefix + missing[0]) from error
+
+
+def _value(hint: Any, value: Any, where: str, slot: str = "") -> Any:
+    if slot in SLOTS:
+        chain = get_origin(hint) is tuple
+        if chain:
+            listed = value if isinstance(value, list | tuple) else [value]
+            return tuple(_plugin(slot, entry, f"{where}.{i}") for i, entry in enumerate(listed))
+        return None if value is None and type(None) in get_args(hint) else _plugin(slot, value, where)
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _build(hint, value, where)
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in get_args(hint):
+            return None
+        hint = next(option for option in get_args(hint) if option is not type(None))
+        return _value(hint, value, where)
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_value(get_args(hint)[0], v, where) for v in value)
+    if origin is not None and isinstance(value, Mapping):
+        return {str(k): _value(get_args(hint)[1], v, f"{where}.{k}") for k, v in value.items()}
+    if hint is float and isinstance(value, str):  # YAML reads 1e-6, without a dot, as text
+        try:
+            return float(value)
+        except ValueError as error:
+            raise BadInputError(f"must be a number, not {value!r}", field=where) from error
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
+        return value
+    raise BadInputError(f"must be {getattr(hint, '__name__', 'of another type')}, not {value!r}", field=where)
+
+
+def _plugin(slot: str, value: Any, where: str) -> Any:
+    section = dict(value) if isinstance(value, Mapping) else {"kind": value}
+    return _build(plugin_class(slot, section.pop("kind", None), where), section, where)

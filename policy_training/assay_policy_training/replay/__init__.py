@@ -1,7 +1,0 @@
-"""S15: rows of other steps and other sources. `KINDS`: name in a recipe -> module:Class."""
-
-KINDS: dict[str, str] = {
-    "objectives": "assay_policy_training.replay.objectives:Objectives",
-    "priority": "assay_policy_training.replay.priority:Priority",
-    "recent": "assay_policy_training.replay.recent:Recent",
-}

@@ -1,0 +1,1 @@
+"""Rollouts of a step: generating, prefetching, rewarding and collecting them."""

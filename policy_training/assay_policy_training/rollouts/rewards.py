@@ -1,0 +1,148 @@
+"""Rewards of rollouts: from a served reward model, from verifiers, and composed of named parts.
+
+Covers: one part per source, missing parts (NaN) with their reason, the version of the model behind every number, the
+weighted sum. A failed score is never a number: the row's reward is missing and the row is not trained on. Leaves
+out: composing them (`compositions`), shaping by length or by group, sources that see whole groups.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadInputError
+from assay.score import Score, ScoreFailure
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.thinking import AnswerPart
+from assay_policy_training.plugins.protocols import Rewards, RewardSource
+from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.verifiers import Outcome, shared_pool
+
+VERIFIER = "verifier"
+NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint that a program can check", VERIFIER)
+
+
+class ModelReward:
+    """S3: a reward model behind any `Scorer`, as a rule the client of a server. One part, named after the model.
+
+    A model that judges by a principle is asked by the prompt's own (`principle` in its row of the prompts' file), which
+    the policy does not see; a scalar model is not told of it. A composed reward also gets the prompt's constraints, as
+    the label, and its `references`. `answer`: the model reads that part of a response only; a response without it has
+    no reward.
+    """
+
+    def __init__(self, scorer: Scorer, *, name: str | None = None, answer: AnswerPart | None = None) -> None:
+        self.scorer, self.answer = scorer, answer
+        self.name = name or scorer.info.name
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        kind = self.scorer.info.kind
+        read = [response if self.answer is None else self.answer.of(response) for response in responses]
+        asked = [asked_of(kind, item, text) for item, text in zip(items, read, strict=True) if text is not None]
+        found = self.scorer.score(asked) if asked else []
+        if len(found) != len(asked):
+            raise ValueError(f"{self.name} answered {len(found)} of {len(asked)} items")
+        given = iter(found)
+        answers = [self._without(text) or next(given) for text in read]
+        part = [answer.reward if isinstance(answer, Score) else math.nan for answer in answers]
+        return Rewards(
+            parts={self.name: torch.tensor(part, dtype=torch.float64)},
+            failures=[(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers],
+            scores=[{self.name: answer} if isinstance(answer, Score) else {} for answer in answers],
+        )
+
+    def _without(self, text: str | None) -> ScoreFailure | None:
+        """Why a response of which nothing is left has no score."""
+        return self.answer.missing(self.name) if text is None and self.answer is not None else None
+
+
+class RowNumber:
+    """S3: a number that the prompt's row holds under `key`, as a part of that name; missing where it holds none."""
+
+    def __init__(self, key: str) -> None:
+        self.key = self.name = key
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        held = [item.meta.get(self.key) for item in items]
+        numbers = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else math.nan for v in held]
+        lacking = ScoreFailure("bad_input", f"the prompt's row has no number {self.key!r}", self.name)
+        return Rewards(
+            parts={self.name: torch.tensor(numbers, dtype=torch.float64)},
+            failures=[(lacking,) if math.isnan(number) else () for number in numbers],
+            scores=[{} for _ in items],
+        )
+
+
+def asked_of(kind: str, item: PromptItem, response: str) -> ScoreItem:
+    """What a scorer of this kind is asked about a response to the prompt."""
+    principle = principle_of(item) if kind != "scalar" else None
+    if kind != "composed":
+        return ScoreItem(item.prompt, response, principle)
+    label = json.dumps([constraint.to_dict() for constraint in item.constraints]) if item.constraints else None
+    listed = item.meta.get("references")
+    texts = listed if isinstance(listed, list) and all(isinstance(text, str) for text in listed) else ()
+    return ScoreItem(item.prompt, response, principle, label=label, references=tuple(texts))
+
+
+def principle_of(item: PromptItem) -> str | None:
+    """What the prompt's responses are to be judged by, where its row says."""
+    named = item.meta.get("principle")
+    return named if isinstance(named, str) else None
+
+
+class VerifierReward:
+    """S3: the share of a prompt's constraints that the response meets, 0 to 1.
+
+    Missing where there are none, and where a check came to no verdict (a worker process that hung or crashed).
+    """
+
+    name = VERIFIER
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        found = verified(items, responses)
+        shares = [math.nan if isinstance(outcome, ScoreFailure) else outcome.fraction for outcome in found]
+        return Rewards(
+            parts={self.name: torch.tensor(shares, dtype=torch.float64)},
+            failures=[(outcome,) if isinstance(outcome, ScoreFailure) else () for outcome in found],
+            scores=[{} for _ in items],
+        )
+
+
+def verifier_accuracy(items: Sequence[PromptItem], responses: Sequence[str]) -> Tensor:
+    """[B] float64 `acc`: 1 where every constraint holds, 0 where one fails, NaN where there is no verdict on one."""
+    found = verified(items, responses)
+    passed = [math.nan if isinstance(outcome, ScoreFailure) else float(outcome.passed) for outcome in found]
+    return torch.tensor(passed, dtype=torch.float64)
+
+
+def verified(items: Sequence[PromptItem], responses: Sequence[str]) -> list[Outcome]:
+    """Of each row, the verdicts on its prompt's constraints, or why there are none."""
+    rows = [row for row, item in enumerate(items) if item.constraints]
+    if len(responses) != len(items):
+        raise ValueError(f"{len(responses)} responses to {len(items)} prompts")
+    outcomes = shared_pool().verify([(items[row].constraints, responses[row]) for row in rows]) if rows else []
+    given = dict(zip(rows, outcomes, strict=True))
+    return [given.get(row, NO_CONSTRAINTS) for row in range(len(items))]
+
+
+def gather(sources: Sequence[RewardSource], items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+    """The parts of all sources side by side. Raises BadInputError when two give a part of one name."""
+    return side_by_side([source.score(items, responses) for source in sources], len(items))
+
+
+def side_by_side(answers: Sequence[Rewards], rows: int) -> Rewards:
+    """What several sources say of the same rows. Raises BadInputError when two give a part of one name."""
+    parts: dict[str, Tensor] = {}
+    failures: list[tuple[ScoreFailure, ...]] = [() for _ in range(rows)]
+    scores: list[Mapping[str, Score]] = [{} for _ in range(rows)]
+    for found in answers:
+        if both := parts.keys() & found.parts.keys():
+            raise BadInputError(f"two reward sources give the part {sorted(both)[0]!r}", field="reward")
+        parts.update(found.parts)
+        failures = [a + b for a, b in zip(failures, found.failures, strict=True)]
+        scores = [{**a, **b} for a, b in zip(scores, found.scores, strict=True)]
+    return Rewards(parts, failures, scores)

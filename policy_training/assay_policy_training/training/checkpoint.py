@@ -1,0 +1,110 @@
+"""Checkpoints of a training run, and the logs that go back to one.
+
+Covers: a folder per checkpoint that is whole or not there (kill -9 at any moment), the newest one, JSON Lines logs
+that are cut to their size at the checkpoint when a run goes on from it. Leaves out: what is in the state (`loop`),
+the final policy (`policy.Policy.save`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BackendError, BadInputError
+from assay.system.atomic_files import sync_folder
+
+_NAME = re.compile(r"^checkpoint-(\d{8})$")
+TENSORS, STATE = "tensors.pt", "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """`tensors`: nested containers of tensors and numbers; `state`: JSON."""
+
+    step: int
+    tensors: dict[str, Any]
+    state: dict[str, Any]
+
+
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """Where a run's checkpoint of `step` is."""
+    return folder / f"checkpoint-{step:08d}"
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write it under `folder`, then remove the older ones. Raises BackendError when the disk fails."""
+    import torch
+
+    target = checkpoint_folder(folder, checkpoint.step)
+    scratch = folder / f".{target.name}.part"
+    older = [path for path in checkpoints(folder) if path != target]
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        scratch.mkdir(parents=True)
+        with (scratch / TENSORS).open("wb") as stream:
+            torch.save(checkpoint.tensors, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        with (scratch / STATE).open("w", encoding="utf-8") as text:
+            json.dump({"step": checkpoint.step, **checkpoint.state}, text)
+            text.flush()
+            os.fsync(text.fileno())
+        shutil.rmtree(target, ignore_errors=True)
+        scratch.rename(target)
+        sync_folder(folder)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+        raise BackendError(f"cannot write the checkpoint {target}: {str(error).splitlines()[0]}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    for path in older:
+        shutil.rmtree(path)
+    return target
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Raises BadInputError when it cannot be read."""
+    import torch
+
+    found = checkpoints(folder)
+    if not found:
+        return None
+    try:
+        state = json.loads((found[-1] / STATE).read_text(encoding="utf-8"))
+        tensors = torch.load(found[-1] / TENSORS, map_location="cpu", weights_only=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BadInputError(f"not a readable checkpoint: {str(error).splitlines()[0]}", file=found[-1]) from error
+    return Checkpoint(step=int(state.pop("step")), tensors=tensors, state=state)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Whole checkpoints in `folder`, oldest first."""
+    return sorted(path for path in folder.glob("checkpoint-*") if _NAME.match(path.name))
+
+
+class JsonLog:
+    """A JSON Lines file that is appended to, a batch of lines at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+
+    def sync(self) -> int:
+        """Bytes that are on the disk for good."""
+        with self.path.open("ab") as stream:
+            os.fsync(stream.fileno())
+            return stream.tell()
+
+    def cut(self, size: int) -> None:
+        """Forget what was written after a checkpoint. Raises BadInputError when the file is shorter than that."""
+        if not self.path.is_file() or self.path.stat().st_size < size:
+            raise BadInputError(f"shorter than when the checkpoint was made ({size} bytes)", file=self.path)
+        os.truncate(self.path, size)

@@ -1,0 +1,130 @@
+"""Measuring a policy on prompts it is not trained on, before and after training, with the same seed.
+
+Covers: mean reward through the same client as in training, the verifier's pass rate with its interval, length, KL to
+the reference; contexts that are part of the task (`slots.ShownAlways`, such as a direction of preference). Hints are
+help in training, and are not shown. Leaves out: comparing with another policy, over-optimisation against a
+held-out reward model (give it as one more reward source of weight 0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from assay.errors import BadInputError
+from assay.statistics.intervals import cluster_bootstrap, wider, wilson
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.protocols import (
+    ContextPolicy,
+    PromptItem,
+    RewardComposition,
+    RewardSource,
+    ShownAlways,
+)
+from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.rollouts.rewards import gather, verifier_accuracy
+from assay_policy_training.training.metrics import TokenMeans
+
+SCORED_AT_ONCE = 8  # rows
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share with its 95 % interval: of Wilson's and the bootstrap over prompts the wider one, since rollouts of one
+    prompt pass and fail together."""
+
+    passed: int
+    total: int
+    share: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, passed: Sequence[float], prompts: Sequence[str]) -> Share:
+        """Of rollouts that passed (1) or not (0), each with its prompt; at least one."""
+        count, total = int(sum(passed)), len(passed)
+        interval = wider(wilson(count, total), cluster_bootstrap(passed, prompts))
+        return cls(count, total, count / total, interval.low, interval.high)
+
+
+@dataclass(frozen=True)
+class PolicyEvaluation:
+    """Of `prompts` x `samples` rollouts. None where there was nothing to measure it by."""
+
+    prompts: int
+    samples: int
+    seed: int
+    rewards_missing: int
+    reward_mean: float | None
+    reward_std: float | None
+    reward_standard_error: float | None  #: of the mean, over prompts: samples of one prompt are not independent
+    verifier: Share | None  #: all constraints of a prompt met
+    length_mean: float  #: tokens
+    truncated_share: float
+    entropy: float  #: nats per token
+    kl_k1: float | None  #: nats per token, to the reference
+    kl_k3: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluate_policy(
+    policy: Policy,
+    items: Sequence[PromptItem],
+    rewards: Sequence[RewardSource],
+    *,
+    sampling: Sampling,
+    samples: int = 4,
+    seed: int = 0,
+    composition: RewardComposition | None = None,
+    contexts: ContextPolicy | ShownAlways | None = None,
+) -> PolicyEvaluation:
+    """Draw `samples` rollouts a prompt and measure them. The same seed and weights give the same rollouts.
+
+    Raises BadInputError for no prompts, and what the reward sources raise.
+    """
+    if not items or samples < 1:
+        raise BadInputError("an evaluation needs at least one prompt and one sample", field="evaluation")
+    if isinstance(contexts, ShownAlways):
+        items = contexts.evaluated(items)
+    batch = TransformersSampler(policy, sampling).rollout(items, samples, seed=seed, version=0)
+    repeated = [item for item in items for _ in range(samples)]
+    reward = (composition or Composition())(gather(rewards, repeated, batch.responses).parts)
+    per_prompt = reward.view(len(items), samples).nanmean(1)
+    per_prompt = per_prompt[~per_prompt.isnan()]
+    present = reward[~reward.isnan()]
+    accuracy = verifier_accuracy(repeated, batch.responses)
+    checked = [row for row, passed in enumerate(accuracy.isnan().tolist()) if not passed]
+    means = TokenMeans()
+    drawn_by: dict[str, Any] = {"temperature": sampling.temperature, "prune_log_ratio": sampling.prune_log_ratio}
+    with torch.no_grad():
+        for start in range(0, len(batch), SCORED_AT_ONCE):
+            part = batch.select(range(start, min(start + SCORED_AT_ONCE, len(batch))))
+            scores = policy.scores(part, **drawn_by)
+            mask = part.mask.to(policy.device)
+            means.add("entropy", scores.entropy, mask)
+            if policy.has_reference:
+                means.add_kl(scores.logp, policy.reference_logp(part, **drawn_by), mask)
+    measured = means.to_dict()
+    return PolicyEvaluation(
+        prompts=len(items),
+        samples=samples,
+        seed=seed,
+        rewards_missing=len(reward) - len(present),
+        reward_mean=float(present.mean()) if len(present) else None,
+        reward_std=float(present.std(correction=0)) if len(present) else None,
+        reward_standard_error=float(per_prompt.std() / math.sqrt(len(per_prompt))) if len(per_prompt) > 1 else None,
+        verifier=Share.of(accuracy[checked].tolist(), [batch.uid[row] for row in checked]) if checked else None,
+        length_mean=float(batch.lengths.double().mean()),
+        truncated_share=float(batch.truncated.double().mean()),
+        entropy=measured["entropy"],
+        kl_k1=measured.get("kl_k1"),
+        kl_k3=measured.get("kl_k3"),
+    )

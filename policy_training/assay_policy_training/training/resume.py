@@ -1,0 +1,101 @@
+"""What a checkpoint of a policy run holds, and how a trainer goes back to it.
+
+Covers: weights, optimiser, random state, every plug-in with memory (`Stateful`) or weights (`Tensors`), the
+logs' sizes. Leaves out: the files (`checkpoint`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from assay.errors import BadInputError
+from assay.models.parallelism.strategy import collect_optimizer, spread_optimizer
+from assay_policy_training.plugins.protocols import Stateful, Tensors
+from assay_policy_training.training.checkpoint import (
+    Checkpoint,
+    checkpoint_folder,
+    newest_checkpoint,
+    save_checkpoint,
+)
+
+if TYPE_CHECKING:
+    from assay_policy_training.training.loop import PolicyTrainer
+
+
+def save(trainer: PolicyTrainer) -> Path:
+    """Everything needed to go on as if nothing had happened. All processes call this; the first collects and writes."""
+    device, parallel = trainer.policy.device, trainer.policy.parallel
+    whole = {name: parallel.collect(p) for name, p in trainer.parameters.items()}
+    optimiser = collect_optimizer(trainer.optimiser, parallel)
+    if not parallel.main:
+        return checkpoint_folder(trainer.folder, trainer.step)
+    tensors = {
+        "parameters": {name: full.cpu() for name, full in whole.items() if full is not None},
+        "optimiser": optimiser,
+        "rng": torch.get_rng_state(),
+        "rng_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "plugins": {name: plugin.tensors() for name, plugin in _with_tensors(trainer).items()},
+    }
+    logs = (trainer.metrics_log, trainer.rollouts_log)
+    state = {
+        "updates": trainer.updates,
+        "policy_version": trainer.policy_version,
+        "plugins": {name: plugin.state_dict() for name, plugin in _stateful(trainer).items()},
+        "logs": {log.path.name: log.sync() for log in logs},
+    }
+    return save_checkpoint(trainer.folder, Checkpoint(trainer.step, tensors, state))
+
+
+def restore(trainer: PolicyTrainer, folder: Path) -> int:
+    """Go back to the newest checkpoint in `folder`; returns its step, 0 where there is none.
+
+    All processes call this; the first reads. Raises BadInputError when the checkpoint is of another base model, other
+    prompts or other plug-ins.
+    """
+    parallel = trainer.policy.parallel
+    found = newest_checkpoint(folder) if parallel.main else None
+    if found is not None:
+        _check_same(trainer, found)
+    told = parallel.share([] if found is None else [(found.step, found.state, found.tensors["plugins"])])
+    if not told:
+        return 0
+    [(step, state, weights)] = told
+    with torch.no_grad():
+        for name, parameter in trainer.parameters.items():
+            full = found.tensors["parameters"][name] if found is not None else None
+            parameter.copy_(parallel.spread(full, parameter))
+    spread_optimizer(found.tensors["optimiser"] if found is not None else None, trainer.optimiser, parallel)
+    for name, plugin in _stateful(trainer).items():
+        plugin.load_state_dict(state["plugins"][name])
+    for name, holder in _with_tensors(trainer).items():
+        holder.load_tensors(weights[name])
+    if found is not None:
+        torch.set_rng_state(found.tensors["rng"])
+        if found.tensors["rng_cuda"] is not None and trainer.policy.device.type == "cuda":
+            torch.cuda.set_rng_state(found.tensors["rng_cuda"], trainer.policy.device)
+        for log in (trainer.metrics_log, trainer.rollouts_log):
+            log.cut(int(state["logs"][log.path.name]))
+    trainer.step, trainer.updates, trainer.collector.drawer.published = step, int(state["updates"]), None
+    return trainer.step
+
+
+def _check_same(trainer: PolicyTrainer, found: Checkpoint) -> None:
+    if found.state["policy_version"] != trainer.policy_version:
+        raise BadInputError(
+            f"the checkpoint continues from base {found.state['policy_version']}, not {trainer.policy_version}"
+        )
+    same = _stateful(trainer).keys() == found.state["plugins"].keys()
+    same = same and _with_tensors(trainer).keys() == found.tensors["plugins"].keys()
+    if not same or trainer.parameters.keys() != found.tensors["parameters"].keys():
+        raise BadInputError("the checkpoint was made with other plug-ins or other trainable weights")
+
+
+def _stateful(trainer: PolicyTrainer) -> dict[str, Stateful]:
+    return {name: plugin for name, plugin in trainer.plugins().items() if isinstance(plugin, Stateful)}
+
+
+def _with_tensors(trainer: PolicyTrainer) -> dict[str, Any]:
+    return {name: plugin for name, plugin in trainer.plugins().items() if isinstance(plugin, Tensors)}

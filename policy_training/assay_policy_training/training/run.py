@@ -1,0 +1,326 @@
+"""One recorded policy training: from names to a saved policy with its lineage.
+
+Covers: loading the policy, held-out evaluation before and after, training with resume, the saved checkpoint and the
+rollouts as artifacts, scored rollouts in the store. Leaves out: the loop itself (`loop`), the command line
+(`commands`), opening the reward (the caller's, so that any `RewardSource` will do).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay.data.json_lines import Lines, parse_object
+from assay.domain import prompt_of
+from assay.errors import BadInputError, NotFoundError
+from assay.models.attention.packing import unwrapped
+from assay.models.parallelism.distributed import Parallel, world_size
+from assay.models.parallelism.strategy import resolve
+from assay.models.spec import weights_digest
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import Run, folder_digest, locate_model, mark_dead_runs, start_run
+from assay.runs.tensorboard_log import TensorBoardLog
+from assay.score import Score
+from assay.system.atomic_files import replacing
+from assay.system.name_lock import claimed
+from assay.workspace import Workspace
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.plugins.protocols import PromptItem, RewardSource
+from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.watch.held_out import SUSPECTS_FILE, HeldOutReward, WatchSettings
+from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.recipe.yaml_file import recipe_from_dict, recipe_to_dict
+from assay_policy_training.rollouts.process_reward import ProcessReward
+from assay_policy_training.rollouts.rewards import ModelReward
+from assay_policy_training.training.checkpoint import checkpoints
+from assay_policy_training.training.distributed import Order, divided
+from assay_policy_training.training.evaluation import PolicyEvaluation, evaluate_policy
+from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE
+from assay_serving.score_records import save_scores
+from assay_serving.scorer import ModelInfo, ScoreItem
+
+PLAN = "plan.json"
+EVALUATION_FILE = "evaluation.json"
+ROWS_PER_UNIT = 5000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for: enough to go on after a kill. Written to the run's folder."""
+
+    recipe: Recipe
+    policy: str  #: name as given: smollm2, tiny, a folder, a hub id, a model of the workspace
+    prompts: str  #: as `load_prompts` takes it
+    name: str  #: of the new policy
+    rewards: tuple[str, ...]  #: as given: URLs, `verifier`
+    device: str = "auto"
+    evaluate: int = 0  #: held-out prompts to evaluate on before and after
+    evaluation_prompts: str | None = None  #: where they come from; None = the generator's held-out split
+    evaluation_samples: int = 4
+    tensorboard: bool = False  #: TensorBoard events beside metrics.jsonl
+    watch: tuple[str, ...] = ()  #: held-out rewards, as given
+    watch_share: float = 0.5  #: of the groups that they score
+    parallel: Parallel = "auto"  #: how several processes divide the work
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.__dict__,
+            "recipe": recipe_to_dict(self.recipe),
+            "rewards": list(self.rewards),
+            "watch": list(self.watch),
+        }
+
+    @classmethod
+    def read(cls, workspace: Workspace, run_id: str) -> Plan:
+        """Raises NotFoundError for a run that is not a policy training."""
+        path = workspace.runs / run_id / PLAN
+        if not path.is_file():
+            raise NotFoundError(f"{run_id} is not a policy training of {workspace.root}")
+        payload = json.loads(path.read_text(encoding="utf-8"))
+        recipe = recipe_from_dict(payload.pop("recipe"))
+        tuples = {name: tuple(payload.get(name, ())) for name in ("rewards", "watch")}
+        return cls(**{**payload, **tuples, "recipe": recipe})
+
+    def write(self, folder: Path) -> None:
+        with replacing(folder / PLAN) as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class TrainedPolicy:
+    """What a policy training leaves behind."""
+
+    run_id: str
+    folder: Path  #: of the run: metrics.jsonl, rollouts.jsonl, evaluation.json
+    policy: Path  #: stock checkpoint
+    policy_artifact: str
+    rollouts_artifact: str
+    metrics: dict[str, Any]
+    steps: list[dict[str, Any]]  #: metrics of every step, those before a resume included
+    before: PolicyEvaluation | None
+    after: PolicyEvaluation | None
+
+
+def train_policy(
+    workspace: Workspace,
+    plan: Plan,
+    prompts: Sequence[PromptItem],
+    rewards: Sequence[RewardSource],
+    *,
+    held_out: Sequence[PromptItem] = (),
+    watched: Sequence[RewardSource] = (),
+    resume: str | None = None,
+    on_start: Callable[[Path], None] = lambda folder: None,
+) -> TrainedPolicy:
+    """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
+
+    `held_out`: prompts to evaluate on. `watched`: rewards that are not trained on (`watch.held_out`).
+    `resume`: id of the interrupted run whose plan this is; its newest checkpoint is where training goes on, in a
+    run of its own. `on_start` is told the run's folder. Raises BadInputError for a name that is taken, or that another
+    run is going to give, for going on from a run that has not ended, and all that the parts raise.
+    """
+    target = workspace.models / plan.name
+    mark_dead_runs(workspace)
+    if resume is not None:
+        _require_ended(workspace, resume)
+    with claimed(target) as told:
+        if target.exists():
+            raise BadInputError("already exists; choose another --name", file=target)
+        if resume is not None and not checkpoints(workspace.runs / resume):
+            raise BadInputError(
+                f"{resume} has no checkpoint; it was to make one every {plan.recipe.checkpoint_every} steps",
+                field="--resume",
+            )
+        inputs = _inputs(workspace, plan, rewards, resume)
+        settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
+        with start_run(workspace, "rl", settings, inputs=inputs) as run:
+            told(run.id)
+            plan.write(run.folder)
+            if resume is not None:
+                take_over(workspace.runs / resume, run.folder)
+            on_start(run.folder)
+            return _train(run, plan, prompts, rewards, held_out, watched, target)
+
+
+def _require_ended(workspace: Workspace, run_id: str) -> None:
+    """Raises BadInputError for a run of this machine that goes on: its newest checkpoint is about to be replaced."""
+    with workspace.store.unit() as db:
+        query = "SELECT pid FROM runs WHERE run_id = ? AND status = 'running' AND host = ?"
+        row = db.execute(query, [run_id, socket.gethostname()]).fetchone()
+    if row is not None:
+        raise BadInputError(f"{run_id} is still running, as process {row[0]}", field="--resume")
+
+
+def _train(
+    run: Run,
+    plan: Plan,
+    prompts: Sequence[PromptItem],
+    rewards: Sequence[RewardSource],
+    held_out: Sequence[PromptItem],
+    watched: Sequence[RewardSource],
+    target: Path,
+) -> TrainedPolicy:
+    recipe = plan.recipe
+    order = Order(
+        recipe=recipe_to_dict(recipe),
+        policy=locate_model(run.workspace, plan.policy)[0],
+        teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
+        prompts=tuple(prompts),
+        rewards=plan.rewards,
+        device=plan.device,
+        parallel=plan.parallel,
+    )
+    settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
+    watch = [HeldOutReward(watched, run.folder, settings)] if watched else []
+
+    def evaluate(when: str, policy: Policy) -> PolicyEvaluation | None:
+        if not held_out:
+            return None
+        with progress_bar(f"evaluating {when}", len(held_out), unit="prompts") as advance:
+            found = evaluate_policy(
+                policy,
+                held_out,
+                rewards,
+                sampling=recipe.sampling,
+                samples=plan.evaluation_samples,
+                seed=recipe.seed,
+                composition=recipe.reward,
+                contexts=recipe.contexts,
+            )
+            advance(len(held_out))
+        return found
+
+    with divided(order) as (parallel, device):
+        trainer = order.begin(parallel, device, rewards, run.folder, watch)
+        before = evaluate("before", order.load(device) if parallel.equal_passes else trainer.policy)
+        done = trainer.resume()
+        board = TensorBoardLog(run.folder, keep_to_step=done) if plan.tensorboard else None
+
+        def told(row: Mapping[str, Any]) -> None:
+            advance(1)
+            if board is not None:
+                board.add(row)
+
+        with progress_bar("training the policy", recipe.steps, unit="steps") as advance:
+            advance(done)
+            trainer.train(on_step=told)
+        if board is not None:
+            board.close()
+        policy = parallel.whole(trainer.policy, lambda: order.load(device))
+    after = evaluate("after", policy)
+    sampler = trainer.sampler if policy is trainer.policy else TransformersSampler(policy, recipe.sampling)
+    # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
+    probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
+    difference = policy.save(target, probe)
+    steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if recipe.steps else []
+    spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
+    spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
+    policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)
+    rollouts_artifact = _keep_rollouts(run, plan.name, rewards)
+    run.metrics.update(
+        {
+            "steps": trainer.step,
+            "updates": trainer.updates,
+            "stopped_early": trainer.stopped,
+            "warnings": trainer.warnings,
+            "resumed_at": done,
+            "device": str(device),
+            "attention": str(getattr(unwrapped(policy.model).config, "_attn_implementation", "") or ""),
+            "processes": world_size(),
+            "division": parallel.name,
+            "reload_difference": difference,
+            "first_step": steps[0] if steps else None,
+            "last_step": steps[-1] if steps else None,
+            "before": before.to_dict() if before else None,
+            "after": after.to_dict() if after else None,
+        }
+    )
+    if after is not None:
+        with replacing(run.folder / EVALUATION_FILE) as temporary:
+            payload = {"before": run.metrics["before"], "after": run.metrics["after"]}
+            temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
+    return TrainedPolicy(
+        run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, before, after
+    )
+
+
+def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], resume: str | None) -> dict[str, str]:
+    """What the run reads: reward models, policy, interrupted run, as far as the workspace knows them; files."""
+    inputs = {resume: "run"} if resume is not None else {}
+    for source in rewards:
+        if isinstance(source, ModelReward | ProcessReward):
+            info = source.scorer.info
+            artifact = _artifact_of(workspace, "reward_model", version=info.version)
+            inputs |= {artifact: "artifact"} if artifact else {info.version: "model_version"}
+    for name in (plan.policy, plan.recipe.teacher):
+        if name and (artifact := _artifact_of(workspace, "policy", name=name)):
+            inputs[artifact] = "artifact"
+    read = [plan.prompts, *([plan.evaluation_prompts] if plan.evaluation_prompts else [])]
+    read += getattr(plan.recipe.sampler, "files", ())
+    return inputs | {str(Path(name).resolve()): "file" for name in read if Path(name).is_file()}
+
+
+def _artifact_of(workspace: Workspace, kind: str, *, version: str = "", name: str = "") -> str | None:
+    """The newest artifact of that kind whose spec has the version, or whose id, name or path is `name`."""
+    with workspace.store.unit() as db:
+        row = db.execute(
+            """SELECT artifact_id FROM artifacts
+               WHERE kind = $kind AND (spec ->> 'version' = $version OR content_hash = $version
+                     OR artifact_id = $name OR name = $name OR path = $name)
+               ORDER BY created_at DESC LIMIT 1""",
+            {"kind": kind, "version": version or None, "name": name or None},
+        ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def take_over(old: Path, new: Path) -> None:
+    """The interrupted run's newest checkpoint and its logs: the old run stays as it was."""
+    newest = checkpoints(old)[-1]
+    try:
+        shutil.copytree(newest, new / newest.name, copy_function=os.link)  # never written to again
+    except OSError:
+        shutil.copytree(newest, new / newest.name, dirs_exist_ok=True)
+    for name in (METRICS_FILE, ROLLOUTS_FILE, SUSPECTS_FILE):
+        if (old / name).is_file():
+            shutil.copyfile(old / name, new / name)
+
+
+def _keep_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:
+    """The rollouts as an artifact, and the scored ones in the store, so that lineage walks from score to run."""
+    path = run.folder / ROLLOUTS_FILE
+    path.touch()
+    # A score of less than the whole response is not the response's.
+    whole = [source for source in rewards if isinstance(source, ModelReward) and source.answer is None]
+    models: Mapping[str, ModelInfo] = {source.name: source.scorer.info for source in whole}
+    waiting: dict[tuple[str, str, str], tuple[list[ScoreItem], list[Score]]] = {}
+    count = 0
+
+    def flush() -> None:
+        for (part, version, template), (items, scores) in waiting.items():
+            info = replace(models[part], version=version, template_hash=template)
+            save_scores(run, items, scores, info)
+        waiting.clear()
+
+    for _, line in Lines(path):
+        count += 1
+        row = parse_object(line)
+        for part, payload in row["scores"].items():
+            if part not in models:
+                continue
+            score = Score(**payload)
+            items, scores = waiting.setdefault((part, score.version, score.template_hash), ([], []))
+            items.append(ScoreItem(prompt_of(row["prompt"]), row["response"]))
+            scores.append(score)
+        if count % ROWS_PER_UNIT == 0:
+            flush()
+    flush()
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+    return run.add_artifact("rollouts", f"{name}-rollouts", path, content_hash=digest, spec={"rollouts": count})

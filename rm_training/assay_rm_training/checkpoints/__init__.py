@@ -1,0 +1,1 @@
+"""Finished reward models on disk: checkpoint, parity gate, model card."""

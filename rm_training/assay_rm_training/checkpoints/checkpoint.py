@@ -1,0 +1,129 @@
+"""The finished reward model on disk: a stock checkpoint that any engine loads, with the trained one's scores.
+
+Covers: merging adapters, saving whole or not at all, the parity gate (merged, saved, loaded again through the serving
+engine in float32, scored alone, in a batch and in the engine's other ways, by vLLM where it is named), the spec.
+Leaves out: what a check compares (`parity.py`), the model card's text (`model_card.py`), lineage.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from assay.errors import BackendError, BadInputError
+from assay.models.chat.renderer import Renderer
+from assay.models.quiet import quiet_transformers
+from assay.models.spec import ParityCheck, RewardModelSpec, weights_digest
+from assay_rm_training.checkpoints.card_sections import parity_lines, with_section
+from assay_rm_training.checkpoints.parity import (
+    MERGED,
+    SAMPLE,
+    SAVED,
+    TOLERANCE,
+    Parity,
+    check_scorer,
+    compare,
+    verdict,
+)
+from assay_rm_training.checkpoints.vllm_parity import vllm_check, vllm_python
+from assay_rm_training.methods.method import Engine
+from assay_rm_training.model.trainable_model import Trainee
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem, Scorer
+
+__all__ = ["SAMPLE", "TOLERANCE", "Parity", "compare", "merged_scorer", "save_checkpoint"]
+
+_FEWER = 3  # one response in so many is also scored in all other ways: each costs a pass over the sample
+
+
+def merged_scorer(
+    trainee: Trainee,
+    spec: RewardModelSpec,
+    renderer: Renderer,
+    sample: Sequence[ScoreItem],
+    *,
+    engine: Engine = TransformersScorer,
+    checks: list[ParityCheck] | None = None,
+) -> Scorer:
+    """The serving engine around the trained model, its adapters folded in and checked to have changed nothing.
+
+    `checks` gets the comparison, for `save_checkpoint`. Raises BackendError where merging changes scores.
+    """
+    if trainee.adapter is None:
+        return engine(trainee.model, renderer, spec, name="trained")
+    before = engine(trainee.model, renderer, spec, name="adapters").score(sample)
+    scorer = engine(trainee.merge(), renderer, spec, name="trained")
+    parity = compare(before, scorer.score(sample))
+    if checks is not None:
+        checks.append(parity.called(MERGED))
+    if not parity.passed:
+        raise BackendError(f"merging the adapters changed the scores ({parity.detail}); nothing was saved")
+    return scorer
+
+
+def save_checkpoint(
+    trainee: Trainee,
+    spec: RewardModelSpec,
+    renderer: Renderer,
+    folder: Path,
+    *,
+    sample: Sequence[ScoreItem],
+    card: str,
+    save_dtype: str = "float32",
+    engine: Engine = TransformersScorer,
+    checks: Sequence[ParityCheck] = (),
+) -> tuple[RewardModelSpec, Parity]:
+    """Write the model (merged before), tokenizer, card and spec to `folder`, which must not exist; returns what was
+    written, and how the loaded model's scores compare with the trained one's.
+
+    The folder appears at once, complete and with its parity known: every check and its largest difference are in the
+    spec and the card. `checks`: made before, on the same model. Raises BadInputError when the folder exists;
+    BackendError when a check fails: then the files are kept for inspection in `NAME.failed`, which no command serves
+    unless it is told to.
+    """
+    if folder.exists():
+        raise BadInputError("exists already", file=folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    model = trainee.model
+    if save_dtype == "bfloat16":
+        model.bfloat16().float()  # type: ignore[no-untyped-call]  # compare what is loaded again: rounded too
+    before = engine(model, renderer, spec, name="trained").score(sample)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        with quiet_transformers():
+            saved = model.bfloat16() if save_dtype == "bfloat16" else model
+            saved.save_pretrained(scratch)
+            trainee.tokenizer.save_pretrained(scratch)
+        (scratch / "README.md").write_text(card, encoding="utf-8")
+        os.chmod(scratch, 0o755)
+        spec = replace(spec, version=weights_digest(scratch), parity="unchecked", parity_checks=tuple(checks))
+        spec.write(scratch)
+        try:
+            reloaded = engine.load(str(scratch), device=str(model.device), dtype="float32")
+            after = reloaded.score(sample)
+            parity = compare(before, after)
+            found = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
+            if spec.is_one_logit and (python := vllm_python()) is not None:
+                check = vllm_check(scratch, renderer, sample, after, python=python)
+                found += [check] if check is not None else []
+        except (BackendError, BadInputError) as error:
+            parity = Parity(False, 0.0, 0, f"does not load again: {error}")
+            found = [*checks, parity.called(SAVED)]
+        spec = replace(spec, parity=verdict(found), parity_checks=tuple(found))
+        spec.write(scratch)
+        (scratch / "README.md").write_text(with_section(card, "Parity", parity_lines(found)), encoding="utf-8")
+        if spec.parity != "passed":
+            failed = folder.with_name(folder.name + ".failed")
+            shutil.rmtree(failed, ignore_errors=True)
+            scratch.rename(failed)
+            raise BackendError(f"the saved model does not give the trained model's scores: {spec.parity}; see {failed}")
+        scratch.rename(folder)
+    except OSError as error:
+        raise BackendError(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return spec, parity

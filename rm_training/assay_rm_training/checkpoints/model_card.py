@@ -1,0 +1,213 @@
+"""README.md of a checkpoint: what it is, what it was trained on and how well it does, in figures of its own run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from assay import __version__
+from assay.models.spec import Kind, RewardModelSpec
+from assay.system.plurals import counted
+from assay_rm_training.checkpoints.card_sections import calibration_lines, table
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.evaluation.pairs import Evaluation
+from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.methods.method import Method
+from assay_rm_training.presets import preset
+from assay_rm_training.training.summary import TrainingSummary
+from assay_rm_training.training_config import TrainingConfig
+
+#: kind -> pipeline of model hubs, and how the reward is read.
+_READING: dict[Kind, tuple[str, str]] = {
+    "scalar": (
+        "text-classification",
+        "A stock sequence classifier with one label: the reward is the raw logit (no sigmoid) at the last token of the "
+        "rendered conversation.",
+    ),
+    "principle": (
+        "text-generation",
+        "A stock language model: the reward of a response under a principle is logit(Yes) - logit(No) after the "
+        "question.",
+    ),
+    "generative": (
+        "text-generation",
+        "A stock language model that reasons and then judges: the reward is read at the verdict, after the reasoning.",
+    ),
+}
+
+
+def _reading(spec: RewardModelSpec) -> tuple[str, str]:
+    pipeline, reading = _READING[spec.kind]
+    if spec.stepwise is not None:
+        reading = (
+            "A stock sequence classifier with one label, read at the end of every step: the raw logit (no sigmoid) is "
+            "the step's log-odds of being right, and the response's reward is the "
+            f"{spec.stepwise.aggregation} of its steps. The last step is read at the conversation's last token: any "
+            "other engine gives its logit."
+        )
+    if (ratings := spec.ratings) is not None:
+        reading = (
+            f"A stock sequence classifier with {len(ratings.names)} labels, one a rating ({', '.join(ratings.names)}), "
+            f"read at the last token of the rendered conversation; the reward is their {ratings.aggregation.kind}, as "
+            "`assay.json` says. Other engines give the ratings, each less a constant."
+        )
+    return pipeline, reading
+
+
+def model_card(
+    name: str,
+    spec: RewardModelSpec,
+    method: Method,
+    config: TrainingConfig,
+    data: ItemSet[Any],
+    summary: TrainingSummary,
+    *,
+    data_name: str,
+    evaluation: Findings | None,
+    eval_name: str | None,
+    contamination: Sequence[str] = (),
+    chosen: str | None = None,
+    evaluated_seen: int = 0,
+) -> str:
+    """Markdown with the metadata header that model hubs read. `contamination`: a line a registered benchmark.
+    `chosen`: which step's weights these are, where that was chosen. `evaluated_seen`: evaluated rows whose prompt is
+    among those trained on."""
+    left_out = ", ".join(f"{n} ({reason})" for reason, n in sorted(data.left_out.items())) or "none"
+    tuning = f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha}, merged" if config.lora else "all weights"
+    if config.freeze_layers:
+        tuning += f", the lowest {config.freeze_layers} layers frozen"
+    pipeline, reading = _reading(spec)
+    settings = {"method": method.name, "objective": method.to_dict(), "config": config.to_dict()}
+    rows = [
+        ("data", f"{data_name} ({spec.snapshot or 'a file'})"),
+        (method.unit, f"{len(data)} used, left out: {left_out}; {data.truncated} truncated"),
+        ("run", spec.run_id or "outside a workspace"),
+        ("trained", tuning),
+        *method.card_rows(),
+        (
+            "optimiser",
+            f"{config.optimizer}, lr {config.learning_rate:g} ({config.schedule}, warm-up {config.warmup_ratio:g}), "
+            f"{config.batch_size} {method.unit} a step, {counted(config.epochs, 'epoch')}, "
+            f"weight decay {config.weight_decay:g}, "
+            f"clipping {config.max_grad_norm:g}, seed {config.seed}",
+        ),
+        ("steps", f"{summary.steps}, {summary.tokens} tokens, {summary.seconds:.0f} s"),
+        *([("weights", chosen)] if chosen else []),
+        *([("settings of", f"{config.preset}: {preset(config.preset).source}")] if config.preset else []),
+        ("trained length", f"{spec.trained_length} tokens; longer conversations lose their oldest turns"),
+        ("template hash", f"`{spec.template_hash}`"),
+        ("made by", f"Assay {__version__}; where it came from: `assay lineage {spec.run_id}`"),
+        ("contamination", "; ".join(contamination) or "not checked: no benchmark was registered"),
+    ]
+    lines = [
+        *front_matter(name, spec, pipeline, method.tags, evaluation, eval_name),
+        f"# {name}",
+        "",
+        f"A {spec.kind} reward model on `{spec.base}`, trained by Assay. {reading}",
+        "",
+        *_table(rows),
+        "",
+        "## Intended use and limits",
+        "",
+        *_limits(spec, evaluation),
+        "",
+        "## Evaluation",
+        "",
+    ]
+    if evaluation is None:
+        lines.append("None was made with the training.")
+    else:
+        lines += [
+            f"On {eval_name}, float32, through the serving engine; a tie is wrong.",
+            *([f"{evaluated_seen} of its rows have a prompt that was trained on."] if evaluated_seen else []),
+            "",
+            *_table(evaluation.card_rows()),
+        ]
+        if isinstance(evaluation, Evaluation) and evaluation.slices:
+            lines += ["", *_slices(evaluation)]
+    lines += ["", "## Calibration", "", *calibration_lines(spec.calibration)]
+    lines += ["", "## Length bias", "", *_length(evaluation)]
+    lines += ["", "## Configuration", "", "```json", json.dumps(settings, indent=2, default=str), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def front_matter(
+    name: str,
+    spec: RewardModelSpec,
+    pipeline: str,
+    tags: Sequence[str],
+    evaluation: Findings | None,
+    eval_name: str | None,
+) -> list[str]:
+    """The YAML header by the hub's own library, with the accuracy as an evaluation result."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = []
+    if isinstance(evaluation, Evaluation):
+        results = [
+            EvalResult(
+                task_type=pipeline,
+                task_name="preference pairs",
+                dataset_type="pairs",
+                dataset_name=str(eval_name),
+                metric_type="accuracy",
+                metric_name="pair accuracy, a tie is wrong",
+                metric_value=round(evaluation.accuracy.value, 6),
+            )
+        ]
+    data = ModelCardData(
+        # A folder or one of our own names is no model of the hub.
+        base_model=spec.base if spec.base.count("/") == 1 and not spec.base.startswith((".", "/", "~")) else None,
+        library_name="transformers",
+        pipeline_tag=pipeline,
+        tags=[*tags, "assay"],
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+    return ["---", *data.to_yaml().strip().splitlines(), "---"]
+
+
+def _limits(spec: RewardModelSpec, evaluation: Findings | None) -> list[str]:
+    lines = [
+        "- Meant for ranking responses to one prompt, for best-of-n and as a reward in training; rewards of different "
+        "prompts are not comparable.",
+        f"- Conversations past {spec.trained_length} tokens lose their oldest turns; a response too long has no score.",
+        "- It repeats the preferences and the errors of its data. Under optimisation its errors are found: hold out "
+        "pairs, watch length and the distance to the starting policy, and look at the best-rewarded samples.",
+    ]
+    if isinstance(evaluation, Evaluation) and evaluation.accuracy.wilson.low <= evaluation.length_baseline:
+        lines.append(
+            f"- On its evaluation data choosing the longer response (characters) is right in "
+            f"{evaluation.length_baseline:.4f} of the pairs, no worse than the lower end of this model's "
+            "interval: what it adds to length is not shown."
+        )
+    return lines
+
+
+def _slices(evaluation: Evaluation) -> list[str]:
+    rows = [
+        [
+            s.by,
+            s.name,
+            str(s.pairs),
+            f"{s.accuracy:.4f}",
+            f"{s.wilson.low:.4f} to {s.wilson.high:.4f}",
+            f"{s.length:.4f}",
+        ]
+        for s in evaluation.slices
+    ]
+    return table(["by", "slice", "pairs", "accuracy", "95 %", "choosing the longer (characters)"], rows)
+
+
+def _length(evaluation: Findings | None) -> list[str]:
+    if not isinstance(evaluation, Evaluation) or evaluation.reward_length_correlation is None:
+        return ["Not measured; `assay length-bias` does."]
+    return [
+        f"Correlation of reward and length in characters over the evaluation's responses: "
+        f"{evaluation.reward_length_correlation:.3f}. `assay length-bias` reports more, and fits a correction."
+    ]
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
+    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]

@@ -1,0 +1,1 @@
+"""Training data of reward models: typed rows, and the same rows as tokens."""

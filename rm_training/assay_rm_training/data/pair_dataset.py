@@ -1,0 +1,116 @@
+"""Preference pairs as tokens: encoded once, counted where they cannot be used.
+
+Covers: encoding both sides with the one renderer, the reasons a pair is left out. Leaves out: reading pairs
+(`assay.data.pairs`), batches (`item_set.py`), the forward pass (`group_forward.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from assay import ids
+from assay.domain import PreferencePair
+from assay.errors import BadInputError
+from assay.models.attention.packing import TokenGroup
+from assay.models.chat.renderer import Encoded, Renderer
+from assay.runs.progress_bar import Advance, silent
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.evaluation.slices import Tags, tags_of
+
+Tokens = npt.NDArray[np.int32]
+
+
+class EncodedPair(NamedTuple):
+    """Token ids of both conversations; `margin` is 0 where the label carries none. `preference`, `tie`: as in
+    `PreferencePair`. `starts`: where each side's response begins."""
+
+    chosen: Tokens
+    rejected: Tokens
+    margin: float
+    weight: float
+
+    common: int  #: tokens that both sides begin with; at least one token of each side is beyond them
+    preference: float = 1.0
+    tie: bool = False
+    starts: tuple[int, int] = (0, 0)
+
+    @property
+    def group(self) -> TokenGroup:
+        """Both sides, chosen first, with their common beginning once."""
+        return TokenGroup(self.chosen[: self.common], (self.chosen[self.common :], self.rejected[self.common :]))
+
+
+def encode_pairs(
+    pairs: Sequence[PreferencePair], renderer: Renderer, *, advance: Advance = silent
+) -> ItemSet[EncodedPair]:
+    """Encode every pair. A pair is left out, and counted, where a side does not fit or cannot be rendered, where the
+    cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
+    """
+    usable: list[EncodedPair] = []
+    tags: list[Tags] = []
+    left_out: Counter[str] = Counter()
+    truncated = 0
+    first_fault = ""
+    for number, pair in enumerate(pairs, start=1):
+        outcome = _encode(pair, renderer)
+        if isinstance(outcome, str):
+            reason = outcome.partition(": ")[0]
+            left_out[reason] += 1
+            first_fault = first_fault or f"pair {number}: {outcome}"
+        else:
+            usable.append(outcome[0])
+            tags.append(tags_of(pair))
+            truncated += outcome[1]
+        advance(1)
+    if not usable:
+        what = f"none of the {len(pairs)} pairs can be used; {first_fault}" if pairs else "there are no pairs"
+        raise BadInputError(what)
+    digest = ids.rows_digest(_identity(pair) for pair in pairs)
+    return ItemSet(usable, dict(left_out), truncated, digest, first_fault, tags)
+
+
+def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool] | str:
+    """The encoded pair and whether it was cut, or why not: 'reason' or 'reason: detail'."""
+    if not pair.weight > 0:
+        return f"weight not positive: {pair.weight}"
+    sides: list[Encoded] = []
+    for name, response in (("chosen", pair.chosen), ("rejected", pair.rejected)):
+        try:
+            encoded = renderer.encode(pair.prompt, response)
+        except BadInputError as error:
+            return f"{name} cannot be rendered: {error}"
+        if encoded.response_cut:
+            return f"{name} does not fit: its response alone passes {renderer.max_length} tokens (max_length)"
+        sides.append(encoded)
+    if sides[0].ids == sides[1].ids:
+        return "both sides are the same tokens"
+    chosen, rejected = (np.asarray(side.ids, dtype=np.int32) for side in sides)
+    encoded_pair = EncodedPair(
+        chosen,
+        rejected,
+        float(pair.margin or 0.0),
+        pair.weight,
+        _common(chosen, rejected),
+        pair.preference,
+        pair.tie,
+        (sides[0].response_start, sides[1].response_start),
+    )
+    return encoded_pair, any(side.truncated for side in sides)
+
+
+def _identity(pair: PreferencePair) -> tuple[Any, ...]:
+    """What a pair is to a resumed run."""
+    plain = (pair.comparison_id, pair.chosen, pair.rejected, pair.margin, pair.weight)
+    return (*plain, pair.preference, pair.tie) if pair.tie or pair.preference != 1.0 else plain
+
+
+def _common(chosen: Tokens, rejected: Tokens) -> int:
+    """Length of the common beginning, short of the last token of either side, which is where its reward is read."""
+    shorter = min(len(chosen), len(rejected)) - 1
+    differ = np.flatnonzero(chosen[:shorter] != rejected[:shorter])
+    return int(differ[0]) if len(differ) else shorter

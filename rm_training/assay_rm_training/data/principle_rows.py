@@ -1,0 +1,191 @@
+"""Judged responses as principle models train on them: (prompt, ONE response, principle) and whether it is fulfilled.
+
+Covers: JSON Lines (also .gz, .zst) and Parquet in the fields of HelpSteer3-Principle and in Assay's own, and what a
+filter run of the workspace kept. Leaves out: making such rows from feedback (`assay principles`), dividing them into
+training and held-out parts.
+
+    {"context": [...], "response": "...", "principle": "clarity", "fulfilment": "Yes", "domain": "general"}
+    {"prompt": "..." or [...], "response": "...", "principle": "clarity", "fulfilment": "yes", "source": "mine"}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.data.conversation import prompt_turns, text_of
+from assay.data.json_lines import Lines, RowError, parse_object
+from assay.domain import Prompt, prompt_of
+from assay.errors import BadInputError, NotFoundError
+from assay.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+#: What `--data` takes for the rows that the workspace's latest filter run kept.
+KEPT_ROWS = "principles"
+_ANSWERS = {"yes": True, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipleRow:
+    """One judged response. `weight`: in the training loss."""
+
+    prompt: Prompt
+    response: str
+    principle: str
+    fulfilled: bool
+    source: str = ""
+    category: str = ""
+    weight: float = 1.0
+
+
+def read_principle_file(path: str | Path) -> list[PrincipleRow]:
+    """Every row of the file, in its order; `partially` is skipped and counted in a log warning, as RLBFF drops it.
+
+    Raises BadInputError naming file, row and field at the first bad row.
+    """
+    path = Path(path)
+    rows: list[PrincipleRow] = []
+    partial = 0
+    records = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
+    for number, record in records:
+        try:
+            if isinstance(record, RowError):
+                raise record
+            if str(record.get("fulfilment")).strip().lower() == "partially":
+                partial += 1
+                continue
+            rows.append(principle_row_of(record))
+        except RowError as error:
+            raise BadInputError(error.reason, file=path, row=number, field=error.field) from error
+    if not rows:
+        raise BadInputError("holds no judged response", file=path)
+    if partial:
+        log.warning("%s: skipped %d rows judged partially", path, partial)
+    return rows
+
+
+def principle_row_of(record: dict[str, Any]) -> PrincipleRow:
+    """One row; the conversation is `context` or `prompt`, text or messages. Raises RowError."""
+    given = record.get("context") if record.get("prompt") is None else record["prompt"]
+    answer = record.get("fulfilment")
+    fulfilled = answer if isinstance(answer, bool) else _ANSWERS.get(str(answer).strip().lower())
+    if fulfilled is None:
+        raise RowError("missing" if answer is None else "neither yes nor no", field="fulfilment")
+    principle = text_of(record.get("principle"), "principle")
+    if not principle.strip():
+        raise RowError("empty", field="principle")
+    weight = record.get("weight")
+    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float) or not weight > 0):
+        raise RowError("not a positive number", field="weight")
+    return PrincipleRow(
+        prompt_of(prompt_turns(given)),
+        text_of(record.get("response"), "response"),
+        " ".join(principle.split()),
+        fulfilled,
+        source=str(record.get("source") or ""),
+        category=str(record.get("category") or record.get("domain") or ""),
+        weight=1.0 if weight is None else float(weight),
+    )
+
+
+def to_record(row: PrincipleRow) -> dict[str, Any]:
+    """Inverse of `principle_row_of`, in Assay's own fields."""
+    return {
+        "prompt": [message.to_dict() for message in row.prompt],
+        "response": row.response,
+        "principle": row.principle,
+        "fulfilment": "yes" if row.fulfilled else "no",
+        "source": row.source,
+        "category": row.category,
+        "weight": row.weight,
+    }
+
+
+def write_principle_rows(path: str | Path, rows: list[PrincipleRow]) -> None:
+    """JSON Lines in Assay's own fields; whole or not at all."""
+    from assay.system.atomic_files import replacing
+
+    with replacing(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        for row in rows:
+            stream.write(json.dumps(to_record(row), ensure_ascii=False) + "\n")
+
+
+def kept_rows(workspace: Workspace, run: str | None = None) -> list[PrincipleRow]:
+    """What the filter run kept (None: the latest finished one), ordered by response and principle.
+
+    Raises NotFoundError where nothing has been filtered.
+    """
+    with workspace.store.unit() as db:
+        if run is None:
+            found = db.execute(
+                """SELECT run_id FROM runs WHERE status = 'done' AND run_id IN (SELECT run_id FROM principle_outcomes)
+                   ORDER BY ended_at DESC, run_id DESC LIMIT 1"""
+            ).fetchone()
+            if found is None:
+                raise NotFoundError(f"{workspace.root} has no filtered principles yet: assay principles filter")
+            run = str(found[0])
+        kept = db.execute(
+            """SELECT q.messages, r.content, p.statement, j.answer, coalesce(min(o.source), ''),
+                      coalesce(min(o.category), '')
+               FROM principle_outcomes k JOIN standing_principle_judgments j USING (judgment_id)
+               JOIN principles p USING (principle_id) JOIN responses r USING (response_id)
+               JOIN prompts q USING (prompt_id) LEFT JOIN response_origins o ON o.response_id = r.response_id
+               WHERE k.run_id = ? AND k.stage = 'kept' AND j.answer IN ('yes', 'no')
+               GROUP BY q.messages, r.content, p.statement, j.answer, r.response_id
+               ORDER BY r.response_id, p.statement""",
+            [run],
+        ).fetchall()
+    if not kept:
+        raise NotFoundError(f"run {run} kept no principle: see assay principles report")
+    return [
+        PrincipleRow(prompt_of(messages), response, principle, answer == "yes", source, category)
+        for messages, response, principle, answer, source, category in kept
+    ]
+
+
+def load_rows_or_file(workspace: Workspace | None, data: str | Path) -> list[PrincipleRow]:
+    """`data`: a file; `principles`, what the workspace's latest filter run kept; or a filter run's id.
+
+    Raises NotFoundError for none of them.
+    """
+    name, path = str(data), Path(data).expanduser()
+    if workspace is not None and name == KEPT_ROWS:
+        return kept_rows(workspace)
+    if path.is_file():
+        return read_principle_file(path)
+    if workspace is not None and name.startswith("run-"):
+        return kept_rows(workspace, name)
+    raise NotFoundError(
+        f"no such file of judged responses: {data} (or: {KEPT_ROWS}, the rows that assay principles filter kept; "
+        "snapshots hold pairs, which assay eval --bench pairs --principle TEXT takes)"
+    )
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
+    for number, line in Lines(path):
+        try:
+            yield number, parse_object(line)
+        except RowError as error:
+            yield number, error
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
+    try:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=1024):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield number, record
+    except FileNotFoundError as error:
+        raise BadInputError("no such file", file=path) from error
+    except (pa.ArrowException, OSError) as error:
+        raise BadInputError(f"not a Parquet file: {str(error).splitlines()[0]}", file=path) from error

@@ -1,0 +1,190 @@
+"""Ranked lists: several responses to one prompt, best first, as list-wise training reads them.
+
+Covers: JSON Lines with ranks or scores, and lists put together from comparisons that share a prompt (a snapshot's or a
+file's), each comparison in exactly one list and no list saying more than they do. Leaves out: single pairs
+(`assay.data.pairs`), other formats (`assay data import` first).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.data.conversation import prompt_turns, text_of
+from assay.data.json_lines import RowError
+from assay.data.row_files import number_of, read_rows
+from assay.data.voted_pairs import VotedPair, read_voted_pairs, snapshot_votes
+from assay.domain import Prompt, prompt_of
+from assay.errors import BadInputError, NotFoundError
+from assay.workspace import Workspace
+
+LONGEST = 16  #: responses of one list; more would be one very large forward pass
+
+
+@dataclass(frozen=True, slots=True)
+class RankedList:
+    """`ranks`: 1 is the best; equal ranks are ties. At least two responses, all different."""
+
+    prompt: Prompt
+    responses: tuple[str, ...]
+    ranks: tuple[int, ...]
+    weight: float = 1.0
+    source: str = ""
+    category: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.responses) < 2 or len(self.responses) != len(self.ranks):
+            raise BadInputError("needs at least two responses, each with a rank", field="responses")
+        if len(self.responses) > LONGEST:
+            raise BadInputError(f"{len(self.responses)} responses; at most {LONGEST}", field="responses")
+        if len(set(self.responses)) < len(self.responses):
+            raise BadInputError("two responses are identical", field="responses")
+
+
+def load_ranked_lists(workspace: Workspace | None, data: str | Path) -> list[RankedList]:
+    """`data` names a snapshot or a file; a snapshot comes first. Raises NotFoundError for neither."""
+    path = Path(data).expanduser()
+    if workspace is not None:
+        try:
+            return lists_of(snapshot_votes(workspace, str(data)))
+        except NotFoundError:
+            if not path.is_file():
+                raise NotFoundError(f"{data!r} is neither a snapshot of {workspace.root} nor a file") from None
+    if not path.is_file():
+        raise NotFoundError(f"no such file: {data} (a snapshot needs a workspace: --workspace)")
+    return read_ranked_lists(path)
+
+
+def read_ranked_lists(path: str | Path) -> list[RankedList]:
+    """Lists of a file: rows {prompt, responses, ranks} or {prompt, responses, scores} (also `ratings.scores`; higher is
+    better); a file of pairs (rows with chosen and rejected, or labels of two responses) is grouped by prompt.
+
+    Raises BadInputError naming file, row and field.
+    """
+    if not any(_is_list(record) for record in read_rows(path, lambda record: [record], what="rows")):
+        return lists_of(read_voted_pairs(path))
+    return read_rows(path, _parse, what="ranked lists")
+
+
+def _is_list(record: dict[str, Any]) -> bool:
+    """Whether the row states an order by itself; one with two responses and `ratings.scores` is a comparison."""
+    if record.get("ranks") is not None or record.get("scores") is not None:
+        return True
+    ratings = record.get("ratings")
+    scores = ratings.get("scores") if isinstance(ratings, dict) else None
+    return isinstance(scores, list) and len(scores) != 2
+
+
+def _parse(record: dict[str, Any]) -> list[RankedList]:
+    ranks = _ranks(record)
+    if ranks is None:
+        return []
+    responses = record.get("responses")
+    if not isinstance(responses, list) or len(responses) != len(ranks):
+        raise RowError("not one rank or score for each response", field="responses")
+    texts = tuple(text_of(text, "responses") for text in responses)
+    weight = record.get("weight")
+    return [
+        RankedList(
+            prompt_of(prompt_turns(record.get("prompt"))),
+            texts,
+            ranks,
+            1.0 if weight is None else number_of(weight, "weight"),
+            str(record.get("source") or ""),
+            str(record.get("category") or ""),
+        )
+    ]
+
+
+def _ranks(record: dict[str, Any]) -> tuple[int, ...] | None:
+    """Dense ranks, 1 best, of `ranks` or of scores; None where the row has neither."""
+    ratings = record.get("ratings")
+    for name, values, sign in (
+        ("ranks", record.get("ranks"), 1),
+        ("scores", record.get("scores"), -1),
+        ("ratings.scores", ratings.get("scores") if isinstance(ratings, dict) else None, -1),
+    ):
+        if values is None:
+            continue
+        if not isinstance(values, list):
+            raise RowError("not a list", field=name)
+        overall = [value.get("overall") if isinstance(value, dict) else value for value in values]
+        numbers = [sign * number_of(value, name) for value in overall]
+        places = {value: place for place, value in enumerate(sorted(set(numbers)), start=1)}
+        return tuple(places[value] for value in numbers)
+    return None
+
+
+@dataclass
+class _Graph:
+    """Comparisons of one prompt: who beat whom. `level[i, j]`: 1 where i is better, 0 tied, -1 worse."""
+
+    prompt: Prompt
+    source: str
+    category: str
+    texts: dict[str, int] = field(default_factory=dict)
+    level: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, pair: VotedPair) -> None:
+        i, j = (self.texts.setdefault(text, len(self.texts)) for text in (pair.first, pair.second))
+        better = {"first": 1, "second": -1, "tie": 0}[pair.label or "tie"]
+        self.level[i, j], self.level[j, i] = better, -better
+
+
+def lists_of(pairs: Sequence[VotedPair]) -> list[RankedList]:
+    """Comparisons of one prompt as lists of up to LONGEST responses. Undecided comparisons are left out.
+
+    Responses are put in one list where every two of them were compared and the outcomes agree on one order (ties
+    allowed); comparisons that fit in no larger list are lists of two. So each comparison is in exactly one list, and
+    contradictions (a beats b beats c beats a) end in different ones.
+    """
+    graphs: dict[Prompt, _Graph] = {}
+    for pair in pairs:
+        if pair.label is not None:
+            graph = graphs.setdefault(pair.prompt, _Graph(pair.prompt, pair.source, pair.category))
+            graph.add(pair)
+    return [found for graph in graphs.values() for found in _cover(graph)]
+
+
+def _cover(graph: _Graph) -> list[RankedList]:
+    """Every comparison in one list: grown greedily from each unused one, in the order they came."""
+    texts = list(graph.texts)
+    neighbours: dict[int, set[int]] = defaultdict(set)  # by comparisons not used yet
+    for i, j in graph.level:
+        neighbours[i].add(j)
+    lists = []
+    for i, j in list(graph.level):
+        if j not in neighbours[i]:
+            continue
+        members = [i, j]
+        for other in sorted(neighbours[i] & neighbours[j]):
+            if len(members) < LONGEST and neighbours[other] >= set(members) and _places(graph, [*members, other]):
+                members.append(other)
+        places = _places(graph, members)
+        assert places is not None  # two responses always have an order
+        for member in members:
+            neighbours[member] -= set(members)
+        lists.append(
+            RankedList(
+                graph.prompt,
+                tuple(texts[member] for member in members),
+                places,
+                source=graph.source,
+                category=graph.category,
+            )
+        )
+    return lists
+
+
+def _places(graph: _Graph, members: Sequence[int]) -> tuple[int, ...] | None:
+    """Ranks that say of every two members what their comparison said; None where no order does."""
+    beaten_by = [sum(graph.level[other, member] == 1 for other in members if other != member) for member in members]
+    for a, i in enumerate(members):
+        for b, j in enumerate(members):
+            if a < b and (beaten_by[b] > beaten_by[a]) - (beaten_by[b] < beaten_by[a]) != graph.level[i, j]:
+                return None
+    dense = {value: place for place, value in enumerate(sorted(set(beaten_by)), start=1)}
+    return tuple(dense[value] for value in beaten_by)

@@ -1,0 +1,91 @@
+"""Responses to one prompt as tokens, what they begin with counted once; rows of any kind as training items.
+
+Covers: encoding with the one renderer, the reasons a row is left out, the loop over rows. Leaves out: the forward pass
+(`group_forward.py`), what a row means.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from assay import ids
+from assay.domain import Prompt
+from assay.errors import BadInputError
+from assay.models.attention.packing import TokenGroup, group_of
+from assay.models.chat.renderer import Encoded, Renderer
+from assay.runs.progress_bar import Advance, silent
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.evaluation.slices import Tags
+
+Row = TypeVar("Row")
+Item = TypeVar("Item")
+
+
+class Conversations(NamedTuple):
+    """Conversations of one prompt. `starts`: in each one, the first token of its response; `truncated`: whether any
+    lost old turns."""
+
+    group: TokenGroup
+    starts: tuple[int, ...]
+    truncated: bool
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each response, the template's end of turn included."""
+        prefix = len(self.group.prefix)
+        return [prefix + len(own) - start for own, start in zip(self.group.branches, self.starts, strict=True)]
+
+
+def encode_responses(renderer: Renderer, prompt: Prompt, responses: Sequence[str]) -> Conversations | str:
+    """The encoded conversations, or why not: 'reason' or 'reason: detail'."""
+    encoded: list[Encoded] = []
+    for response in responses:
+        try:
+            conversation = renderer.encode(prompt, response)
+        except BadInputError as error:
+            return f"cannot be rendered: {error}"
+        if conversation.response_cut:
+            return f"does not fit: a response alone passes {renderer.max_length} tokens (max_length)"
+        encoded.append(conversation)
+    if len({conversation.ids for conversation in encoded}) < len(encoded):
+        return "two responses are the same tokens"
+    group = group_of([conversation.ids for conversation in encoded])
+    starts = tuple(conversation.response_start for conversation in encoded)
+    return Conversations(group, starts, any(conversation.truncated for conversation in encoded))
+
+
+def encode_rows(
+    rows: Sequence[Row],
+    encode: Callable[[Row], tuple[Item, bool] | str],
+    *,
+    unit: str,
+    tags_of: Callable[[Row], Tags] | None = None,
+    advance: Advance = silent,
+) -> ItemSet[Item]:
+    """Items of all rows that `encode` makes one of, with whether it was cut, or says why not ('reason: detail').
+
+    `unit`: what a row is called, plural. Raises BadInputError when nothing remains, naming the first fault.
+    """
+    items: list[Item] = []
+    tags: list[Tags] = []
+    left_out: Counter[str] = Counter()
+    truncated = 0
+    first_fault = ""
+    for number, row in enumerate(rows, start=1):
+        outcome = encode(row)
+        if isinstance(outcome, str):
+            left_out[outcome.partition(": ")[0]] += 1
+            first_fault = first_fault or f"{number} of the {unit}: {outcome}"
+        else:
+            items.append(outcome[0])
+            truncated += outcome[1]
+            if tags_of is not None:
+                tags.append(tags_of(row))
+        advance(1)
+    if not items:
+        what = f"none of the {len(rows)} {unit} can be used; {first_fault}" if rows else f"there are no {unit}"
+        raise BadInputError(what)
+    digest = ids.rows_digest((repr(row),) for row in rows)
+    return ItemSet(items, dict(left_out), truncated, digest, first_fault, tuple(tags))

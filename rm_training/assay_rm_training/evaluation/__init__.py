@@ -1,0 +1,1 @@
+"""Evaluation of reward models: pairs, principles, slices, length bias."""

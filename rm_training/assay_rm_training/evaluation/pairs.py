@@ -1,0 +1,178 @@
+"""Evaluation of a reward model on preference pairs: through the serving engine, in float32, failures counted.
+
+Covers: accuracy with intervals, baselines, margins, calibration, slices (`slices.py`), truncated share, one
+record a pair. Leaves out: benchmarks with their own protocols, fitting a calibration (`calibration.py`).
+
+A pair with a side that could not be scored is left out of the accuracy, and counted; `accuracy_failures_wrong` says
+what the accuracy would be if those pairs counted as wrong. Neither is ever mixed silently into the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from assay import ids
+from assay.domain import PreferencePair
+from assay.errors import BadInputError
+from assay.models.spec import Calibration
+from assay.runs.progress_bar import Advance, silent
+from assay.score import Score, ScoreResult
+from assay_rm_training.calibration import CalibrationReport, calibration_report
+from assay_rm_training.evaluation.metrics import (
+    Accuracy,
+    length_baseline,
+    length_correlation,
+    majority_baseline,
+    pair_accuracy,
+)
+from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.evaluation.slices import Slice, slices, tags_of
+from assay_serving.scorer import ScoreItem, Scorer
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """One pair's outcome: both rewards, or the codes of what failed.
+
+    `uncertainty`: deviation of the margin where the model gives each reward one, taken as independent.
+    """
+
+    comparison_id: str
+    prompt_id: str
+    source: str
+    category: str
+    chosen: float | None
+    rejected: float | None
+    truncated: bool
+    failure: str | None
+    uncertainty: float | None = None
+
+    @property
+    def margin(self) -> float | None:
+        return None if self.chosen is None or self.rejected is None else self.chosen - self.rejected
+
+
+@dataclass(frozen=True)
+class Evaluation(Findings):
+    """All that one evaluation found. Margins are chosen - rejected, in the model's own units.
+
+    `length_baseline`, `reward_length_correlation`: length in characters, as that of the slices; tokens are of a
+    tokenizer, and the baseline is one number for all models (`length_bias.py` counts tokens).
+    """
+
+    pairs: int
+    scored: int
+    failures: dict[str, int]
+    accuracy: Accuracy
+    accuracy_failures_wrong: float
+    length_baseline: float
+    majority_baseline: float
+    reward_length_correlation: float | None
+    margin_mean: float
+    margin_std: float
+    calibration: CalibrationReport
+    calibrated: CalibrationReport | None  #: with the model's calibration, where it has one
+    truncated_share: float
+    slices: tuple[Slice, ...]
+    seed: int
+    items: tuple[ScoredPair, ...] = field(repr=False)
+
+    def item_records(self) -> Iterator[dict[str, Any]]:
+        return ({**asdict(item), "margin": item.margin} for item in self.items)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        accuracy = self.accuracy
+        return [
+            ("accuracy", f"{accuracy.value:.4f} (95 %: {accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f})"),
+            ("pairs", f"{self.scored} scored of {self.pairs}, {accuracy.ties} ties"),
+            ("choosing the longer response (characters)", f"{self.length_baseline:.4f}"),
+            ("mean margin", f"{self.margin_mean:.4f}"),
+            ("expected calibration error", f"{self.calibration.ece:.4f} (uncalibrated)"),
+            ("truncated", f"{self.truncated_share:.4f} of pairs"),
+        ]
+
+    def rewards(self) -> tuple[list[float], list[float]]:
+        """Rewards of the chosen and of the rejected sides of the scored pairs."""
+        scored = [(i.chosen, i.rejected) for i in self.items if i.chosen is not None and i.rejected is not None]
+        return [c for c, _ in scored], [r for _, r in scored]
+
+
+def evaluate(
+    scorer: Scorer,
+    pairs: Sequence[PreferencePair],
+    *,
+    seed: int = 0,
+    calibration: Calibration | None = None,
+    advance: Advance = silent,
+) -> Evaluation:
+    """Score both sides of every pair and report. `advance` counts responses (two a pair).
+
+    Raises BadInputError for no pairs, or where not one pair could be scored.
+    """
+    if not pairs:
+        raise BadInputError("there are no pairs to evaluate on")
+    responses = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
+    scores = scorer.score(responses, advance)
+    items = tuple(
+        _scored(pair, chosen, rejected) for pair, chosen, rejected in zip(pairs, scores[::2], scores[1::2], strict=True)
+    )
+    failures = Counter(item.failure for item in items if item.failure is not None)
+    kept = [(pair, item) for pair, item in zip(pairs, items, strict=True) if item.failure is None]
+    if not kept:
+        raise BadInputError(f"none of the {len(pairs)} pairs could be scored: {dict(failures)}")
+    scored_pairs = [pair for pair, _ in kept]
+    chosen = np.array([item.chosen for _, item in kept], dtype=float)
+    rejected = np.array([item.rejected for _, item in kept], dtype=float)
+    accuracy = pair_accuracy(chosen, rejected, [item.prompt_id for _, item in kept], seed=seed)
+    lengths = [len(p.chosen) for p in scored_pairs] + [len(p.rejected) for p in scored_pairs]
+    d = chosen - rejected
+    return Evaluation(
+        model=scorer.info,
+        pairs=len(pairs),
+        scored=len(kept),
+        failures=dict(failures),
+        accuracy=accuracy,
+        accuracy_failures_wrong=accuracy.value * len(kept) / len(pairs),
+        length_baseline=length_baseline(scored_pairs),
+        majority_baseline=majority_baseline(scored_pairs),
+        reward_length_correlation=length_correlation([*chosen, *rejected], lengths),
+        margin_mean=float(d.mean()),
+        margin_std=float(d.std()),
+        calibration=calibration_report(d, seed=seed),
+        calibrated=calibration_report(d, calibration=calibration, seed=seed) if calibration else None,
+        truncated_share=sum(item.truncated for item in items) / len(items),
+        slices=slices([tags_of(pair) for pair in scored_pairs], d),
+        seed=seed,
+        items=items,
+    )
+
+
+def _scored(pair: PreferencePair, chosen: ScoreResult, rejected: ScoreResult) -> ScoredPair:
+    codes = [
+        f"{side} {result.code}"
+        for side, result in (("chosen", chosen), ("rejected", rejected))
+        if not isinstance(result, Score)
+    ]
+    both = [result for result in (chosen, rejected) if isinstance(result, Score)]
+    return ScoredPair(
+        comparison_id=pair.comparison_id,
+        prompt_id=ids.prompt_id(pair.prompt),
+        source=pair.source,
+        category=pair.category,
+        chosen=chosen.reward if isinstance(chosen, Score) else None,
+        rejected=rejected.reward if isinstance(rejected, Score) else None,
+        truncated=any(result.truncated for result in both),
+        failure=", ".join(codes) or None,
+        uncertainty=_of_margin(both),
+    )
+
+
+def _of_margin(both: Sequence[Score]) -> float | None:
+    deviations = [score.uncertainty for score in both if score.uncertainty is not None]
+    return math.hypot(*deviations) if len(deviations) == 2 else None

@@ -1,0 +1,277 @@
+"""How well a principle model judges held-out rows: through the serving engine, against the base rate, by cell.
+
+Covers: accuracy of single judgments with intervals, the baseline that answers each principle's base rate in training,
+the four cells of seen and unseen prompts and principles, every principle by itself, calibration of P(Yes), the pairs
+of opposite fulfilment (`benchmarks/principlebench.py`). Leaves out: dividing the rows (`principle_split.py`).
+
+A judgment is right where the reward's sign is the label's; a reward of exactly 0 is wrong. Rows that could not be
+scored are left out and counted. Most principles are fulfilled by most responses, so accuracy says little beside the
+baseline's; the baseline knows a seen principle's base rate, and for an unseen one only that of all training rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from assay import ids
+from assay.errors import BadInputError
+from assay.models.calibration import Calibration
+from assay.runs.progress_bar import Advance, silent
+from assay.score import Score
+from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
+from assay_rm_training.benchmarks.principlebench import OppositePairs, opposite_pairs, pair_figures
+from assay_rm_training.calibration import Bin, brier, expected_calibration_error, reliability
+from assay_rm_training.data.principle_rows import PrincipleRow
+from assay_rm_training.evaluation.principle_split import HeldOutRow, principle_key, prompt_key
+from assay_rm_training.evaluation.report import Findings
+from assay_serving.scorer import ScoreItem, Scorer
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One row's outcome. `reward` None where it could not be scored, then `failure` says why."""
+
+    prompt_id: str
+    response_id: str
+    principle: str
+    fulfilled: bool
+    cell: str
+    base_rate: float | None
+    source: str
+    category: str
+    characters: int
+    reward: float | None
+    probability: float | None
+    truncated: bool
+    failure: str | None
+
+
+@dataclass(frozen=True)
+class JudgedPart:
+    """Figures of some rows. `baseline`: accuracy of answering each principle's base rate in training; None where that
+    is not known. `gain`: accuracy - baseline over the same rows, its interval resampled by prompt."""
+
+    name: str
+    rows: int
+    yes_share: float
+    accuracy: float
+    wilson: Interval
+    bootstrap: Interval
+    baseline: float | None
+    gain: Interval | None
+    base_rate: float | None = None  #: in training, of one principle
+
+    @property
+    def wider(self) -> Interval:
+        return wider(self.wilson, self.bootstrap)
+
+
+@dataclass(frozen=True)
+class PrincipleEvaluation(Findings):
+    """All that one evaluation found. `macro_*`: unweighted means over principles. `nll`, `ece`, `brier`: of P(Yes);
+    `agreement`: accuracy of P(Yes) > 1/2, which a calibration moves and `overall.accuracy` (of the reward) does not."""
+
+    rows: int
+    scored: int
+    failures: dict[str, int]
+    overall: JudgedPart
+    macro_accuracy: float
+    macro_baseline: float | None
+    agreement: float
+    nll: float
+    baseline_nll: float | None
+    ece: float
+    brier: float
+    baseline_brier: float | None
+    bins: tuple[Bin, ...]
+    truncated_share: float
+    cells: tuple[JudgedPart, ...]
+    principles: tuple[JudgedPart, ...]
+    pairs: OppositePairs | None
+    seed: int
+    items: tuple[Judged, ...] = field(repr=False)
+
+    def calibrated(self, calibration: Calibration) -> PrincipleEvaluation:
+        """The same judgments with the probabilities of `calibration`; nothing but what is made of these changes."""
+        items = tuple(
+            item if item.reward is None else replace(item, probability=calibration.probability(item.reward))
+            for item in self.items
+        )
+        return replace(self, items=items, **_of_probabilities([item for item in items if item.failure is None]))
+
+    def item_records(self) -> Iterator[dict[str, Any]]:
+        return map(asdict, self.items)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        failed = "".join(f", {n} {code}" for code, n in self.failures.items())
+        rows = [
+            ("judgments", f"{self.scored} scored of {self.rows}{failed}; {100 * self.overall.yes_share:.1f} % yes"),
+            ("accuracy", _line(self.overall)),
+            *((f"  {cell.name} ({cell.rows})", _line(cell)) for cell in self.cells),
+            ("mean over principles", _beside(self.macro_accuracy, self.macro_baseline)),
+        ]
+        if self.pairs is not None:
+            pairs = self.pairs
+            rows.append(
+                (
+                    f"opposite pairs ({pairs.pairs})",
+                    f"{pairs.accuracy:.4f} (95 %: {pairs.interval.low:.4f} to {pairs.interval.high:.4f}), mean over "
+                    f"{pairs.principles} principles {pairs.principle_mean:.4f}; the longer (characters) "
+                    f"{pairs.length_baseline:.4f}",
+                )
+            )
+        rows += [
+            ("expected calibration error", f"{self.ece:.4f}; Brier {_beside(self.brier, self.baseline_brier)}"),
+            ("negative log-likelihood", _beside(self.nll, self.baseline_nll)),
+            ("truncated", f"{self.truncated_share:.4f} of judgments"),
+        ]
+        return rows
+
+
+def evaluate_rows(
+    scorer: Scorer, rows: Sequence[PrincipleRow], *, seed: int = 0, advance: Advance = silent
+) -> PrincipleEvaluation:
+    """Score every row and report. Rows that are not `HeldOutRow`s have no cell and no base rate.
+
+    Raises BadInputError for no rows, or where not one could be scored.
+    """
+    if not rows:
+        raise BadInputError("there are no judged responses to evaluate on")
+    scores = scorer.score([ScoreItem(row.prompt, row.response, row.principle) for row in rows], advance)
+    items = tuple(_judged(row, score) for row, score in zip(rows, scores, strict=True))
+    failures = Counter(item.failure for item in items if item.failure is not None)
+    kept = [(row, item) for row, item in zip(rows, items, strict=True) if item.failure is None]
+    if not kept:
+        first = next(s.message for s in scores if not isinstance(s, Score))
+        raise BadInputError(f"none of the {len(rows)} judged responses could be scored: {first}")
+    scored = [item for _, item in kept]
+    groups = [prompt_key(row.prompt) for row, _ in kept]
+    rewards = [item.reward or 0.0 for item in scored]
+    labels = np.array([item.fulfilled for item in scored], dtype=float)
+    rates = _rates(scored)
+    keys = [principle_key(item.principle) for item in scored]
+    principles = _parts(scored, groups, keys, seed, names={k: i.principle for k, i in zip(keys, scored, strict=True)})
+    cells = [item.cell for item in scored]
+    return PrincipleEvaluation(
+        model=scorer.info,
+        rows=len(rows),
+        scored=len(scored),
+        failures=dict(failures),
+        overall=_part("all", scored, groups, seed),
+        macro_accuracy=float(np.mean([part.accuracy for part in principles])),
+        macro_baseline=_mean([part.baseline for part in principles]),
+        **_of_probabilities(scored),
+        baseline_nll=None if rates is None else _nll(rates, labels),
+        baseline_brier=None if rates is None else brier(rates, labels),
+        truncated_share=sum(item.truncated for item in items) / len(items),
+        cells=_parts(scored, groups, cells, seed) if any(cells) else (),
+        principles=principles,
+        pairs=pair_figures(opposite_pairs([row for row, _ in kept]), rewards, seed=seed),
+        seed=seed,
+        items=items,
+    )
+
+
+def _judged(row: PrincipleRow, score: Any) -> Judged:
+    known = row if isinstance(row, HeldOutRow) else None
+    prompt = ids.prompt_id(row.prompt)
+    ok = isinstance(score, Score)
+    return Judged(
+        prompt_id=prompt,
+        response_id=ids.response_id(prompt, row.response),
+        principle=row.principle,
+        fulfilled=row.fulfilled,
+        cell=known.cell if known else "",
+        base_rate=known.base_rate if known else None,
+        source=row.source,
+        category=row.category,
+        characters=len(row.response),
+        reward=score.reward if ok else None,
+        probability=score.probability if ok else None,
+        truncated=ok and score.truncated,
+        failure=None if ok else score.code,
+    )
+
+
+def _parts(
+    items: Sequence[Judged], groups: Sequence[str], keys: Sequence[str], seed: int, names: dict[str, str] | None = None
+) -> tuple[JudgedPart, ...]:
+    """A part for each key, the largest first; `names`: what to call them."""
+    members: dict[str, list[int]] = {}
+    for number, key in enumerate(keys):
+        members.setdefault(key, []).append(number)
+    ordered = sorted(members.items(), key=lambda part: (-len(part[1]), part[0]))
+    return tuple(
+        _part(names[key] if names else key, [items[i] for i in found], [groups[i] for i in found], seed)
+        for key, found in ordered
+    )
+
+
+def _part(name: str, items: Sequence[Judged], groups: Sequence[str], seed: int) -> JudgedPart:
+    labels = np.array([item.fulfilled for item in items])
+    rewards = np.array([item.reward for item in items], dtype=float)
+    right = np.where(labels, rewards > 0, rewards < 0).astype(float)
+    rates = _rates(items)
+    baseline = None if rates is None else ((rates > 0.5) == labels).astype(float)
+    same = {item.base_rate for item in items}
+    return JudgedPart(
+        name=name,
+        rows=len(items),
+        yes_share=float(labels.mean()),
+        accuracy=float(right.mean()),
+        wilson=wilson(float(right.sum()), len(right)),
+        bootstrap=cluster_bootstrap(right.tolist(), groups, seed=seed),
+        baseline=None if baseline is None else float(baseline.mean()),
+        gain=None if baseline is None else cluster_bootstrap((right - baseline).tolist(), groups, seed=seed),
+        base_rate=same.pop() if len(same) == 1 else None,
+    )
+
+
+def _rates(items: Sequence[Judged]) -> Floats | None:
+    """Base rates [N]; None unless all are known."""
+    found = [item.base_rate for item in items]
+    return None if None in found else np.array(found, dtype=float)
+
+
+def _of_probabilities(items: Sequence[Judged]) -> dict[str, Any]:
+    """The figures that P(Yes) decides."""
+    probabilities = np.array([item.probability for item in items], dtype=float)
+    labels = np.array([item.fulfilled for item in items], dtype=float)
+    return {
+        "agreement": float(((probabilities > 0.5) == (labels > 0.5)).mean()),
+        "nll": _nll(probabilities, labels),
+        "ece": expected_calibration_error(probabilities, labels),
+        "brier": brier(probabilities, labels),
+        "bins": reliability(probabilities, labels),
+    }
+
+
+def _nll(probabilities: Floats, labels: Floats) -> float:
+    """Mean cross-entropy in nats; probabilities of 0 and 1 are taken as 1e-6 from them, so that one sure and wrong base
+    rate of a rare principle does not make the baseline infinite."""
+    p = np.clip(np.where(labels > 0.5, probabilities, 1 - probabilities), 1e-6, None)
+    return float(-np.log(p).mean())
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _line(part: JudgedPart) -> str:
+    line = f"{part.accuracy:.4f} (95 %: {part.wider.low:.4f} to {part.wider.high:.4f})"
+    if part.baseline is None or part.gain is None:
+        return line
+    return f"{line}; base rate {part.baseline:.4f}, gain {part.gain.low:+.4f} to {part.gain.high:+.4f}"
+
+
+def _beside(value: float, baseline: float | None) -> str:
+    return f"{value:.4f}" if baseline is None else f"{value:.4f}; base rate {baseline:.4f}"

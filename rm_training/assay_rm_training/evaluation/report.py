@@ -1,0 +1,49 @@
+"""What an evaluation found, whatever the kind of model: figures for people and machines, and a record an item.
+
+Covers: the two files that every evaluation leaves behind. Leaves out: the figures themselves (`evaluate.py`,
+`principle_evaluation.py`, `rated.py`, `stepwise.py`, `generative/evaluation.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+from assay.system.atomic_files import replacing
+from assay_serving.scorer import ModelInfo
+
+
+@dataclass(frozen=True)
+class Findings(ABC):
+    """Fields are figures, but for those that its `repr` leaves out: what the records are made of."""
+
+    model: ModelInfo
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures, JSON-ready."""
+        shown = {field.name for field in fields(self) if field.repr}
+        return {name: value for name, value in asdict(self).items() if name in shown}
+
+    @abstractmethod
+    def item_records(self) -> Iterable[dict[str, Any]]:
+        """One JSON-ready record an item, in the order of the data."""
+
+    @abstractmethod
+    def card_rows(self) -> list[tuple[str, str]]:
+        """Rows of the model card's table."""
+
+    def write(self, folder: Path) -> None:
+        """`evaluation.json` and `items.jsonl` in `folder`, each whole or not at all."""
+        with replacing(folder / "evaluation.json") as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        with replacing(folder / "items.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
+            for record in self.item_records():
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def of(self, model: ModelInfo) -> Self:
+        """The same figures under another name and version of the model."""
+        return replace(self, model=model)

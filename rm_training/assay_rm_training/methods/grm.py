@@ -1,0 +1,195 @@
+"""GRM as a way to train: Bradley-Terry regularised by the text that the base's language head gives the chosen response.
+
+Covers: the method `grm` and its task (arXiv 2406.10216); log-probabilities of responses; the reference of its
+DPO form. Leaves out: the terms (`objectives/regularisers.py`), the pairs (`pairwise.py`).
+
+Loss: (1 - a) * pair loss + a * text term. The language head is the base's, kept in memory while training (tied to the
+embeddings it is no further weight) and dropped at saving. Two departures from the published code: the reward head is
+the stock linear one, not an MLP, so that every engine loads it; and its dropout is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import torch
+
+from assay.errors import BadInputError
+from assay.models.attention.packing import PackedHidden, TokenGroup
+from assay.models.loading import load_causal_lm
+from assay_rm_training.data.encoded_dataset import ItemSet, micro_batches
+from assay_rm_training.data.pair_dataset import EncodedPair
+from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.task import Measured
+from assay_rm_training.model.auxiliary_heads import attach, side_module
+from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
+from assay_rm_training.model.trainable_model import Trainee, has_reward_head
+from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft
+from assay_rm_training.training_config import TrainingConfig
+
+LANGUAGE_HEAD = "language_head"
+TextTerm = Literal["sft", "nll", "dpo"]
+_REFERENCE_TOKENS = 4096  #: positions of one pass over the data before training
+
+
+class TextPair(NamedTuple):
+    """A pair, and the reference's log-probabilities of its chosen and rejected response, where the term needs them."""
+
+    pair: EncodedPair
+    reference: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def group(self) -> TokenGroup:
+        return self.pair.group
+
+    @property
+    def weight(self) -> float:
+        return self.pair.weight
+
+
+class TextTask(GroupTask[TextPair]):
+    """Losses of pairs with the text term. Figure `text`: the chosen response's mean log-probability a token."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig, method: TextRegularised) -> None:
+        super().__init__(trainee, config)
+        self._method = method
+
+    def measure(self, trainee: Trainee, items: Sequence[TextPair]) -> Measured:
+        method, pairs = self._method, [item.pair for item in items]
+        groups = [pair.group for pair in pairs]
+        hidden = self._forward(trainee, groups)
+        rewards = rewards_of(trainee, hidden).view(-1, 2)
+        chosen, rejected = rewards.unbind(1)
+        margin = torch.tensor([pair.margin for pair in pairs], dtype=torch.float32, device=rewards.device)
+        text = self.log_probabilities(trainee, hidden, pairs)
+        if method.text == "dpo":
+            reference = torch.tensor([item.reference for item in items], dtype=torch.float32, device=rewards.device)
+            terms = text_dpo(text[:, 0], text[:, 1], reference[:, 0], reference[:, 1], beta=method.beta)
+        else:
+            terms = text_sft(text[:, 0], beta=method.beta) if method.text == "sft" else text_nll(text[:, 0])
+        losses = (1 - method.share) * method.loss(chosen, rejected, margin).per_pair + method.share * terms
+        d = (chosen - rejected).detach()
+        lengths = torch.tensor([len(pair.chosen) - pair.starts[0] for pair in pairs], device=rewards.device)
+        return Measured(
+            losses,
+            {"accuracy": (d > 0).sum(), "margin": d.sum(), "text": (text[:, 0].detach() / lengths).sum()},
+            tokens_of(groups),
+            hidden.computed,
+            hidden.padding,
+            {"chosen": chosen.detach(), "rejected": rejected.detach()},
+        )
+
+    def log_probabilities(self, trainee: Trainee, hidden: PackedHidden, pairs: Sequence[EncodedPair]) -> torch.Tensor:
+        """Summed log p of each response's tokens [n, 2], float32; of the chosen alone (the other 0) but for `dpo`."""
+        weight = language_head(trainee)
+        sums = []
+        for number, pair in enumerate(pairs):
+            for side, ids in enumerate((pair.chosen, pair.rejected)):
+                if side == 1 and self._method.text != "dpo":
+                    sums.append(weight.new_zeros((), dtype=torch.float32))
+                    continue
+                start = pair.starts[side]
+                states = hidden.sequence_states(2 * number + side)[start - 1 : -1]
+                wanted = torch.from_numpy(ids[start:]).long().to(states.device)
+                sums.append(_summed(states, weight, wanted))
+        return torch.stack(sums).view(-1, 2)
+
+
+def _summed(states: torch.Tensor, weight: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Sum over tokens of log p, from the states [T, H] they are predicted from; logits in the autocast's format."""
+    logits = torch.nn.functional.linear(states, weight.to(states.dtype))
+    return -torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="sum")
+
+
+def language_head(trainee: Trainee) -> torch.Tensor:
+    """The weight [V, H] of the base's language head: attached, or the input embeddings where they are tied."""
+    try:
+        weight: torch.Tensor = side_module(trainee, LANGUAGE_HEAD).weight
+    except AttributeError:
+        weight = trainee.model.get_input_embeddings().weight  # type: ignore[assignment]
+    return weight
+
+
+@dataclass(frozen=True)
+class TextRegularised(Pairwise):
+    """Pairs under the text regulariser. `share`: a, the text term's share of the loss (0.01). `text`: `sft`
+    -log s(beta * log p(chosen)), `nll` -log p(chosen), `dpo` with the untrained base as reference."""
+
+    name: ClassVar[str] = "grm"
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "bradley-terry", "grm")
+
+    loss: Objective = field(default_factory=Objective)
+    text: TextTerm = "sft"
+    share: float = 0.01
+    beta: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss.learns_from_ties or self.loss.soft_labels or self.positive:
+            raise BadInputError("grm takes decided pairs and no term of the mean chosen reward", field="loss")
+        if self.text not in get_args(TextTerm):
+            raise BadInputError(f"{self.text!r} is not one of {', '.join(get_args(TextTerm))}", field="text")
+        if not 0 <= self.share <= 1:
+            raise BadInputError(f"goes from 0 to 1, not {self.share}", field="share")
+        if not self.beta > 0:
+            raise BadInputError(f"must be positive, not {self.beta}", field="beta")
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        """Raises BadInputError for a base that is a reward model: its language head is gone."""
+        if has_reward_head(config.base):
+            raise BadInputError(
+                f"{config.base} is a reward model; grm needs a language model and its head", field="base"
+            )
+        trainee = super().load(config, device)
+        if trainee.model.config.get_text_config().tie_word_embeddings:
+            return trainee
+        base = load_causal_lm(config.base, trainee.tokenizer, dtype=torch.float32, device=device)
+        output: Any = base.get_output_embeddings()  # type: ignore[no-untyped-call]
+        head = torch.nn.Linear(1, 1, bias=False)
+        head.weight = torch.nn.Parameter(output.weight.detach().clone())
+        head.requires_grad_(config.lora is None)
+        return attach(trainee, LANGUAGE_HEAD, head, is_head=False)
+
+    def prepare(  # type: ignore[override]
+        self,
+        trainee: Trainee,
+        config: TrainingConfig,
+        data: ItemSet[EncodedPair],
+        eval_data: ItemSet[EncodedPair] | None,
+    ) -> tuple[ItemSet[TextPair], ItemSet[TextPair] | None]:
+        """Raises BadInputError for a template whose response starts at the first token."""
+        both = [self._referenced(trainee, config, part) if part is not None else None for part in (data, eval_data)]
+        assert both[0] is not None
+        return both[0], both[1]
+
+    def _referenced(self, trainee: Trainee, config: TrainingConfig, data: ItemSet[EncodedPair]) -> ItemSet[TextPair]:
+        if any(min(pair.starts) < 1 for pair in data.items):
+            raise BadInputError("a response without a token before it: its first token is predicted from nothing")
+        items = [TextPair(pair) for pair in data.items]
+        if self.text != "dpo":
+            return replace(data, items=items)  # type: ignore[arg-type, return-value]
+        task = TextTask(trainee, config, self)
+        found: dict[int, tuple[float, float]] = {}
+        trainee.model.train(False)
+        costs = {number: task.cost(item) for number, item in enumerate(items)}
+        with torch.no_grad():
+            for part in micro_batches(range(len(items)), costs, _REFERENCE_TOKENS):
+                pairs = [data.items[number] for number in part]
+                hidden = task._forward(trainee, [pair.group for pair in pairs])
+                for number, (chosen, rejected) in zip(
+                    part, task.log_probabilities(trainee, hidden, pairs).tolist(), strict=True
+                ):
+                    found[number] = chosen, rejected
+        trainee.model.train()
+        items = [item._replace(reference=found[number]) for number, item in enumerate(items)]
+        return replace(data, items=items)  # type: ignore[arg-type, return-value]
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> TextTask:  # type: ignore[override]
+        return TextTask(trainee, config, self)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        how = f"{self.text}, share {self.share:g}" + ("" if self.text == "nll" else f", beta {self.beta:g}")
+        return [*super().card_rows(), ("text regulariser", f"GRM: {how}; the language head was dropped at saving")]

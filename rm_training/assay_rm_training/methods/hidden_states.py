@@ -1,0 +1,176 @@
+"""Hidden states of a frozen backbone, one vector a response, computed once and kept.
+
+Covers: the vector that a scalar head would read, in float32, with what responses share computed once where the model
+allows (`assay.models.attention.packing`); the cache in memory and, with a workspace, in the table `embeddings`, so
+that every later training and scoring on the same backbone costs a matrix product. Leaves out: heads (`probe.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from assay import ids
+from assay.errors import BadInputError
+from assay.models.attention.packing import can_pack, forward, group_of
+from assay.models.chat.renderer import Encoded, Renderer
+from assay.models.devices import pick_device
+from assay.models.loading import load_scalar_model, load_tokenizer, resolve_model
+from assay.models.pooling import HEAD
+from assay.models.spec import weights_digest
+from assay.runs.progress_bar import Advance, silent
+from assay.score import ScoreFailure
+from assay.store.database import registered
+from assay.workspace import Workspace
+from assay_rm_training.model.trainable_model import Trainee, has_reward_head
+from assay_serving.engines.batching import plan_batches, plan_groups
+from assay_serving.scorer import ScoreItem
+
+if TYPE_CHECKING:
+    import duckdb
+
+Vector: TypeAlias = npt.NDArray[np.float32]
+TOKEN_BUDGET = 4096  # positions of one forward pass, padding included
+CHUNK = 512  # responses computed between two writes to the store
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a head reads of one response. `vector`: [H]. `tokens`, `truncated`: of the conversation, as in a score."""
+
+    vector: Vector
+    tokens: int
+    truncated: bool
+
+
+FeatureResult: TypeAlias = Features | ScoreFailure
+
+
+class FrozenBackbone:
+    """A language model (or the body of a reward model) whose weights never change here."""
+
+    def __init__(self, base: str, *, max_length: int = 1024, device: str = "auto") -> None:
+        """`max_length`: tokens of one conversation. Raises NotFoundError for an unknown model."""
+        where = pick_device(device)
+        tokenizer = load_tokenizer(base)
+        new_head = not has_reward_head(base)
+        model = load_scalar_model(base, tokenizer, dtype=torch.float32, device=where, new_head=new_head)
+        limit = min(max_length, int(getattr(model.config, "max_position_embeddings", 0) or max_length))
+        self.base = base
+        self.renderer = Renderer(tokenizer, max_length=limit)
+        self.trainee = Trainee(model, tokenizer, new_head)
+        self.name = f"features:{base}@{_version(base)}/{self.renderer.template_hash}/{limit}"
+
+    @property
+    def width(self) -> int:
+        """H, the length of a vector."""
+        return int(getattr(self.trainee.model, HEAD).in_features)
+
+    def encode(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[FeatureResult]:
+        """Features of each response, or why there is none (bad_input, too_long), in the given order."""
+        results: list[FeatureResult | None] = [None] * len(items)
+        rows: list[Encoded] = []
+        places: list[int] = []
+        for place, item in enumerate(items):
+            try:
+                row = self.renderer.encode(item.prompt, item.response)
+            except BadInputError as error:
+                results[place] = ScoreFailure("bad_input", str(error), self.base)
+                continue
+            if row.response_cut or not row.ids:
+                said = f"the response alone does not fit in {self.renderer.max_length} tokens"
+                results[place] = ScoreFailure("too_long", said, self.base)
+                continue
+            rows.append(row)
+            places.append(place)
+        on_progress(len(items) - len(places))
+        for batch in self._plan(rows):
+            numbers = [i for group in batch for i in group]
+            for index, vector in zip(numbers, self._forward(batch, rows), strict=True):
+                results[places[index]] = Features(vector, len(rows[index]), rows[index].truncated)
+            on_progress(len(numbers))
+        return [result for result in results if result is not None]
+
+    def _plan(self, rows: Sequence[Encoded]) -> list[list[list[int]]]:
+        """Forward passes: lists of groups of row numbers that are computed together."""
+        if can_pack(self.trainee.model, max(map(len, rows), default=0)):
+            return plan_groups([row.ids for row in rows], TOKEN_BUDGET)
+        return [[[i] for i in batch] for batch in plan_batches([len(row) for row in rows], TOKEN_BUDGET)]
+
+    def _forward(self, batch: list[list[int]], rows: Sequence[Encoded]) -> Vector:
+        """[rows of the batch, H], in its order."""
+        with torch.inference_mode():
+            hidden = forward(self.trainee.model, [group_of([rows[i].ids for i in group]) for group in batch]).last()
+            return np.asarray(hidden.float().cpu().numpy())
+
+
+class FeatureCache:
+    """A backbone's vectors by response, computed at most once a process, or a workspace where one is given."""
+
+    def __init__(self, backbone: FrozenBackbone, workspace: Workspace | None = None) -> None:
+        self.backbone = backbone
+        self._workspace = workspace
+        self._known: dict[str, FeatureResult] = {}
+
+    def of(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[FeatureResult]:
+        """As `FrozenBackbone.encode`. What is computed is durable after every few hundred responses."""
+        keys = [ids.response_id(ids.prompt_id(item.prompt), item.response) for item in items]
+        missing = {key: item for key, item in zip(keys, items, strict=True) if key not in self._known}
+        if missing and self._workspace is not None:
+            with self._workspace.store.unit() as db:
+                found = _load(db, self.backbone.name, list(missing))
+            self._known.update(found)
+            missing = {key: item for key, item in missing.items() if key not in found}
+        on_progress(len(items) - len(missing))
+        todo = list(missing.items())
+        for start in range(0, len(todo), CHUNK):
+            part = todo[start : start + CHUNK]
+            made = dict(zip((k for k, _ in part), self.backbone.encode([i for _, i in part], on_progress), strict=True))
+            self._known.update(made)
+            if self._workspace is not None:
+                with self._workspace.store.unit() as db:
+                    _save(db, self.backbone.name, made)
+        return [self._known[key] for key in keys]
+
+
+def _load(db: duckdb.DuckDBPyConnection, encoder: str, refs: Sequence[str]) -> dict[str, Features]:
+    table = db.execute(
+        "SELECT ref, vector FROM embeddings JOIN (SELECT unnest($refs) AS ref) USING (ref) WHERE encoder = $encoder",
+        {"refs": list(refs), "encoder": encoder},
+    ).fetchall()
+    return {ref: _unpacked(np.asarray(vector, dtype=np.float32)) for ref, vector in table}
+
+
+def _save(db: duckdb.DuckDBPyConnection, encoder: str, made: dict[str, FeatureResult]) -> None:
+    import pyarrow as pa
+
+    rows = {key: _packed(value) for key, value in made.items() if isinstance(value, Features)}
+    if not rows:
+        return
+    table = pa.table({"ref": list(rows), "vector": pa.array(list(rows.values()), type=pa.list_(pa.float32()))})
+    with registered(db, "incoming", table):
+        db.execute(
+            """INSERT INTO embeddings (ref, encoder, vector) SELECT ref, $encoder, vector FROM incoming i
+               WHERE NOT EXISTS (SELECT 1 FROM embeddings e WHERE e.ref = i.ref AND e.encoder = $encoder)""",
+            {"encoder": encoder},
+        )
+
+
+def _packed(features: Features) -> list[float]:
+    """As stored: the vector, then tokens, then 1 where truncated."""
+    return [*features.vector.tolist(), float(features.tokens), float(features.truncated)]
+
+
+def _unpacked(row: Vector) -> Features:
+    return Features(row[:-2], int(row[-2]), bool(row[-1]))
+
+
+def _version(base: str) -> str:
+    folder = Path(resolve_model(base))
+    return weights_digest(folder) if folder.is_dir() else "hub"

@@ -1,0 +1,177 @@
+"""The ways to train a reward model, by the name that run records and commands use.
+
+Covers: the protocol that `training_run.py` runs, and the registry from which an interrupted run finds its method
+again. A method is a frozen dataclass of JSON-ready fields: what it is trained by and nothing of how the run goes
+(`config.py`). Leaves out: the loop (`trainer.py`), which sees only the method's task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+from assay.errors import BadInputError
+from assay.runs.progress_bar import Advance, silent
+
+if TYPE_CHECKING:
+    import torch
+
+    from assay.models.chat.renderer import Renderer
+    from assay.models.spec import Kind, RewardModelSpec
+    from assay.workspace import Workspace
+    from assay_rm_training.data.encoded_dataset import ItemSet
+    from assay_rm_training.evaluation.report import Findings
+    from assay_rm_training.methods.task import Task
+    from assay_rm_training.model.trainable_model import Trainee
+    from assay_rm_training.training_config import TrainingConfig
+    from assay_serving.scorer import ScoreItem, Scorer
+
+#: name -> where its class is; imported only when it is used.
+METHODS = {
+    "bt": "assay_rm_training.methods.bradley_terry:Pairwise",
+    "grm": "assay_rm_training.methods.grm:TextRegularised",
+    "lists": "assay_rm_training.methods.ranked_lists:RankedLists",
+    "odin": "assay_rm_training.methods.odin:Odin",
+    "ratings": "assay_rm_training.methods.multi_objective:Ratings",
+    "steps": "assay_rm_training.methods.process_reward:Steps",
+    "generative-sft": "assay_rm_training.generative.sft:GenerativeSft",
+    "principle": "assay_rm_training.methods.principle:Principle",
+}
+
+
+class Engine(Protocol):
+    """The serving engine's class for what a method trains: around a model in memory, or loaded from its folder."""
+
+    def __call__(self, model: Any, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> Scorer: ...
+
+    def load(self, name: str, *, device: str = "auto", dtype: str = "float32") -> Scorer: ...
+
+
+class Method(Protocol):
+    """One way to train. Rows are what `read` gives, items what `encode` makes of them; both are the method's own."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def engine(self) -> Any:
+        """An `Engine`."""
+        ...
+
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def unit(self) -> str:
+        """What a row is called: pairs, lists, rows."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        """The model to train: float32 weights on `device`, in train mode, `requires_grad` set."""
+        ...
+
+    def read(self, workspace: Workspace | None, data: str) -> Sequence[Any]:
+        """Rows of a snapshot or a file. Raises BadInputError naming file, row and field."""
+        ...
+
+    def encode(self, rows: Sequence[Any], renderer: Renderer, *, advance: Advance = silent) -> ItemSet[Any]: ...
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> Task[Any]: ...
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        """Fields of the spec beyond those every reward model has."""
+        ...
+
+    def responses(self, rows: Sequence[Any]) -> list[ScoreItem]:
+        """What the saved model scores for these rows: the parity check's sample."""
+        ...
+
+    def evaluate(self, scorer: Scorer, rows: Sequence[Any], *, seed: int, advance: Advance = silent) -> Findings | None:
+        """Figures on held-out rows; `advance` counts `responses(rows)`."""
+        ...
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        """Rows of the model card's table that say what was trained by."""
+        ...
+
+
+@runtime_checkable
+class Divides(Protocol):
+    """A method whose rows say more than a held-out file can: it holds rows out itself, and tells held-out rows what
+    training knows of them."""
+
+    def divide(
+        self, rows: Sequence[Any], eval_rows: Sequence[Any] | None
+    ) -> tuple[Sequence[Any], Sequence[Any] | None]:
+        """(rows to train on, held-out rows), a function of its arguments alone: a resumed run divides again."""
+        ...
+
+    def describe(self, rows: Sequence[Any]) -> dict[str, Any]:
+        """JSON-ready figures of the rows that are trained on, for the run's metrics."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A method whose items need the whole training set, or the model as it is before training."""
+
+    def prepare(
+        self, trainee: Trainee, config: TrainingConfig, data: ItemSet[Any], eval_data: ItemSet[Any] | None
+    ) -> tuple[ItemSet[Any], ItemSet[Any] | None]:
+        """The items to train on and to evaluate on. Called once, before training and before a saved state is loaded: a
+        resumed run must come to the same."""
+        ...
+
+
+@runtime_checkable
+class Finishes(Protocol):
+    """A method that trains more than the model that is saved (`side_modules.py`)."""
+
+    def finish(self, trainee: Trainee, data: ItemSet[Any]) -> dict[str, Any]:
+        """Called once, after training: what is kept goes into the model, the rest is taken off it. Returns fields of
+        the spec that this settles."""
+        ...
+
+
+@dataclass(frozen=True)
+class MethodFields:
+    """What methods share: their fields as JSON, both ways, and a spec with nothing of its own."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
+        try:
+            return cls(**cls.read_fields(payload))
+        except (TypeError, KeyError) as error:
+            raise BadInputError(f"not a method of this version: {error}", field="method") from error
+
+    @classmethod
+    def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields' values from their JSON form."""
+        return dict(payload)
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        return {}
+
+
+def method_of(payload: dict[str, Any]) -> Method:
+    """From {"name": ..., fields of the method}. Raises BadInputError for an unknown name or field."""
+    values = dict(payload)
+    name = values.pop("name", "bt")
+    if name not in METHODS:
+        raise BadInputError(f"unknown way to train {name!r}; one of {', '.join(METHODS)}", field="method")
+    module, _, made = METHODS[name].partition(":")
+    method: Method = getattr(import_module(module), made).from_dict(values)
+    return method
+
+
+def method_payload(method: Method) -> dict[str, Any]:
+    """Inverse of `method_of`."""
+    return {"name": method.name, **method.to_dict()}

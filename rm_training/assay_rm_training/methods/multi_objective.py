@@ -1,0 +1,270 @@
+"""Named ratings as a way to train: one head a rating, folded into the stock head by the named aggregation.
+
+Covers: the method `ratings` and its task, the standardising of ratings, its evaluation. Leaves out: the loss and the
+aggregations (`objectives/regression.py`), reading ratings (`assay_rm_training.data.ratings`).
+
+Every rating is standardised by the mean and deviation of the training rows, so that scales of 1-5 and 0-100 count
+alike and no head needs a bias. The saved reward of a linear aggregation is the aggregate in the ratings' own units,
+less its value at the training means: a constant that no ranking sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+
+from assay.errors import BadInputError
+from assay.models.attention.packing import TokenGroup
+from assay.models.chat.renderer import Renderer
+from assay.models.pooling import HEAD
+from assay.models.spec import Kind, RatingHeads
+from assay.runs.progress_bar import Advance, silent
+from assay.score import Score
+from assay.statistics.rank_correlation import Vector, pearson, spearman
+from assay.workspace import Workspace
+from assay_rm_training.benchmarks.rank_correlation import correlation_interval
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.ratings import RatedResponse, load_ratings
+from assay_rm_training.data.response_groups import encode_responses, encode_rows
+from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.methods.method import MethodFields
+from assay_rm_training.methods.task import Measured
+from assay_rm_training.model.auxiliary_heads import attach, detach_all, new_linear, set_head, side_module
+from assay_rm_training.model.packed_forward import GroupTask, tokens_of
+from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.ratings import RatingsScorer
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem, Scorer
+
+HEADS = "ratings"
+Measure = Callable[[Vector, Vector], float]
+
+
+class Scale(NamedTuple):
+    """Mean and deviation of each rating over the training rows; a rating that never varies has deviation 1."""
+
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+
+class EncodedRating(NamedTuple):
+    """One conversation and its ratings [K], nan where missing; standardised where `scale` is not None."""
+
+    group: TokenGroup
+    values: tuple[float, ...]
+    weight: float
+    scale: Scale | None = None
+
+
+class RatingTask(GroupTask[EncodedRating]):
+    """Squared errors of standardised ratings. Figure `explained`: a row's mean squared rating less its error; beside
+    `variance` it says what share of the ratings' variance is explained."""
+
+    def measure(self, trainee: Trainee, items: Sequence[EncodedRating]) -> Measured:
+        groups = [item.group for item in items]
+        hidden = self._forward(trainee, groups)
+        predicted = apply_heads(side_module(trainee, HEADS), hidden.last())
+        target = torch.tensor([item.values for item in items], dtype=torch.float32, device=predicted.device)
+        present = (~target.isnan()).float()
+        losses = masked_mse(predicted, target, present)
+        none = masked_mse(torch.zeros_like(predicted), target, present).sum()
+        figures = {"variance": none, "explained": none - losses.detach().sum()}
+        return Measured(losses, figures, tokens_of(groups), hidden.computed, hidden.padding)
+
+
+def apply_heads(heads: torch.nn.Linear, pooled: torch.Tensor) -> torch.Tensor:
+    """Ratings [B, K] of hidden states [B, H], in float32 even inside autocast."""
+    with torch.autocast(pooled.device.type, enabled=False):
+        return torch.nn.functional.linear(pooled.float(), heads.weight.float())
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A correlation with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class RatingEvaluation(Findings):
+    """How rewards agree with the aggregated ratings of held-out rows. `pearson`, `spearman`: None where either does not
+    vary. `by_rating`: Spearman of the reward with each rating alone."""
+
+    rows: int
+    scored: int
+    failures: int
+    pearson: Agreement | None
+    spearman: Agreement | None
+    by_rating: dict[str, Agreement | None]
+    items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    def item_records(self) -> tuple[dict[str, Any], ...]:
+        return self.items
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        shown = [("correlation with the aggregated ratings", self.pearson), ("its rank correlation", self.spearman)]
+        shown += [(f"rank correlation with {name}", value) for name, value in self.by_rating.items()]
+        rows = [
+            (
+                name,
+                "none: one of them does not vary"
+                if a is None
+                else f"{a.value:.4f} (95 %: {a.low:.4f} to {a.high:.4f})",
+            )
+            for name, a in shown
+        ]
+        return [("rows", f"{self.scored} scored of {self.rows}"), *rows]
+
+
+@dataclass(frozen=True)
+class Ratings(MethodFields):
+    """A stock sequence classifier of one label, from regression on the ratings `names` under `aggregation`.
+
+    `missing`: the number that stands for "not rated". An aggregation that is no sum (min, gate) does not fold into one
+    head: the checkpoint keeps one output a rating, and its spec says how they become the reward.
+    """
+
+    name: ClassVar[str] = "ratings"
+    kind: ClassVar[Kind] = "scalar"
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "multi-objective")
+    unit: ClassVar[str] = "ratings"
+
+    names: tuple[str, ...]
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    missing: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise BadInputError("name the ratings, each once", field="ratings")
+        self.aggregation.check(len(self.names))
+
+    @property
+    def engine(self) -> type[TransformersScorer] | type[RatingsScorer]:
+        return TransformersScorer if self.aggregation.is_linear else RatingsScorer
+
+    @classmethod
+    def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
+        given = payload["aggregation"]
+        aggregation = Aggregation(given["kind"], tuple(given["weights"]), tuple(given["thresholds"]))
+        return {**payload, "names": tuple(payload["names"]), "aggregation": aggregation}
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        trainee = load_trainee(config, device)
+        return attach(trainee, HEADS, new_linear(trainee, len(self.names)))
+
+    def read(self, workspace: Workspace | None, data: str) -> list[RatedResponse]:
+        return load_ratings(data, missing=self.missing)
+
+    def encode(
+        self, rows: Sequence[RatedResponse], renderer: Renderer, *, advance: Advance = silent
+    ) -> ItemSet[EncodedRating]:
+        return encode_rows(rows, lambda row: self._encode(row, renderer), unit="rated responses", advance=advance)
+
+    def _encode(self, row: RatedResponse, renderer: Renderer) -> tuple[EncodedRating, bool] | str:
+        values = tuple(row.ratings.get(name, float("nan")) for name in self.names)
+        if all(value != value for value in values):
+            return f"has none of the ratings {', '.join(self.names)}"
+        made = encode_responses(renderer, row.prompt, [row.response])
+        return made if isinstance(made, str) else (EncodedRating(made.group, values, row.weight), made.truncated)
+
+    def prepare(
+        self,
+        trainee: Trainee,
+        config: TrainingConfig,
+        data: ItemSet[EncodedRating],
+        eval_data: ItemSet[EncodedRating] | None,
+    ) -> tuple[ItemSet[EncodedRating], ItemSet[EncodedRating] | None]:
+        """Standardise both sets by the training rows. Raises BadInputError for a rating that no row has."""
+        scale = scale_of([item.values for item in data.items], self.names)
+        return _standardised(data, scale), None if eval_data is None else _standardised(eval_data, scale)
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> RatingTask:
+        return RatingTask(trainee, config)
+
+    def finish(self, trainee: Trainee, data: ItemSet[EncodedRating]) -> dict[str, Any]:
+        """Fold the heads into the model's own, or make them its own where the aggregation is no sum."""
+        scale = data.items[0].scale
+        assert scale is not None  # `prepare` came before
+        heads = side_module(trainee, HEADS).weight.detach()
+        detach_all(trainee)
+        if self.aggregation.is_linear:
+            weights = self.aggregation.linear_weights(len(self.names))
+            set_head(trainee, fold(heads, weights, scale.deviations))
+            return {"ranked": False}
+        several = torch.nn.Linear(heads.shape[1], heads.shape[0], bias=False).to(heads.device)
+        with torch.no_grad():
+            several.weight.copy_(heads * heads.new_tensor(scale.deviations)[:, None])
+        setattr(trainee.model, HEAD, several)
+        trainee.model.config.num_labels = len(self.names)
+        return {"ratings": RatingHeads(self.names, scale.means, self.aggregation), "ranked": False}
+
+    def responses(self, rows: Sequence[RatedResponse]) -> list[ScoreItem]:
+        return [ScoreItem(row.prompt, row.response) for row in rows]
+
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[RatedResponse], *, seed: int, advance: Advance = silent
+    ) -> RatingEvaluation:
+        """Rewards against the aggregated ratings of the rows that have all of them, and against each rating alone."""
+        scores = scorer.score(self.responses(rows), advance)
+        kept = [(row, score.reward) for row, score in zip(rows, scores, strict=True) if isinstance(score, Score)]
+        if not kept:
+            raise BadInputError(f"none of the {len(rows)} rated responses could be scored")
+        full = [(row, reward) for row, reward in kept if all(name in row.ratings for name in self.names)]
+        whole = [self.aggregation([row.ratings[name] for name in self.names]) for row, _ in full]
+        by_rating = {}
+        for name in self.names:
+            rated = [(row.ratings[name], reward) for row, reward in kept if name in row.ratings]
+            by_rating[name] = agreement(spearman, [v for v, _ in rated], [r for _, r in rated], seed=seed)
+        rewards = [reward for _, reward in full]
+        return RatingEvaluation(
+            scorer.info,
+            len(rows),
+            len(kept),
+            len(rows) - len(kept),
+            agreement(pearson, whole, rewards, seed=seed),
+            agreement(spearman, whole, rewards, seed=seed),
+            by_rating,
+            tuple({"reward": reward, "ratings": dict(row.ratings)} for row, reward in kept),
+        )
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        how = self.aggregation
+        weights = f" {', '.join(f'{w:g}' for w in how.weights)}" if how.weights else ""
+        kept = "folded into one head" if how.is_linear else "one output a rating is kept"
+        thresholds = f" above {', '.join(f'{t:g}' for t in how.thresholds)}" if how.thresholds else ""
+        return [("ratings", ", ".join(self.names)), ("aggregation", f"{how.kind}{weights}{thresholds}, {kept}")]
+
+
+def scale_of(values: Sequence[Sequence[float]], names: Sequence[str]) -> Scale:
+    """Of ratings [N, K] with nan where missing. Raises BadInputError for a rating that is missing everywhere."""
+    array = np.array(values, dtype=float)
+    if absent := [name for name, seen in zip(names, (~np.isnan(array)).sum(0), strict=True) if not seen]:
+        raise BadInputError(f"no row has the rating {absent[0]!r}", field="ratings")
+    deviations = np.nanstd(array, axis=0)
+    return Scale(tuple(np.nanmean(array, axis=0).tolist()), tuple(np.where(deviations > 0, deviations, 1.0).tolist()))
+
+
+def _standardised(data: ItemSet[EncodedRating], scale: Scale) -> ItemSet[EncodedRating]:
+    means, deviations = np.array(scale.means), np.array(scale.deviations)
+    items = [
+        item._replace(values=tuple(((np.array(item.values) - means) / deviations).tolist()), scale=scale)
+        for item in data.items
+    ]
+    return replace(data, items=items)
+
+
+def agreement(measure: Measure, x: Sequence[float], y: Sequence[float], *, seed: int = 0) -> Agreement | None:
+    """None where either does not vary. The interval resamples rows."""
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    interval = correlation_interval(measure, x, y, seed=seed)
+    low, high = (interval.low, interval.high) if interval is not None else (-1.0, 1.0)
+    return Agreement(measure(x, y), low, high)

@@ -1,0 +1,111 @@
+"""ODIN as a way to train: a quality head that shall not know the length, a length head that shall, one of them kept.
+
+Covers: the method `odin` and its task (ODIN, arXiv 2402.07319). Leaves out: the terms (`objectives/regularisers.py`),
+how a correlation over a batch is accumulated (`whole_batch.py`), the pairs (`pairwise.py`).
+
+Bradley-Terry is on r_Q + r_L. r_Q is the model's own head and is all that is saved; r_L is thrown away. The length is
+that of the response in tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from assay.errors import BadInputError
+from assay.models.pooling import HEAD, apply_head
+from assay_rm_training.data.pair_dataset import EncodedPair
+from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.task import Measured
+from assay_rm_training.model.auxiliary_heads import attach, new_linear, side_module
+from assay_rm_training.model.packed_forward import GroupTask, tokens_of
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.regularisers import length_terms, orthogonality
+from assay_rm_training.training_config import TrainingConfig
+
+LENGTH_HEAD = "length_head"
+
+
+def response_lengths(pair: EncodedPair) -> tuple[int, int]:
+    """Tokens of the chosen and of the rejected response, the template's end of turn included."""
+    return len(pair.chosen) - pair.starts[0], len(pair.rejected) - pair.starts[1]
+
+
+class OdinTask(GroupTask[EncodedPair]):
+    """Loss of a pair: Bradley-Terry on r_Q + r_L, plus the orthogonality of the two heads (the same for every pair);
+    the correlations with length are a term of the whole batch. `accuracy` and `margin` are of r_Q alone."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig, method: Odin) -> None:
+        super().__init__(trainee, config)
+        self._method = method
+
+    def measure(self, trainee: Trainee, items: Sequence[EncodedPair]) -> Measured:
+        groups = [item.group for item in items]
+        hidden = self._forward(trainee, groups)
+        pooled = hidden.last()
+        quality_head, length_head = getattr(trainee.model, HEAD), side_module(trainee, LENGTH_HEAD)
+        quality = apply_head(quality_head, pooled).view(-1, 2)  # chosen, rejected
+        length = apply_head(length_head, pooled).view(-1, 2)
+        both = quality + length
+        margin = torch.tensor([item.margin for item in items], dtype=torch.float32, device=both.device)
+        losses = self._method.loss(both[:, 0], both[:, 1], margin).per_pair
+        angle = orthogonality(quality_head.weight.float(), length_head.weight.float())
+        losses = losses + self._method.orthogonal * angle
+        d = (quality[:, 0] - quality[:, 1]).detach()
+        return Measured(
+            losses,
+            {"accuracy": (d > 0).sum(), "margin": d.sum(), "cosine": angle.detach() * len(items)},
+            tokens_of(groups),
+            hidden.computed,
+            hidden.padding,
+            {"chosen": quality[:, 0].detach(), "rejected": quality[:, 1].detach()},
+            torch.cat([quality, length], dim=1),
+        )
+
+    def batch_term(self, items: Sequence[EncodedPair], outputs: torch.Tensor) -> torch.Tensor:
+        """`outputs` [N, 4]: quality of chosen and rejected, length reward of chosen and rejected."""
+        lengths = torch.tensor([response_lengths(item) for item in items], dtype=outputs.dtype).flatten()
+        quality, length = outputs[:, :2].flatten(), outputs[:, 2:].flatten()
+        return self._method.length * length_terms(quality, length, lengths, of_sum=self._method.of_sum)
+
+
+@dataclass(frozen=True)
+class Odin(Pairwise):
+    """Pairs with the length disentangled. `length`, `orthogonal`: weights of the two terms, 1 in the paper. `of_sum`
+    adds |corr(r_Q + r_L, length)|, as its published code does. `loss`: without ties or soft labels."""
+
+    name: ClassVar[str] = "odin"
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "bradley-terry", "odin")
+
+    loss: Objective = field(default_factory=Objective)
+    length: float = 1.0
+    orthogonal: float = 1.0
+    of_sum: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss.learns_from_ties or self.loss.soft_labels or self.positive:
+            raise BadInputError("odin takes decided pairs and no term of the mean chosen reward", field="loss")
+        for name in ("length", "orthogonal"):
+            if not getattr(self, name) >= 0:
+                raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        """The length head is drawn, not zero: two heads that start alike get the same gradient of Bradley-Terry."""
+        trainee = super().load(config, device)
+        return attach(trainee, LENGTH_HEAD, new_linear(trainee, 1, seed=config.seed))
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> OdinTask:  # type: ignore[override]
+        return OdinTask(trainee, config, self)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        terms = "three" if self.of_sum else "two"
+        return [
+            *super().card_rows(),
+            ("length", f"ODIN: {terms} correlation terms x {self.length:g}, orthogonality x {self.orthogonal:g}"),
+            ("heads", "quality kept; a length head was trained beside it and thrown away"),
+        ]

@@ -1,0 +1,179 @@
+"""Principle reward models as a way to train (RLBFF's Flexible Principles ScalarRM): one question, one token, its label.
+
+Covers: the method `principle` and its task: cross-entropy of the label token under the whole vocabulary at the one
+position where the answer stands; only those positions go through the language head. Leaves out: the question
+(`assay.models.chat.principle_renderer`), figures (`principle_evaluation.py`).
+
+Formulas: arXiv 2509.21319 as read in notes and on the released model's card: the loss is next-token cross-entropy with
+all other positions masked, the reward log P(Yes) - log P(No).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from assay.errors import BadInputError
+from assay.models.answer_logits import answer_logits
+from assay.models.attention.packing import can_pack, forward
+from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
+from assay.models.chat.renderer import Renderer
+from assay.models.devices import pick_dtype
+from assay.models.loading import load_causal_lm, load_tokenizer
+from assay.models.spec import Kind
+from assay.runs.progress_bar import Advance, silent
+from assay.workspace import Workspace
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.principle_dataset import JudgedResponse, encode_rows
+from assay_rm_training.data.principle_rows import PrincipleRow, load_rows_or_file
+from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
+from assay_rm_training.evaluation.principle_split import base_rates, divide, in_cells
+from assay_rm_training.methods.method import MethodFields
+from assay_rm_training.methods.task import Measured
+from assay_rm_training.model.trainable_model import Trainee, has_reward_head, prepare
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.principle import PrincipleScorer, asked_fields
+from assay_serving.scorer import ScoreItem, Scorer
+
+_UNLIMITED = 1 << 30
+
+
+class PrincipleTask:
+    """Losses of judged responses: an item's loss is the weighted mean over its questions, its weight their sum, so that
+    the batch's loss is the weighted mean over questions however they are grouped."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig, asked: PrincipleRenderer) -> None:
+        self.answers = asked.answers
+        self._dtype = pick_dtype(trainee.model.device, config.dtype)
+        self._share = config.share_prefix and can_pack(trainee.model, asked.max_length)
+
+    def cost(self, item: JudgedResponse) -> int:
+        return item.group.computed if self._share else len(item.labels) * item.group.longest
+
+    def weight(self, item: JudgedResponse) -> float:
+        return sum(item.weights)
+
+    def measure(self, trainee: Trainee, items: Sequence[JudgedResponse]) -> Measured:
+        device = trainee.model.device
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
+            passed = forward(trainee.model, [item.group for item in items])
+        logits = answer_logits(trainee.model, passed.last())  # [questions, V]
+        labels = torch.tensor([label for item in items for label in item.labels], device=device)
+        owners = torch.tensor([n for n, item in enumerate(items) for _ in item.labels], device=device)
+        shares = torch.tensor([w / sum(item.weights) for item in items for w in item.weights], device=device)
+
+        def over_items(values: torch.Tensor) -> torch.Tensor:  # [questions] to the weighted mean of each item [n]
+            return torch.zeros(len(items), device=device).index_add(0, owners, values * shares)
+
+        losses = over_items(F.cross_entropy(logits, labels, reduction="none"))
+        seen = logits.detach()
+        reward = seen[:, self.answers.yes] - seen[:, self.answers.no]
+        toward = torch.where(labels == self.answers.yes, reward, -reward)
+        figures = {
+            "accuracy": toward > 0,
+            "nll": -F.logsigmoid(toward),
+            "margin": toward,
+            "said_yes": torch.sigmoid(reward),
+            "labelled_yes": labels == self.answers.yes,
+        }
+        return Measured(
+            losses,
+            {name: over_items(values.float()).sum() for name, values in figures.items()},
+            sum(item.group.tokens for item in items),
+            passed.computed,
+            passed.padding,
+        )
+
+
+@dataclass(frozen=True)
+class Principle(MethodFields):
+    """A language model trained to answer Yes or No. `holdout_prompts`, `holdout_principles`: shares held out of the
+    data where no held-out data is named; both 0: none. `together`: questions about one response in one item, their
+    beginning computed once; 1 draws every judgment by itself. `question`: the wording; ours unless the base was trained
+    with another."""
+
+    name: ClassVar[str] = "principle"
+    kind: ClassVar[Kind] = "principle"
+    engine: ClassVar[type[PrincipleScorer]] = PrincipleScorer
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "principle")
+    unit: ClassVar[str] = "responses"
+
+    holdout_prompts: float = 0.1
+    holdout_principles: float = 0.1
+    holdout_seed: int = 0
+    together: int = 8
+    question: str = QUESTION
+
+    def __post_init__(self) -> None:
+        if self.together < 1:
+            raise BadInputError(f"must be at least 1, not {self.together}", field="together")
+        for name in ("holdout_prompts", "holdout_principles"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BadInputError(f"is a share from 0 to below 1, not {getattr(self, name)}", field=name)
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        if has_reward_head(config.base):
+            raise BadInputError(
+                f"{config.base} is a scalar reward model; a principle model starts from a language model"
+            )
+        tokenizer = load_tokenizer(config.base)
+        model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
+        self._asked(tokenizer)  # refused before anything is encoded
+        return prepare(Trainee(model, tokenizer, new_head=False, heads=()), config, language_model=True)
+
+    def read(self, workspace: Workspace | None, data: str) -> list[PrincipleRow]:
+        return load_rows_or_file(workspace, data)
+
+    def divide(
+        self, rows: Sequence[PrincipleRow], eval_rows: Sequence[PrincipleRow] | None
+    ) -> tuple[Sequence[PrincipleRow], Sequence[PrincipleRow] | None]:
+        """Training rows, and held-out rows that know their cell and their principle's base rate in training."""
+        if eval_rows is None:
+            if not self.holdout_prompts and not self.holdout_principles:
+                return rows, None
+            rows, eval_rows = divide(
+                rows, prompts=self.holdout_prompts, principles=self.holdout_principles, seed=self.holdout_seed
+            )
+        return rows, in_cells(rows, eval_rows)
+
+    def describe(self, rows: Sequence[PrincipleRow]) -> dict[str, Any]:
+        """Figures of the training rows: how many fulfil their principle, in all and by principle."""
+        rates = base_rates(rows)
+        return {
+            "rows": len(rows),
+            "yes_share": sum(row.fulfilled for row in rows) / max(len(rows), 1),
+            "principles": [asdict(rate) for rate in rates],
+        }
+
+    def encode(
+        self, rows: Sequence[PrincipleRow], renderer: Renderer, *, advance: Advance = silent
+    ) -> ItemSet[JudgedResponse]:
+        return encode_rows(rows, PrincipleRenderer(renderer, self.question), together=self.together, advance=advance)
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> PrincipleTask:
+        return PrincipleTask(trainee, config, self._asked(trainee.tokenizer, config.max_length))
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        return asked_fields(self._asked(trainee.tokenizer))
+
+    def responses(self, rows: Sequence[PrincipleRow]) -> list[ScoreItem]:
+        return [ScoreItem(row.prompt, row.response, row.principle) for row in rows]
+
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[PrincipleRow], *, seed: int, advance: Advance = silent
+    ) -> PrincipleEvaluation:
+        return evaluate_rows(scorer, rows, seed=seed, advance=advance)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        return [
+            ("loss", "cross-entropy of the answer's one token (Yes or No) under the whole vocabulary"),
+            ("question", f"`{self.question}`".replace("\n", "\\n")),
+            ("questions about one response", f"up to {self.together} in one item"),
+        ]
+
+    def _asked(self, tokenizer: Any, max_length: int = _UNLIMITED) -> PrincipleRenderer:
+        return PrincipleRenderer(Renderer(tokenizer, max_length=max_length), self.question)

@@ -1,0 +1,191 @@
+"""Labelled steps as a way to train: a process reward model, one logit a step from the stock head.
+
+Covers: the method `steps`, its task and its evaluation. Leaves out: where a step is read (`assay.models.step_reader`),
+the loss (`objectives/steps.py`), labels (`assay_rm_training.data.step_labels`), scoring
+(`assay_serving.engines.process_reward`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from assay.errors import BadInputError
+from assay.ids import prompt_id
+from assay.models.attention.packing import TokenGroup, group_of
+from assay.models.chat.renderer import Renderer
+from assay.models.pooling import HEAD, apply_head
+from assay.models.spec import Kind, Stepwise
+from assay.models.step_reader import read_steps
+from assay.runs.progress_bar import Advance, silent
+from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
+from assay.workspace import Workspace
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.response_groups import encode_rows
+from assay_rm_training.data.step_labels import SteppedResponse, load_steps
+from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.methods.method import MethodFields
+from assay_rm_training.methods.task import Measured
+from assay_rm_training.model.packed_forward import GroupTask, tokens_of
+from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.objectives.steps import step_loss
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.process_reward import StepScorer, StepScores
+from assay_serving.scorer import ScoreItem, Scorer
+
+
+class EncodedSteps(NamedTuple):
+    """One conversation; `places`: the token each step is read at; `labels` [K], nan where there is none."""
+
+    group: TokenGroup
+    places: tuple[int, ...]
+    labels: tuple[float, ...]
+    weight: float  #: labelled steps, so that every step of a batch counts alike
+
+
+class StepTask(GroupTask[EncodedSteps]):
+    """Mean binary cross-entropy of a response's labelled steps. Figure `accuracy`: its share of steps on the right side
+    of 1/2 (labels of exactly 1/2 count as wrong)."""
+
+    def measure(self, trainee: Trainee, items: Sequence[EncodedSteps]) -> Measured:
+        groups = [item.group for item in items]
+        hidden = self._forward(trainee, groups)
+        states = torch.cat([hidden.branch_states(n)[list(item.places)] for n, item in enumerate(items)])
+        logits = apply_head(getattr(trainee.model, HEAD), states)
+        labels = torch.tensor([label for item in items for label in item.labels], device=logits.device)
+        labelled = ~labels.isnan()
+        losses = step_loss(logits, labels, labelled)
+        right = ((logits.detach() > 0) == (labels > 0.5)) & labelled & (labels != 0.5)
+        each, shares, numbers = (_per_response(values, items) for values in (losses, right, labelled))
+        means = torch.stack([loss.sum() / n.sum() for loss, n in zip(each, numbers, strict=True)])
+        accuracy = torch.stack([share.sum() / n.sum() for share, n in zip(shares, numbers, strict=True)]).sum()
+        return Measured(means, {"accuracy": accuracy}, tokens_of(groups), hidden.computed, hidden.padding)
+
+
+def _per_response(values: torch.Tensor, items: Sequence[EncodedSteps]) -> tuple[torch.Tensor, ...]:
+    """Values [all steps] as one tensor a response."""
+    return torch.split(values, [len(item.places) for item in items])
+
+
+@dataclass(frozen=True)
+class StepEvaluation(Findings):
+    """Held-out steps: `accuracy` of all labelled steps at 1/2, `base_rate` of right ones (what always saying so gives),
+    and of responses with a wrong step, the share whose first wrong step is found exactly (`first_error`), among the
+    steps that have labels."""
+
+    responses: int
+    failures: int
+    steps: int
+    accuracy: float
+    accuracy_interval: Interval
+    base_rate: float
+    with_error: int
+    first_error: float | None
+    items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    def item_records(self) -> tuple[dict[str, Any], ...]:
+        return self.items
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        low, high = self.accuracy_interval.low, self.accuracy_interval.high
+        found = "no response has a wrong step" if self.first_error is None else f"{self.first_error:.4f}"
+        return [
+            ("accuracy of steps", f"{self.accuracy:.4f} (95 %: {low:.4f} to {high:.4f}) of {self.steps}"),
+            ("calling every step right", f"{self.base_rate:.4f}"),
+            ("first wrong step found", f"{found} of {self.with_error} responses"),
+        ]
+
+
+@dataclass(frozen=True)
+class Steps(MethodFields):
+    """A process reward model in a stock sequence classifier of one label. `reading`: how a response becomes steps and
+    its steps one reward."""
+
+    name: ClassVar[str] = "steps"
+    kind: ClassVar[Kind] = "scalar"
+    engine: ClassVar[type[StepScorer]] = StepScorer
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "process-reward-model")
+    unit: ClassVar[str] = "responses"
+
+    reading: Stepwise = field(default_factory=Stepwise)
+
+    @classmethod
+    def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
+        return {**payload, "reading": Stepwise(**payload["reading"])}
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        return load_trainee(config, device)
+
+    def read(self, workspace: Workspace | None, data: str) -> list[SteppedResponse]:
+        return load_steps(data)
+
+    def encode(
+        self, rows: Sequence[SteppedResponse], renderer: Renderer, *, advance: Advance = silent
+    ) -> ItemSet[EncodedSteps]:
+        return encode_rows(rows, lambda row: self._encode(row, renderer), unit=self.unit, advance=advance)
+
+    def _encode(self, row: SteppedResponse, renderer: Renderer) -> tuple[EncodedSteps, bool] | str:
+        if any(self.reading.separator in step for step in row.steps):
+            return f"a step holds the separator {self.reading.separator!r}, by which engines would cut it in two"
+        try:
+            read = read_steps(renderer, row.prompt, row.steps, separator=self.reading.separator)
+        except BadInputError as error:
+            return f"cannot be read step by step: {error}"
+        labels = tuple(float("nan") if label is None else label for label in row.labels)
+        weight = row.weight * sum(label == label for label in labels)
+        return EncodedSteps(group_of([read.ids]), read.places, labels, weight), read.truncated
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> StepTask:
+        return StepTask(trainee, config)
+
+    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+        return {"stepwise": self.reading}
+
+    def responses(self, rows: Sequence[SteppedResponse]) -> list[ScoreItem]:
+        return [ScoreItem(row.prompt, self.reading.separator.join(row.steps)) for row in rows]
+
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[SteppedResponse], *, seed: int, advance: Advance = silent
+    ) -> StepEvaluation:
+        """Of every labelled step, at P = 1/2; soft labels count as what they are nearer to."""
+        assert isinstance(scorer, StepScorer)
+        found = scorer.score_steps([(row.prompt, row.steps) for row in rows], advance)
+        kept = [(row, scores) for row, scores in zip(rows, found, strict=True) if isinstance(scores, StepScores)]
+        if not kept:
+            raise BadInputError(f"none of the {len(rows)} responses could be scored")
+        right = [
+            (reward > 0) == (label > 0.5)
+            for row, scores in kept
+            for label, reward in zip(row.labels, scores.rewards, strict=True)
+            if label is not None
+        ]
+        groups = [prompt_id(row.prompt) for row, _ in kept for label in row.labels if label is not None]
+        labels = [label > 0.5 for row, _ in kept for label in row.labels if label is not None]
+        errors = []
+        for row, scores in kept:
+            known = [(n, label) for n, label in enumerate(row.labels) if label is not None]
+            first = next((n for n, label in known if label <= 0.5), None)
+            if first is not None:
+                errors.append(first == next((n for n, _ in known if scores.rewards[n] <= 0), None))
+        return StepEvaluation(
+            scorer.info,
+            len(rows),
+            len(rows) - len(kept),
+            len(right),
+            sum(right) / len(right),
+            wider(wilson(sum(right), len(right)), cluster_bootstrap(right, groups, seed=seed)),
+            sum(labels) / len(labels),
+            len(errors),
+            sum(errors) / len(errors) if errors else None,
+            tuple({"rewards": list(scores.rewards), "labels": list(row.labels)} for row, scores in kept),
+        )
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        reading = self.reading
+        return [
+            ("loss", "binary cross-entropy of each labelled step"),
+            ("reading", f"joined by {reading.separator!r}; a response's reward: {reading.aggregation} of its steps"),
+        ]

@@ -1,0 +1,147 @@
+"""Ranked lists as a way to train: Plackett-Luce over all responses of a prompt in one pass, or all their pairs.
+
+Covers: the method `lists` and its task. Leaves out: the losses (`objectives/lists.py`), reading lists and putting them
+together from comparisons (`assay_rm_training.data.ranked_lists`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
+
+import torch
+
+from assay.domain import Comparison, PreferencePair
+from assay.errors import BadInputError
+from assay.models.attention.packing import TokenGroup
+from assay.models.chat.renderer import Renderer
+from assay.models.spec import Kind
+from assay.runs.progress_bar import Advance, silent
+from assay.workspace import Workspace
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.ranked_lists import RankedList, load_ranked_lists
+from assay_rm_training.data.response_groups import encode_responses, encode_rows
+from assay_rm_training.evaluation.memoised_scorer import RememberedScorer
+from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.methods.method import MethodFields
+from assay_rm_training.methods.task import Measured
+from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
+from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.objectives import lists
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem, Scorer
+
+ListLoss = Literal["plackett_luce", "pairs"]
+
+
+class EncodedList(NamedTuple):
+    """Conversations of one prompt, and the ranks of their responses, 1 for the best."""
+
+    group: TokenGroup
+    ranks: tuple[int, ...]
+    weight: float
+
+
+class ListTask(GroupTask[EncodedList]):
+    """Losses of ranked lists. Figures of a list: `accuracy`, the share of its ordered pairs that are ranked right;
+    `top`, whether the highest reward is one of the best."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig, method: RankedLists) -> None:
+        super().__init__(trainee, config)
+        self._loss = lists.plackett_luce if method.loss == "plackett_luce" else lists.all_pairs
+        self._centring = method.centring
+
+    def measure(self, trainee: Trainee, items: Sequence[EncodedList]) -> Measured:
+        groups = [item.group for item in items]
+        hidden = self._forward(trainee, groups)
+        lengths = [len(item.ranks) for item in items]
+        each = torch.split(rewards_of(trainee, hidden), lengths)
+        losses = []
+        accuracy, top = 0.0, 0.0
+        for item, rewards in zip(items, each, strict=True):
+            loss = self._loss(rewards, item.ranks)
+            losses.append(loss + self._centring * (2 * rewards.mean()) ** 2 if self._centring else loss)
+            found = rewards.detach().tolist()
+            pairs = lists.ordered_pairs(item.ranks)
+            accuracy += sum(found[i] > found[j] for i, j in pairs) / len(pairs)
+            top += item.ranks[found.index(max(found))] == min(item.ranks)
+        figures = {"accuracy": torch.tensor(accuracy), "top": torch.tensor(top)}
+        return Measured(torch.stack(losses), figures, tokens_of(groups), hidden.computed, hidden.padding)
+
+
+@dataclass(frozen=True)
+class RankedLists(MethodFields):
+    """A stock sequence classifier of one label, trained on ranked lists.
+
+    `loss`: `plackett_luce`, the likelihood of the whole ranking (equal ranks: of any order of theirs), or `pairs`,
+    Bradley-Terry over all ordered pairs of the list, as their mean. `centring`: weight of (2 * mean reward of the
+    list)^2, which is (c + r)^2 for two.
+    """
+
+    name: ClassVar[str] = "lists"
+    kind: ClassVar[Kind] = "scalar"
+    engine: ClassVar[type[TransformersScorer]] = TransformersScorer
+    tags: ClassVar[tuple[str, ...]] = ("reward-model", "plackett-luce")
+    unit: ClassVar[str] = "lists"
+
+    loss: ListLoss = "plackett_luce"
+    centring: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.loss not in get_args(ListLoss):
+            raise BadInputError(f"unknown loss {self.loss!r}; one of {', '.join(get_args(ListLoss))}", field="loss")
+        if not self.centring >= 0:
+            raise BadInputError(f"must not be negative, but is {self.centring}", field="centring")
+
+    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+        return load_trainee(config, device)
+
+    def read(self, workspace: Workspace | None, data: str) -> list[RankedList]:
+        return load_ranked_lists(workspace, data)
+
+    def encode(
+        self, rows: Sequence[RankedList], renderer: Renderer, *, advance: Advance = silent
+    ) -> ItemSet[EncodedList]:
+        return encode_rows(rows, lambda row: _encode(row, renderer), unit=self.unit, advance=advance)
+
+    def task(self, trainee: Trainee, config: TrainingConfig) -> ListTask:
+        return ListTask(trainee, config, self)
+
+    def responses(self, rows: Sequence[RankedList]) -> list[ScoreItem]:
+        return [ScoreItem(row.prompt, response) for row in rows for response in row.responses]
+
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[RankedList], *, seed: int, advance: Advance = silent
+    ) -> Evaluation:
+        """On every ordered pair of the lists: a long list counts by its pairs; intervals are by prompt."""
+        return evaluate(RememberedScorer(scorer), pairs_of(rows), seed=seed, advance=advance)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        return [("loss", f"{self.loss} of ranked lists, centring {self.centring:g}")]
+
+
+def pairs_of(rows: Sequence[RankedList]) -> list[PreferencePair]:
+    """Every ordered pair of every list; equals make none."""
+    found = []
+    for row in rows:
+        for i, j in lists.ordered_pairs(row.ranks):
+            better, worse = row.responses[i], row.responses[j]
+            comparison = Comparison.of(row.prompt, better, worse)[0].id
+            found.append(
+                PreferencePair(row.prompt, better, worse, comparison, source=row.source, category=row.category)
+            )
+    return found
+
+
+def _encode(row: RankedList, renderer: Renderer) -> tuple[EncodedList, bool] | str:
+    if not row.weight > 0:
+        return f"weight not positive: {row.weight}"
+    if not lists.stages(row.ranks):
+        return "all responses are tied, which says nothing here"
+    equals = max((row.ranks.count(rank) for rank in row.ranks if rank != max(row.ranks)), default=0)
+    if equals > lists.MOST_EQUAL:
+        return f"too many responses of one rank: {equals}, at most {lists.MOST_EQUAL} above the last"
+    made = encode_responses(renderer, row.prompt, row.responses)
+    return made if isinstance(made, str) else (EncodedList(made.group, row.ranks, row.weight), made.truncated)

@@ -1,0 +1,1 @@
+"""The model under training: base model, heads, packed forward pass."""

@@ -1,0 +1,67 @@
+"""What is trained beside the model and is no part of it: a second head, a tie parameter, the base's language head.
+
+Covers: attaching such a module (its weights are trained, saved in the training state and resumed like any other),
+finding it, taking it off before the model is saved, writing into the model's own head. Leaves out: what the modules
+compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from assay.models.pooling import HEAD
+from assay_rm_training.model.trainable_model import Trainee
+
+_PREFIX = "assay_"
+
+
+class Parameter(torch.nn.Module):
+    """One trained number, of shape [1]: one without dimensions cannot be divided among processes."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = torch.nn.Parameter(torch.tensor([value], dtype=torch.float32))
+
+
+def attach(trainee: Trainee, name: str, module: torch.nn.Module, *, is_head: bool = True) -> Trainee:
+    """The trainee with `module` on its device. `is_head`: it starts anew, so it is trained with `head_lr`."""
+    trainee.model.add_module(_PREFIX + name, module.to(trainee.model.device))
+    return replace(trainee, heads=(*trainee.heads, _PREFIX + name)) if is_head else trainee
+
+
+def side_module(trainee: Trainee, name: str) -> Any:
+    """Raises AttributeError where none of the name was attached."""
+    return getattr(trainee.model, _PREFIX + name)
+
+
+def detach_all(trainee: Trainee) -> None:
+    """Leave the stock model, as it is saved."""
+    for name in [name for name, _ in trainee.model.named_children() if name.startswith(_PREFIX)]:
+        delattr(trainee.model, name)
+
+
+def new_linear(trainee: Trainee, outputs: int, *, seed: int | None = None) -> torch.nn.Linear:
+    """A head [outputs, hidden] without bias: zero, or drawn from `seed` with deviation 1 / (hidden + 1)."""
+    hidden = int(trainee.model.config.get_text_config().hidden_size)
+    head = torch.nn.Linear(hidden, outputs, bias=False)
+    with torch.no_grad():
+        if seed is None:
+            head.weight.zero_()
+        else:
+            generator = torch.Generator().manual_seed(seed)
+            head.weight.copy_(torch.randn(head.weight.shape, generator=generator) / (hidden + 1))
+    return head
+
+
+def set_head(trainee: Trainee, weight: torch.Tensor) -> None:
+    """Put `weight` [1, H] into the model's own head, whose bias, if it has one, becomes 0. Adapters keep two copies."""
+    head = getattr(trainee.model, HEAD)
+    copies = [head.original_module, *head.modules_to_save.values()] if hasattr(head, "modules_to_save") else [head]
+    with torch.no_grad():
+        for copy in copies:
+            copy.weight.copy_(weight)
+            if copy.bias is not None:
+                copy.bias.zero_()

@@ -1,0 +1,78 @@
+"""The forward pass of training tasks over groups of conversations, in the training's number format.
+
+Covers: packed and prefix-shared where the configuration and the model allow, what a group costs, the part of a task
+that all tasks over groups share. Leaves out: the pass
+itself (`assay.models.attention.packing`), heads and losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+import torch
+
+from assay.models.attention.packing import PackedHidden, TokenGroup, can_pack, forward
+from assay.models.devices import pick_dtype
+from assay.models.pooling import HEAD, apply_head
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.training_config import TrainingConfig
+
+
+class GroupForward:
+    """How a task runs its model; holds nothing of the model."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
+        self._packs = can_pack(trainee.model)
+        self._share = config.share_prefix and self._packs
+        self._dtype = pick_dtype(trainee.model.device, config.dtype)
+
+    def cost(self, group: TokenGroup) -> int:
+        """Positions that the group takes in a pass of groups like it."""
+        if self._share:
+            return group.computed
+        return group.tokens if self._packs else len(group.branches) * group.longest
+
+    def __call__(self, trainee: Trainee, groups: Sequence[TokenGroup]) -> PackedHidden:
+        """One pass; gradients flow where the caller enabled them. Branches come in the groups' order."""
+        if not self._share:
+            empty = groups[0].prefix[:0]
+            groups = [TokenGroup(empty, (sequence,)) for group in groups for sequence in group.sequences()]
+        device = trainee.model.device
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
+            return forward(trainee.model, groups)
+
+
+class GroupItem(Protocol):
+    """Conversations of one prompt, and their weight in the batch's mean loss."""
+
+    @property
+    def group(self) -> TokenGroup: ...
+    @property
+    def weight(self) -> float: ...
+
+
+Item = TypeVar("Item", bound=GroupItem)
+
+
+class GroupTask(Generic[Item]):
+    """A `Task` but for `measure`."""
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
+        self._forward = GroupForward(trainee, config)
+
+    def cost(self, item: Item) -> int:
+        return self._forward.cost(item.group)
+
+    def weight(self, item: Item) -> float:
+        return item.weight
+
+
+def rewards_of(trainee: Trainee, hidden: PackedHidden) -> torch.Tensor:
+    """Float32 rewards [branches], read at each conversation's last token by the model's own head."""
+    return apply_head(getattr(trainee.model, HEAD), hidden.last())
+
+
+def tokens_of(groups: Sequence[TokenGroup]) -> int:
+    """Tokens of all conversations, each in full."""
+    return sum(group.tokens for group in groups)

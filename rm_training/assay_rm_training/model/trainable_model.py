@@ -1,0 +1,130 @@
+"""The model that training starts from: a language model with a new head, or a reward model with its own.
+
+Covers: keeping an existing head (a silently new one is the field's most repeated defect), the new head's start,
+LoRA with the head always trained, frozen layers. Leaves out: saving.
+
+A new head starts at zero. Every reward is then 0 and the first loss exactly ln 2 whatever the seed, and nothing a
+random projection happens to prefer has to be unlearned; the head's first gradient is the mean difference between
+the chosen and the rejected sides' features. The alternative `normal` draws it with deviation 1 / (hidden + 1).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import BadInputError
+from assay.models.loading import load_config, load_scalar_model, load_tokenizer
+from assay.models.pooling import HEAD
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass
+class Trainee:
+    """`model` is the stock model whose forward pass is trained (with LoRA its layers hold the adapters).
+
+    `new_head`: the modules named `heads` start anew and are trained with `head_lr`.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    new_head: bool
+    adapter: Any = None  #: the peft model around `model`, None without LoRA
+    heads: tuple[str, ...] = (HEAD,)
+
+    def trainable(self) -> dict[str, torch.nn.Parameter]:
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def merge(self) -> PreTrainedModel:
+        """The stock model with the adapters folded into its weights; changes the model in place."""
+        if self.adapter is not None:
+            self.model = self.adapter.merge_and_unload()
+            self.adapter = None
+        return self.model
+
+
+def has_reward_head(base: str) -> bool:
+    """Whether `base` already is a sequence classifier. Raises NotFoundError for an unknown model."""
+    return any("SequenceClassification" in kind for kind in (load_config(base).architectures or []))
+
+
+def load_trainee(config: TrainingConfig, device: torch.device) -> Trainee:
+    """Float32 weights on `device`, in train mode, with `requires_grad` set as the configuration says."""
+    import torch
+
+    new_head = not has_reward_head(config.base)
+    tokenizer = load_tokenizer(config.base)
+    model = load_scalar_model(
+        config.base, tokenizer, dtype=torch.float32, device=device, new_head=new_head, seed=config.seed
+    )
+    if new_head:
+        _start_head(getattr(model, HEAD), config)
+    return prepare(Trainee(model, tokenizer, new_head), config)
+
+
+def prepare(trainee: Trainee, config: TrainingConfig, *, language_model: bool = False) -> Trainee:
+    """Adapters, frozen layers and train mode, as the configuration says. Heads are always trained in full."""
+    if config.lora is not None:
+        trainee = _with_adapters(trainee, config.lora, config.seed, language_model=language_model)
+    _freeze(trainee.model, config.freeze_layers)
+    if config.gradient_checkpointing:
+        if not trainee.model.supports_gradient_checkpointing:
+            raise BadInputError(f"{type(trainee.model).__name__} has none", field="gradient_checkpointing")
+        model: Any = trainee.model
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    trainee.model.train()
+    return trainee
+
+
+def _start_head(head: torch.nn.Linear, config: TrainingConfig) -> None:
+    import torch
+
+    with torch.no_grad():
+        if config.head_init == "zero":
+            head.weight.zero_()
+        else:
+            generator = torch.Generator().manual_seed(config.seed)
+            drawn = torch.randn(head.weight.shape, generator=generator) / (head.in_features + 1)
+            head.weight.copy_(drawn)
+        if head.bias is not None:
+            head.bias.zero_()
+
+
+def _freeze(model: Any, layers: int) -> None:
+    if not layers:
+        return
+    backbone = getattr(model, model.base_model_prefix)
+    blocks = getattr(backbone, "layers", None) or getattr(backbone, "h", None)
+    if blocks is None or layers > len(blocks):
+        there = "no list of layers" if blocks is None else f"{len(blocks)} layers"
+        raise BadInputError(f"cannot freeze {layers} layers: the model has {there}", field="freeze_layers")
+    for part in (model.get_input_embeddings(), *blocks[:layers]):
+        part.requires_grad_(False)
+
+
+def _with_adapters(trainee: Trainee, lora: LoraConfig, seed: int, *, language_model: bool) -> Trainee:
+    import torch
+    from peft import LoraConfig as PeftLoraConfig
+    from peft import TaskType, get_peft_model
+
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore", FutureWarning)  # peft and transformers between themselves
+        torch.manual_seed(seed)
+        adapter: Any = get_peft_model(
+            trainee.model,
+            PeftLoraConfig(
+                # A wrong task type is a silent defect: never the user's to set.
+                task_type=TaskType.CAUSAL_LM if language_model else TaskType.SEQ_CLS,
+                r=lora.rank,
+                lora_alpha=lora.alpha,
+                lora_dropout=lora.dropout,
+                target_modules="all-linear",
+                modules_to_save=None if language_model else list(trainee.heads),
+            ),
+        )
+    return replace(trainee, model=adapter.get_base_model(), adapter=adapter)

@@ -1,0 +1,1 @@
+"""Recorded runs: training, evaluation, calibration, ensembles, merging, verification."""

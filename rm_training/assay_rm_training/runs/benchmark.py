@@ -1,0 +1,335 @@
+"""One evaluation of models on a benchmark: items, scores of every contender, reports, comparison, records.
+
+A contender is a model to load or ask (`models`), a pairwise judge (`judges`), or a file of recorded scores (`scores`).
+With recorded scores alone nothing is loaded and no workspace is needed; in a workspace it leaves a run record, and
+per-item results in the store. Leaves out: the protocols (`benchmarks`), printing (`commands`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from assay.domain import PreferencePair
+from assay.errors import BadInputError
+from assay.runs.contamination_gate import BenchmarkState, evaluated_contamination
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import Run, locate_model, start_run
+from assay.system.atomic_files import replacing
+from assay.workspace import Workspace
+from assay_rm_training.benchmarks.catalogue import benchmark as benchmark_named
+from assay_rm_training.benchmarks.comparison import Comparison, compare
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
+from assay_rm_training.benchmarks.protocol import TIE_POLICIES, Benchmark, TiePolicy
+from assay_rm_training.benchmarks.recorded import read_recorded
+from assay_rm_training.benchmarks.report import BenchmarkReport, ItemSet, read_items, report
+from assay_rm_training.benchmarks.results_store import item_table, store_results, write_parquet
+from assay_serving.model_loader import is_url
+from assay_serving.scorer import ModelInfo
+
+REPORT, ITEMS = "benchmark.json", "items.parquet"
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig:
+    """`paths`: the publisher's files or folders, none = the hub. `ties`: see `TiePolicy`. `limit`: first N items.
+    `scores`: files of recorded scores, or ids of the workspace's evaluation runs.
+
+    `server_model`: which of a reward server's models a URL in `models` stands for, or of an endpoint's in `judges`.
+    """
+
+    bench: str
+    paths: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    judges: tuple[str, ...] = ()
+    scores: tuple[str, ...] = ()
+    ties: TiePolicy = "official"
+    principle: str | None = None
+    seed: int = 0
+    limit: int = 0
+    device: str = "auto"
+    token_budget: int | None = None
+    server_model: str | None = None
+    allow_failed_parity: bool = False
+    correct: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "seed"):
+            if getattr(self, name) < 0:
+                raise BadInputError(f"must be at least 0, not {getattr(self, name)}", field=name)
+        if self.ties not in TIE_POLICIES:
+            raise BadInputError(f"{self.ties!r} is not one of {', '.join(TIE_POLICIES)}", field="ties")
+        if not (self.models or self.judges or self.scores):
+            raise BadInputError("name what is evaluated: --model, --judge or --scores")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What one model made of the items. `info` is None for recorded scores."""
+
+    name: str
+    outcomes: tuple[Outcome, ...]
+    reference: str
+    info: ModelInfo | None = None
+    snapshot: str | None = None  #: what its spec says it was trained on
+    trained_by: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BenchmarkRun:
+    """`comparisons`: of every further contender with the first. `folder`: where the report and the items lie."""
+
+    benchmark: Benchmark
+    reports: tuple[BenchmarkReport, ...]
+    comparisons: tuple[Comparison, ...]
+    run_id: str | None
+    folder: Path | None
+    contamination: tuple[tuple[tuple[BenchmarkState, int], ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """One report as it is; of several, each under `models`, with `comparisons` beside them."""
+        told = [one.to_dict() for one in self.reports]
+        records = {"run_id": self.run_id, "folder": str(self.folder) if self.folder else None}
+        if len(told) == 1:
+            return {**told[0], **records}
+        return {
+            "bench": self.benchmark.name,
+            "models": told,
+            "comparisons": [one.to_dict() for one in self.comparisons],
+            **records,
+        }
+
+
+def run_benchmark(
+    workspace: Workspace | None, config: BenchmarkConfig, *, out: Path | None = None, api_key: str | None = None
+) -> BenchmarkRun:
+    """Evaluate every contender on the same items, with progress on standard error.
+
+    Raises BadInputError for items or scores that are not as they should be, NotFoundError for an unknown file or
+    model, BackendError where a server or the hub does not answer.
+    """
+    bench = benchmark_named(config.bench)
+    if config.judges and not bench.takes_decisions:
+        raise BadInputError(f"{bench.title} is not judged in pairs; give a model that scores", field="--judge")
+    found = read_items(bench, [Path(path) for path in config.paths], limit=config.limit)
+    config = replace(config, scores=tuple(_scores_file(workspace, name) for name in config.scores))
+    with ExitStack() as stack:
+        run = None
+        if workspace is not None:
+            run = stack.enter_context(start_run(workspace, "eval", asdict(config), inputs=_inputs(workspace, config)))
+        contenders = _contenders(bench, found.items, config, workspace, api_key)
+        reports, states = [], []
+        for one in contenders:
+            contamination = _contamination(workspace, found.items, one)
+            states.append(tuple(contamination))
+            reports.append(_report(bench, found, one, config, contamination))
+        comparisons = tuple(
+            compare(
+                bench,
+                found.items,
+                (contenders[0].name, contenders[0].outcomes),
+                (other.name, other.outcomes),
+                ties=config.ties,
+                seed=config.seed,
+            )
+            for other in contenders[1:]
+        )
+        folders = [folder.expanduser() for folder in (out, run.folder if run else None) if folder is not None]
+        result = BenchmarkRun(
+            bench,
+            tuple(reports),
+            comparisons,
+            run.id if run else None,
+            folders[0] if folders else None,
+            tuple(states),
+        )
+        _write(folders, run, bench, found.items, contenders, result, config)
+        if run is not None:
+            run.metrics.update(result.to_dict())
+        return result
+
+
+def _contenders(
+    bench: Benchmark,
+    items: Sequence[BenchmarkItem],
+    config: BenchmarkConfig,
+    workspace: Workspace | None,
+    api_key: str | None,
+) -> list[Contender]:
+    found: list[Contender] = []
+    names: set[str] = set()
+
+    def named(wanted: str) -> str:
+        name, number = wanted, 1
+        while name in names:
+            number += 1
+            name = f"{wanted}#{number}"
+        names.add(name)
+        return name
+
+    # Files first: a fault in one is found before a model is loaded for nothing.
+    recorded = {path: read_recorded(Path(path), bench, items) for path in config.scores}
+    for reference in config.models:
+        found.append(_score(items, reference, config, workspace, api_key, named))
+    for reference in config.judges:
+        found.append(_judge(items, reference, config, workspace, api_key, named))
+    for path in config.scores:
+        one = recorded[path]
+        details = {"recorded": {"path": path, "rows": one.rows, "matched_in_order": one.in_order}}
+        found.append(Contender(named(_stem(path)), one.outcomes, path, details=details))
+    return found
+
+
+def _score(
+    items: Sequence[BenchmarkItem],
+    reference: str,
+    config: BenchmarkConfig,
+    workspace: Workspace | None,
+    api_key: str | None,
+    named: Callable[[str], str],
+) -> Contender:
+    from assay_rm_training.benchmarks.scoring import score_items
+    from assay_serving.model_loader import open_scorer
+
+    scorer = open_scorer(
+        reference,
+        model=config.server_model if is_url(reference) else None,
+        api_key=api_key,
+        device=config.device,
+        dtype="float32",
+        token_budget=config.token_budget,
+        allow_failed_parity=config.allow_failed_parity,
+        correct=config.correct,
+        workspace=workspace.root if workspace else None,
+    )
+    responses = sum(len(item.responses) for item in items)
+    with progress_bar(f"scoring with {scorer.info.name}", responses, unit="responses") as advance:
+        outcomes = score_items(scorer, items, principle=config.principle, advance=advance)
+    return _contender(named(scorer.info.name), outcomes, reference, scorer.info, getattr(scorer, "spec", None))
+
+
+def _judge(
+    items: Sequence[BenchmarkItem],
+    reference: str,
+    config: BenchmarkConfig,
+    workspace: Workspace | None,
+    api_key: str | None,
+    named: Callable[[str], str],
+) -> Contender:
+    from assay_rm_training.benchmarks.scoring import judge_items
+    from assay_serving.model_loader import open_judge
+
+    judge = open_judge(
+        reference,
+        model=config.server_model if is_url(reference) else None,
+        api_key=api_key,
+        seed=config.seed,
+        device=config.device,
+        allow_failed_parity=config.allow_failed_parity,
+        workspace=workspace.root if workspace else None,
+    )
+    with progress_bar(f"asking {judge.info.name}", 2 * len(items), unit="games") as advance:
+        outcomes = judge_items(judge, items, advance=advance)
+    return _contender(named(judge.info.name), outcomes, reference, judge.info, judge.spec)
+
+
+def _contender(name: str, outcomes: Sequence[Outcome], reference: str, info: ModelInfo, spec: Any) -> Contender:
+    return Contender(
+        name,
+        tuple(outcomes),
+        reference,
+        info,
+        snapshot=getattr(spec, "snapshot", None),
+        trained_by=getattr(spec, "run_id", None),
+        details={"model_info": info.to_dict()},
+    )
+
+
+def _report(
+    bench: Benchmark,
+    found: ItemSet,
+    one: Contender,
+    config: BenchmarkConfig,
+    contamination: Sequence[tuple[BenchmarkState, int]],
+) -> BenchmarkReport:
+    return report(
+        bench,
+        found.items,
+        one.outcomes,
+        model=one.name,
+        ties=config.ties,
+        seed=config.seed,
+        knows_truncation=one.info is not None or any(outcome.truncated for outcome in one.outcomes),
+        extra_counts={"rows_skipped": found.skipped, "rows_repeated": found.repeated},
+        details={
+            **one.details,
+            "data": [source.to_dict() for source in found.sources],
+            "limit": config.limit,
+            "contamination": [state.to_dict() | {"evaluated": n} for state, n in contamination],
+        },
+    )
+
+
+def _contamination(
+    workspace: Workspace | None, items: Sequence[BenchmarkItem], one: Contender
+) -> list[tuple[BenchmarkState, int]]:
+    if workspace is None:
+        return []
+    pairs = [PreferencePair(item.prompt, "", "") for item in items]
+    return evaluated_contamination(workspace, pairs, snapshot_id=one.snapshot, run_id=one.trained_by)
+
+
+def _inputs(workspace: Workspace, config: BenchmarkConfig) -> dict[str, str]:
+    """Lineage: what is read, by kind."""
+    inputs = {str(Path(path).expanduser().resolve()): "file" for path in (*config.paths, *config.scores)}
+    for reference in (*config.models, *config.judges):
+        source, artifact = (reference, None) if is_url(reference) else locate_model(workspace, reference)
+        inputs[artifact or source] = "artifact" if artifact else "model"
+    return inputs
+
+
+def _write(
+    folders: Sequence[Path],
+    run: Run | None,
+    bench: Benchmark,
+    items: Sequence[BenchmarkItem],
+    contenders: Sequence[Contender],
+    result: BenchmarkRun,
+    config: BenchmarkConfig,
+) -> None:
+    if not folders:
+        return
+    tables = [item_table(bench, one.name, items, one.outcomes, config.ties) for one in contenders]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / REPORT) as temporary:
+            temporary.write_text(json.dumps(result.to_dict(), indent=2, default=str) + "\n", encoding="utf-8")
+        for number, table in enumerate(tables, start=1):
+            write_parquet(folder / (ITEMS if len(tables) == 1 else f"items-{number}.parquet"), table)
+    if run is not None:
+        for one, told, table in zip(contenders, result.reports, tables, strict=True):
+            store_results(run, told, table, version=one.info.version if one.info else None)
+
+
+def _scores_file(workspace: Workspace | None, name: str) -> str:
+    """The file, or the items of the run of that id."""
+    folder = workspace.runs / name if workspace is not None else None
+    if folder is None or Path(name).expanduser().exists() or not folder.is_dir():
+        return name
+    kept = sorted(folder.glob("items*.parquet"))
+    if len(kept) != 1:
+        said = f"is of {len(kept)} models: name one of its files items-N.parquet" if kept else "holds no items.parquet"
+        raise BadInputError(said, file=folder)
+    return str(kept[0])
+
+
+def _stem(path: str) -> str:
+    """A file's name without its endings; of a file of results, its folder's."""
+    name = Path(path).name.split(".")[0]
+    folder = Path(path).expanduser().resolve().parent.name
+    return f"{folder}/{name}" if name.startswith("items") else name

@@ -1,0 +1,183 @@
+"""One calibration of a stored reward model: score gold pairs, fit, measure on left-out folds, write it where it counts.
+
+Covers: models of every kind that gives a score, ensembles, rewards under a length correction; the spec, the card, the
+store's calibrations and the probabilities of scores that are stored already. Leaves out: the fit (`calibration`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from assay.data.pairs import load_pairs_or_file
+from assay.domain import PreferencePair
+from assay.errors import BadInputError
+from assay.models.calibration import Calibration
+from assay.models.spec import FILE, RewardModelSpec
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import Run, locate_model
+from assay.store.calibrations import record_calibration, refresh_probabilities
+from assay.workspace import Workspace
+from assay_rm_training.calibration.held_out import FOLDS, Calibrated, Choice, calibrate, check_choice
+from assay_rm_training.checkpoints.card_sections import calibration_lines, write_section
+from assay_rm_training.evaluation.pairs import evaluate
+from assay_rm_training.runs.inputs import recorded_run
+from assay_rm_training.runs.train import was_trained_on
+from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
+from assay_serving.engines.ensemble import EnsembleSpec
+from assay_serving.model_loader import is_composed, is_ensemble, kind_of, known_spec, load_engine
+
+
+@dataclass(frozen=True)
+class CalibrationConfig:
+    """`model`: artifact name or id, folder, an ensemble's file. `data`: gold pairs, snapshot or file. `correct`: the
+    length correction whose rewards are calibrated. `limit`: first N pairs, 0 = all."""
+
+    model: str
+    data: str
+    method: Choice = "auto"
+    folds: int = FOLDS
+    seed: int = 0
+    limit: int = 0
+    correct: str | None = None
+    device: str = "auto"
+    token_budget: int | None = None
+    allow_failed_parity: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice(self.method, self.folds)  # before minutes of scoring
+
+
+@dataclass(frozen=True)
+class CalibrationOutcome:
+    """`written`: the file that holds the calibration now. `refreshed`: stored scores that took its probability.
+    `trained_on`: the model was trained on these pairs, so that left-out folds are left out of the fit alone."""
+
+    model: str
+    version: str
+    found: Calibrated
+    pairs: int
+    failures: dict[str, int]
+    written: Path
+    refreshed: int
+    run_id: str | None
+    trained_on: bool = False
+
+
+def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> CalibrationOutcome:
+    """Fit and write, with progress on standard error.
+
+    Raises NotFoundError for an unknown model or data, BadInputError for a model from the hub, which has no folder to
+    write to, and for pairs that give no calibration.
+    """
+    pairs: Sequence[PreferencePair] = load_pairs_or_file(workspace, config.data)
+    if config.limit:
+        pairs = pairs[: config.limit]
+    source, artifact = locate_model(workspace, config.model)
+    if kind_of(source) == "principle":
+        raise BadInputError(
+            f"{config.model} answers principles: `assay eval --model NAME --data JUDGED --calibrate` fits its P(Yes)"
+        )
+    refuse_composed(source, config.model)
+    if not Path(source).expanduser().exists():
+        raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
+    with recorded_run(workspace, "calibrate", asdict(config), model=(source, artifact), data=[config.data]) as run:
+        scorer = load_engine(
+            source,
+            served_as=config.model if config.model != source else None,
+            device=config.device,
+            token_budget=config.token_budget,
+            allow_failed_parity=config.allow_failed_parity,
+            correct=config.correct,
+        )
+        with progress_bar("scoring", 2 * len(pairs), unit="responses") as advance:
+            evaluation = evaluate(scorer, pairs, seed=config.seed, advance=advance)
+        scored = [item for item in evaluation.items if item.failure is None]
+        found = calibrate(
+            *evaluation.rewards(),
+            [item.prompt_id for item in scored],
+            fitted_on=config.data,
+            method=config.method,
+            folds=config.folds,
+            seed=config.seed,
+        )
+        folder = Path(source).expanduser()
+        written, refreshed = keep_calibration(
+            folder, found.calibration, run=run, version=scorer.info.version, correct=config.correct
+        )
+        trained_on = was_trained_on(workspace, known_spec(source), config.data)
+        if run is not None:
+            run.metrics.update(
+                found.to_dict()
+                | {
+                    "trained_on": trained_on,
+                    "model": scorer.info.name,
+                    "version": scorer.info.version,
+                    "pairs": len(scored),
+                    "failures": evaluation.failures,
+                    "refreshed_scores": refreshed,
+                }
+            )
+        return CalibrationOutcome(
+            scorer.info.name,
+            scorer.info.version,
+            found,
+            len(scored),
+            evaluation.failures,
+            written,
+            refreshed,
+            run.id if run else None,
+            trained_on,
+        )
+
+
+def refuse_composed(source: str, name: str) -> None:
+    """Raises BadInputError for a composed reward, before minutes of scoring."""
+    if is_composed(source):
+        raise BadInputError(
+            f"cannot calibrate {name}: a composed reward has no calibration; calibrate the part's model"
+        )
+
+
+def keep_calibration(
+    model: Path, calibration: Calibration, *, run: Run | None, version: str, correct: str | None = None
+) -> tuple[Path, int]:
+    """Write it to the spec in the model's folder (under `correct` to that length correction) and to the card, or to an
+    ensemble's file; with a run, to its workspace, whose stored scores of this `version` take its probabilities.
+
+    Returns the file, and how many stored scores changed. Raises BadInputError for a folder without a spec.
+    """
+    if is_ensemble(str(model)):
+        file = model / ENSEMBLE_FILE if model.is_dir() else model
+        EnsembleSpec.read(file).calibrated(calibration).write(file)
+    else:
+        file = model / FILE
+        spec = RewardModelSpec.read(model)
+        if spec is None:
+            raise BadInputError(
+                f"has no {FILE} to hold a calibration; `assay verify --adopt` writes one for a model from elsewhere",
+                file=model,
+            )
+        if correct is None:
+            spec.calibrated(calibration).write(model)
+            write_section(model, "Calibration", calibration_lines(calibration))
+        else:
+            name = correct.partition(":")[0]
+            correction = next(c for c in spec.length_corrections if c.name == name)  # it was scored under
+            spec.corrected(replace(correction, calibration=calibration)).write(model)
+    if run is None:
+        return file, 0
+    record_calibration(run.workspace, version, calibration, run.id)
+    return file, refresh_probabilities(run.workspace, version, calibration)
+
+
+def calibration_of(model: Path, *, correct: str | None = None) -> Calibration | None:
+    """What the model in this folder (or the ensemble of this file) is calibrated by now; None for a model elsewhere."""
+    if is_ensemble(str(model)):
+        return EnsembleSpec.read(model / ENSEMBLE_FILE if model.is_dir() else model).calibration
+    spec = RewardModelSpec.read(model) if model.is_dir() else None
+    if spec is None or correct is None:
+        return spec.calibration if spec is not None else None
+    name = correct.partition(":")[0]
+    return next((c.calibration for c in spec.length_corrections if c.name == name), None)

@@ -1,0 +1,210 @@
+"""Making an ensemble of reward models: their scale measured on a common set, the combination, its figures.
+
+Covers: the description file under `workspace.models / NAME`, held-out accuracy of each member and of the ensemble,
+how well its spread tells right from wrong. Leaves out: combining scores (`assay_serving.engines.ensemble`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.data.pairs import load_pairs_or_file
+from assay.errors import BadInputError
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import folder_digest, locate_model, start_run
+from assay.system.atomic_files import replacing
+from assay.workspace import Workspace
+from assay_rm_training.checkpoints.card_sections import CARD, table
+from assay_rm_training.evaluation.metrics import Accuracy
+from assay_rm_training.runs.inputs import inputs_of
+from assay_rm_training.runs.model_name import held_folder, model_folder
+from assay_serving.engines.ensemble import (
+    FILE,
+    Combine,
+    EnsembleScorer,
+    EnsembleSpec,
+    Member,
+    Scale,
+    Variance,
+    standardised_members,
+)
+from assay_serving.model_loader import load_engine
+from assay_serving.scorer import ScoreItem
+
+
+@dataclass(frozen=True)
+class EnsembleConfig:
+    """`data`: pairs whose responses are the common set of the scale. `eval_data`: pairs that the figures are of."""
+
+    members: tuple[str, ...]
+    data: str
+    name: str
+    combine: Combine = "mean"
+    weight: float = 0.5
+    beta: float = 1.0
+    variance: Variance = "population"
+    scale: Scale = "standardised"
+    eval_data: str | None = None
+    limit: int = 0
+    seed: int = 0
+    device: str = "auto"
+    force: bool = False
+    allow_failed_parity: bool = False
+
+
+@dataclass(frozen=True)
+class MadeEnsemble:
+    """`accuracies`: of each member and of the ensemble on the evaluation pairs, empty without any. `unsure`: accuracy
+    in the thirds of those pairs by the uncertainty of their two sides, from the surest."""
+
+    path: Path
+    artifact_id: str
+    run_id: str
+    version: str
+    spec: EnsembleSpec
+    responses: int
+    accuracies: dict[str, Accuracy] = field(default_factory=dict)
+    unsure: tuple[float, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "artifact_id": self.artifact_id,
+            "run_id": self.run_id,
+            "version": self.version,
+            "spec": asdict(self.spec),
+            "responses": self.responses,
+            "accuracies": {name: asdict(accuracy) for name, accuracy in self.accuracies.items()},
+            "accuracy_by_uncertainty": list(self.unsure),
+        }
+
+
+def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
+    """Measure the members' scale, write the description, evaluate, with progress on standard error.
+
+    Raises BadInputError for a name that is taken, one member twice, and members that cannot be brought to one scale.
+    """
+    if len(set(config.members)) != len(config.members):
+        raise BadInputError("a member is named twice", field="members")
+    described(config, tuple(Member(name) for name in config.members))  # settings are checked before minutes of scoring
+    model_folder(workspace, config.name, force=config.force)  # said before the pairs are read
+    located = [locate_model(workspace, member) for member in config.members]
+    pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
+    judged = load_pairs_or_file(workspace, config.eval_data)[: config.limit or None] if config.eval_data else []
+    inputs = inputs_of(workspace, located, filter(None, (config.data, config.eval_data)))
+    with (
+        held_folder(workspace, config.name, force=config.force) as (target, told),
+        start_run(workspace, "ensemble", asdict(config), inputs=inputs) as run,
+    ):
+        told(run.id)
+        scorers = [
+            load_engine(
+                source,
+                served_as=member,
+                device=config.device,
+                allow_failed_parity=config.allow_failed_parity,
+            )
+            for member, (source, _) in zip(config.members, located, strict=True)
+        ]
+        names = [_as_written(source, target, workspace) for source, _ in located]
+        items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
+        with progress_bar("scoring", len(items) * len(scorers), unit="responses") as advance:
+            members, used = standardised_members(names, scorers, items, advance)
+        if config.scale == "raw":
+            members = tuple(Member(m.model, version=m.version) for m in members)
+        spec = described(config, members)
+        ensemble = EnsembleScorer(spec, scorers, name=target.name)
+        accuracies: dict[str, Accuracy] = {}
+        unsure: tuple[float, ...] = ()
+        if judged:
+            accuracies, unsure = _figures(ensemble, config, judged)
+        target.mkdir(parents=True)
+        spec.write(target / FILE)
+        with replacing(target / CARD) as temporary:
+            temporary.write_text(_card(target.name, spec, ensemble, accuracies, unsure, config), encoding="utf-8")
+        artifact = run.add_artifact(
+            "reward_model",
+            target.name,
+            target,
+            content_hash=folder_digest(target),
+            spec={"version": ensemble.info.version, **asdict(spec)},
+        )
+        made = MadeEnsemble(
+            target, artifact, run.id, ensemble.info.version, spec, used, accuracies=accuracies, unsure=unsure
+        )
+        run.metrics.update(made.to_dict())
+        return made
+
+
+def described(config: EnsembleConfig, members: tuple[Member, ...]) -> EnsembleSpec:
+    """The description of these members under the settings. Raises BadInputError for wrong ones."""
+    return EnsembleSpec(members, config.combine, config.weight, config.beta, config.variance, config.scale, config.data)
+
+
+def _as_written(source: str, target: Path, workspace: Workspace) -> str:
+    """How the description names a member: relative to itself within the workspace, so that the workspace may move."""
+    path = Path(source).expanduser()
+    if not path.exists():
+        return source
+    path = path.resolve()
+    return os.path.relpath(path, target) if path.is_relative_to(workspace.root) else str(path)
+
+
+def _figures(
+    ensemble: EnsembleScorer, config: EnsembleConfig, judged: list[Any]
+) -> tuple[dict[str, Accuracy], tuple[float, ...]]:
+    from assay_rm_training.evaluation.pairs import evaluate
+
+    accuracies = {}
+    with progress_bar("evaluating", 2 * len(judged) * (len(ensemble.members) + 1), unit="responses") as advance:
+        for member in ensemble.members:
+            accuracies[member.info.name] = evaluate(member, judged, seed=config.seed, advance=advance).accuracy
+        found = evaluate(ensemble, judged, seed=config.seed, advance=advance)
+    accuracies[ensemble.info.name] = found.accuracy
+    right, doubt = [], []
+    for item in found.items:
+        if item.margin is not None and item.uncertainty is not None:
+            right.append(float(item.margin > 0))
+            doubt.append(item.uncertainty)
+    thirds = np.array_split(np.argsort(doubt, kind="stable"), 3) if len(right) >= 3 else []
+    return accuracies, tuple(float(np.mean([right[i] for i in third])) for third in thirds)
+
+
+def _card(
+    name: str,
+    spec: EnsembleSpec,
+    ensemble: EnsembleScorer,
+    accuracies: dict[str, Accuracy],
+    unsure: tuple[float, ...],
+    config: EnsembleConfig,
+) -> str:
+    rows = [[m.model, m.version or "", f"{m.mean:.4g}", f"{m.std:.4g}"] for m in spec.members]
+    scored = [
+        [who, f"{a.value:.4f}", f"{a.bootstrap.low:.4f} to {a.bootstrap.high:.4f}"] for who, a in accuracies.items()
+    ]
+    lines = [
+        "---",
+        "tags: [reward-model, ensemble, assay]",
+        "---",
+        f"# {name}",
+        "",
+        f"An ensemble of {len(rows)} reward models, combined by `{spec.combine}`; the uncertainty of a score is the",
+        f"members' deviation ({spec.variance} variance). Scale {spec.scale}, measured on {spec.standardised_on}.",
+        f"Version {ensemble.info.version}. A response that one member cannot score has no score.",
+        "",
+        "## Members",
+        "",
+        *table(["member", "version", "mean", "std"], rows),
+    ]
+    if scored:
+        lines += ["", "## Evaluation", "", f"On {config.eval_data}; intervals over prompts.", ""]
+        lines += table(["", "accuracy", "95 %"], scored)
+        if unsure:
+            said = ", ".join(f"{value:.4f}" for value in unsure)
+            lines += ["", f"Accuracy by thirds of the pairs, from the least uncertain to the most: {said}."]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,134 @@
+"""One evaluation of a stored reward model: load it with the serving engine, report, record, calibrate when asked.
+
+Leaves out: what is measured (`evaluate.py`). Works without a workspace, and then leaves no run record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from assay.data.pairs import load_pairs_or_file
+from assay.domain import PreferencePair
+from assay.errors import BadInputError
+from assay.models.spec import Calibration, RewardModelSpec
+from assay.runs.contamination_gate import BenchmarkState, evaluated_contamination
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import locate_model
+from assay.workspace import Workspace
+from assay_rm_training.calibration import calibrate
+from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.runs.calibrate import calibration_of, keep_calibration, refuse_composed
+from assay_rm_training.runs.inputs import recorded_run
+from assay_rm_training.runs.train import was_trained_on
+from assay_serving.model_loader import known_spec, load_engine
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """`model`: artifact name or id, folder, hub id. `data`: snapshot or file. `limit`: first N pairs, 0 = all.
+    `correct`: a length correction of the model, taken off its rewards."""
+
+    model: str
+    data: str
+    calibrate: bool = False
+    seed: int = 0
+    limit: int = 0
+    device: str = "auto"
+    token_budget: int | None = None
+    allow_failed_parity: bool = False
+    correct: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            raise BadInputError(f"must be at least 0, not {self.limit}", field="limit")
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """`folder`: where evaluation.json and items.jsonl lie. `fitted`: the calibration written to `fitted_into`.
+
+    `contamination`: for each registered benchmark that the pairs are of, whether the model's training data is checked
+    against it, and how many of its prompts were evaluated. `notes`: why figures flatter the model, where they do.
+    """
+
+    evaluation: Evaluation
+    run_id: str | None
+    folder: Path | None
+    fitted: Calibration | None
+    fitted_into: Path | None
+    contamination: Sequence[tuple[BenchmarkState, int]] = ()
+    notes: tuple[str, ...] = ()
+
+
+def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None) -> EvaluationReport:
+    """Evaluate, with progress on standard error. `out`: a folder for the figures, made if need be.
+
+    Raises NotFoundError for an unknown model or data, BadInputError where calibrating cannot work: a model from the
+    hub has no folder to write to; pairs that the model ranks no better than chance give no temperature.
+    """
+    pairs: Sequence[PreferencePair] = load_pairs_or_file(workspace, config.data)
+    if config.limit:
+        pairs = pairs[: config.limit]
+    source, artifact = locate_model(workspace, config.model)
+    model_folder = Path(source).expanduser()
+    if config.calibrate:
+        refuse_composed(source, config.model)
+    if config.calibrate and not model_folder.exists():
+        raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
+    with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
+        scorer = load_engine(
+            source,
+            device=config.device,
+            token_budget=config.token_budget,
+            allow_failed_parity=config.allow_failed_parity,
+            correct=config.correct,
+        )
+        spec = known_spec(source)
+        own = calibration_of(Path(source).expanduser(), correct=config.correct)
+        with progress_bar("evaluating", 2 * len(pairs), unit="responses") as advance:
+            evaluation = evaluate(scorer, pairs, seed=config.seed, calibration=own, advance=advance)
+        fitted = None
+        if config.calibrate:
+            prompts = [item.prompt_id for item in evaluation.items if item.failure is None]
+            found = calibrate(
+                *evaluation.rewards(), prompts, fitted_on=config.data, method="temperature", seed=config.seed
+            )
+            fitted = found.calibration
+            keep_calibration(model_folder, fitted, run=run, version=scorer.info.version, correct=config.correct)
+            evaluation = replace(evaluation, calibrated=found.after)
+        notes = _notes(workspace, spec, config, own)
+        folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            evaluation.write(folder)
+        contamination: list[tuple[BenchmarkState, int]] = []
+        if workspace is not None:
+            trained_on, trained_by = (spec.snapshot, spec.run_id) if spec is not None else (None, None)
+            contamination = evaluated_contamination(workspace, pairs, snapshot_id=trained_on, run_id=trained_by)
+        if run is not None:
+            run.metrics["contamination"] = [state.to_dict() | {"evaluated": n} for state, n in contamination]
+            run.metrics.update(evaluation.to_dict())
+            run.metrics["fitted"] = asdict(fitted) if fitted else None
+            run.metrics["notes"] = list(notes)
+        return EvaluationReport(
+            evaluation,
+            run.id if run else None,
+            folders[0] if folders else None,
+            fitted,
+            model_folder / "assay.json" if fitted else None,
+            contamination,
+            notes,
+        )
+
+
+def _notes(
+    workspace: Workspace | None, spec: RewardModelSpec | None, config: EvalConfig, own: Calibration | None
+) -> tuple[str, ...]:
+    found = []
+    if was_trained_on(workspace, spec, config.data):
+        found.append("the model was trained on these pairs: every figure flatters it")
+    if own is not None and own.fitted_on == config.data and not config.calibrate:
+        found.append("its calibration was fitted on these pairs: the calibrated figures flatter it")
+    return tuple(found)

@@ -1,0 +1,115 @@
+"""One evaluation of a principle model on judged responses: run record, cells, figures, calibration.
+
+Covers: what `assay eval --data` does for such a model. The cells and base rates come from what the model's own training
+run recorded; a model from elsewhere has none. Leaves out: the figures (`principle_evaluation.py`), pairs
+(`evaluation_run.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from assay.errors import AssayError, BadInputError
+from assay.models.calibration import Calibration
+from assay.models.spec import RewardModelSpec
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import locate_model, start_run
+from assay.workspace import Workspace
+from assay_rm_training.calibration.principle import fit_judgments
+from assay_rm_training.data.principle_rows import PrincipleRow, load_rows_or_file
+from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
+from assay_rm_training.evaluation.principle_split import in_cells
+from assay_rm_training.methods.principle import Principle
+from assay_rm_training.runs.calibrate import keep_calibration
+from assay_rm_training.runs.train import Plan
+from assay_serving.engines.principle import PrincipleScorer
+
+
+@dataclass(frozen=True)
+class JudgmentReport:
+    """`folder`: where evaluation.json and items.jsonl lie. `fitted`: written to `fitted_into`; `evaluation` is with it,
+    `before` without."""
+
+    evaluation: PrincipleEvaluation
+    before: PrincipleEvaluation | None
+    run_id: str | None
+    folder: Path | None
+    fitted: Calibration | None
+    fitted_into: Path | None
+
+
+def evaluate_judgments(
+    workspace: Workspace | None,
+    model: str,
+    data: str,
+    *,
+    calibrate: bool = False,
+    seed: int = 0,
+    limit: int = 0,
+    device: str = "auto",
+    token_budget: int | None = None,
+    out: Path | None = None,
+    allow_failed_parity: bool = False,
+) -> JudgmentReport:
+    """Evaluate, with progress on standard error. Raises as `load_rows_or_file` and `PrincipleScorer.load`, and
+    BadInputError where calibrating cannot work."""
+    rows: Sequence[PrincipleRow] = load_rows_or_file(workspace, data)
+    rows = rows[:limit] if limit else rows
+    source, artifact = locate_model(workspace, model)
+    folder = Path(source).expanduser()
+    if calibrate and RewardModelSpec.read(folder) is None:
+        raise BadInputError(f"cannot calibrate {model}: there is no spec of ours to write to")
+    with ExitStack() as stack:
+        run = None
+        if workspace is not None:
+            inputs = {artifact or source: "artifact" if artifact else "model", data: "file"}
+            config = {"model": model, "data": data, "calibrate": calibrate, "seed": seed, "limit": limit}
+            run = stack.enter_context(start_run(workspace, "eval", config, inputs=inputs))
+        scorer = PrincipleScorer.load(
+            source, device=device, token_budget=token_budget, allow_failed_parity=allow_failed_parity
+        )
+        trained_on = trained_rows(workspace, scorer.spec)
+        known = rows if trained_on is None else in_cells(trained_on, rows)
+        with progress_bar("evaluating", len(rows), unit="judgments") as advance:
+            evaluation = evaluate_rows(scorer, known, seed=seed, advance=advance)
+        before, fitted = None, None
+        if calibrate:
+            scored = [item for item in evaluation.items if item.reward is not None]
+            fitted = fit_judgments(
+                [item.reward or 0.0 for item in scored], [item.fulfilled for item in scored], fitted_on=data
+            )
+            keep_calibration(folder, fitted, run=run, version=scorer.info.version)
+            before, evaluation = evaluation, evaluation.calibrated(fitted)
+        folders = [made for made in (out, run.folder if run else None) if made is not None]
+        for made in folders:
+            made.mkdir(parents=True, exist_ok=True)
+            evaluation.write(made)
+        if run is not None:
+            run.metrics.update(evaluation.to_dict())
+            run.metrics["fitted"] = asdict(fitted) if fitted else None
+        return JudgmentReport(
+            evaluation,
+            before,
+            run.id if run else None,
+            folders[0] if folders else None,
+            fitted,
+            folder / "assay.json" if fitted else None,
+        )
+
+
+def trained_rows(workspace: Workspace | None, spec: RewardModelSpec) -> list[PrincipleRow] | None:
+    """The rows that the model was trained on, by its run's record; None where that, or the data, is not there."""
+    if workspace is None or spec.run_id is None:
+        return None
+    try:
+        plan = Plan.read(workspace, spec.run_id)
+        if not isinstance(plan.method, Principle):
+            return None
+        rows = plan.method.read(workspace, plan.data)
+        held = plan.method.read(workspace, plan.eval_data) if plan.eval_data else None
+        return list(plan.method.divide(rows, held)[0])
+    except AssayError:
+        return None  # the file has moved or changed: no cells, which the report shows

@@ -1,0 +1,367 @@
+"""WARM: one reward model whose weights are the average of several (arXiv 2401.12187; details from memory and from a
+re-implementation's code).
+
+Covers: which checkpoints may be averaged, the average in float32, the barrier check on held-out pairs, the saved
+checkpoint with its lineage. Leaves out: ensembles of predictions (`assay_serving.engines.ensemble`), training the
+members.
+
+Averaging works only where the members are linearly connected: the same base, the same start of the head, fine-tuned
+not too far. Members should differ in seed, data order and learning rate. Whether they are connected is measured, not
+assumed: between any two the accuracy along the segment must not fall below the interpolation of the two ends'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from assay import ids
+from assay.data.pairs import load_pairs_or_file
+from assay.domain import PreferencePair
+from assay.errors import BadInputError, NotFoundError
+from assay.models.chat.renderer import Renderer
+from assay.models.devices import pick_device
+from assay.models.loading import load_scalar_model, load_tokenizer
+from assay.models.spec import RewardModelSpec, weights_digest
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import folder_digest, locate_model, start_run
+from assay.score import Score
+from assay.statistics.intervals import Interval, cluster_bootstrap
+from assay.workspace import Workspace
+from assay_rm_training.checkpoints.card_sections import table
+from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.runs.inputs import inputs_of
+from assay_rm_training.runs.model_name import held_folder, model_folder
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem
+
+if TYPE_CHECKING:
+    import torch
+
+Floats = npt.NDArray[np.float64]
+_IGNORED = ("_name_or_path", "dtype", "torch_dtype", "transformers_version", "use_cache")
+
+
+@dataclass(frozen=True)
+class MergeConfig:
+    """`members`: reward models of the workspace or folders. `data`: held-out pairs of the barrier check.
+
+    `points`: shares t of the second member at which each segment is measured. `allow_barrier`: save all the same.
+    """
+
+    members: tuple[str, ...]
+    data: str
+    name: str
+    points: tuple[float, ...] = (0.5,)
+    limit: int = 0
+    seed: int = 0
+    device: str = "auto"
+    force: bool = False
+    allow_barrier: bool = False
+
+    def __post_init__(self) -> None:
+        if len(set(self.members)) < 2:
+            raise BadInputError("an average needs at least two different members", field="members")
+        if not self.points or not all(0 < t < 1 for t in self.points):
+            raise BadInputError("a point of a segment lies between 0 and 1", field="points")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """(1 - t) `first` + t `second`: its accuracy on the held-out pairs, that of the two ends interpolated, and their
+    difference with a 95 % interval over prompts."""
+
+    first: str
+    second: str
+    t: float
+    accuracy: float
+    interpolated: float
+    gap: float
+    interval: Interval
+
+    @property
+    def barrier(self) -> bool:
+        """The accuracy lies below the interpolation by more than the pairs' chance explains."""
+        return self.interval.high < 0
+
+
+@dataclass(frozen=True)
+class Merged:
+    """`accuracies`: member -> accuracy; `average`: that of the average; `gain`: of it over the members' mean."""
+
+    path: Path | None
+    artifact_id: str | None
+    run_id: str
+    pairs: int
+    accuracies: dict[str, float]
+    average: float
+    gain: float
+    gain_interval: Interval
+    segments: tuple[Segment, ...]
+    head_start: str | None
+
+    @property
+    def barriers(self) -> tuple[Segment, ...]:
+        return tuple(segment for segment in self.segments if segment.barrier)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path) if self.path else None,
+            "artifact_id": self.artifact_id,
+            "run_id": self.run_id,
+            "pairs": self.pairs,
+            "members": self.accuracies,
+            "average": self.average,
+            "gain": self.gain,
+            "gain_interval": asdict(self.gain_interval),
+            "segments": [asdict(s) | {"barrier": s.barrier} for s in self.segments],
+            "head_start": self.head_start,
+        }
+
+
+def weighted_state(parts: Sequence[tuple[Path, float]]) -> dict[str, torch.Tensor]:
+    """Sum of weight * tensor in float32 over checkpoints' safetensors. Raises BadInputError where names, shapes or
+    integer tensors differ."""
+    import torch
+    from safetensors import safe_open
+
+    total: dict[str, torch.Tensor] = {}
+    for number, (folder, weight) in enumerate(parts):
+        seen: set[str] = set()
+        for file in sorted(folder.glob("*.safetensors")):
+            if file.name.startswith("assay."):
+                continue
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118  # not a dictionary
+                    tensor = tensors.get_tensor(name)
+                    seen.add(name)
+                    if number == 0:
+                        total[name] = tensor.float() * weight if tensor.is_floating_point() else tensor
+                    elif name not in total or total[name].shape != tensor.shape:
+                        raise BadInputError(
+                            f"its weight {name!r} is not there, or of another shape, in {parts[0][0]}", file=folder
+                        )
+                    elif tensor.is_floating_point():
+                        total[name].add_(tensor.float(), alpha=weight)
+                    elif not torch.equal(total[name], tensor):
+                        raise BadInputError(f"its integer weight {name!r} differs from {parts[0][0]}'s", file=folder)
+        if seen != total.keys():
+            raise BadInputError(f"has {len(seen)} weights, {parts[0][0]} has {len(total)}", file=folder)
+    return total
+
+
+def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
+    """The members' specs. Raises NotFoundError for an unknown one, BadInputError naming what differs: kind, base,
+    template, head, configuration."""
+    specs: list[RewardModelSpec] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise NotFoundError(f"{str(folder)!r} is neither a reward model of the workspace nor a folder")
+        if (folder / "adapter_config.json").is_file():
+            raise BadInputError(
+                "holds adapters; fold them into the weights first: averages of A and B are not of A*B", file=folder
+            )
+        spec = RewardModelSpec.read(folder)
+        if spec is None:
+            raise BadInputError("is no checkpoint of ours: without a spec nobody knows its base", file=folder)
+        if spec.kind != "scalar" or spec.ratings is not None or spec.stepwise is not None:
+            what = "rating" if spec.ratings else "step" if spec.stepwise else spec.kind
+            raise BadInputError(f"is a {what} reward model; scalar ones are averaged", file=folder)
+        if spec.parity.startswith("failed"):
+            raise BadInputError(f"does not give the scores it was trained to (parity {spec.parity})", file=folder)
+        if (found := weights_digest(folder)) != spec.version:
+            raise BadInputError(f"its files have version {found}, its spec says {spec.version}", file=folder)
+        specs.append(spec)
+    first = specs[0]
+    for folder, spec in zip(folders[1:], specs[1:], strict=True):
+        for name in ("base", "template_hash"):
+            if getattr(spec, name) != getattr(first, name):
+                raise BadInputError(
+                    f"has {name} {getattr(spec, name)!r}, {folders[0].name} has {getattr(first, name)!r}: "
+                    "weights of different starts have no meaningful average",
+                    file=folder,
+                )
+        if spec.head_start and first.head_start and spec.head_start != first.head_start:
+            raise BadInputError(
+                f"its head started as {spec.head_start!r}, that of {folders[0].name} as {first.head_start!r}",
+                file=folder,
+            )
+        ours, theirs = _config(folders[0]), _config(folder)
+        if differing := sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)):
+            raise BadInputError(f"its config.json differs in {', '.join(differing)}", file=folder)
+    return specs
+
+
+def merge_models(workspace: Workspace, config: MergeConfig) -> Merged:
+    """Check, average, measure, and save `workspace.models / config.name`, with progress on standard error.
+
+    Raises BadInputError for members that cannot be averaged, a name that is taken, and pairs that nobody can score. A
+    barrier is no exception: nothing is saved then, unless `allow_barrier`, and the outcome says so.
+    """
+    model_folder(workspace, config.name, force=config.force)  # said before the pairs are read
+    located = [locate_model(workspace, member) for member in config.members]
+    folders = [Path(source).expanduser() for source, _ in located]
+    specs = check_members(folders)
+    pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
+    inputs = inputs_of(workspace, located, [config.data])
+    with (
+        held_folder(workspace, config.name, force=config.force) as (target, told),
+        start_run(workspace, "merge", asdict(config), inputs=inputs) as run,
+        ExitStack() as stack,
+    ):
+        told(run.id)
+        names = list(config.members)
+        device = pick_device(config.device)
+        tokenizer = load_tokenizer(str(folders[0]))
+        renderer = Renderer(tokenizer, max_length=min(spec.trained_length for spec in specs))
+        import torch
+
+        model = load_scalar_model(str(folders[0]), tokenizer, dtype=torch.float32, device=device)
+        snapshots = {spec.snapshot for spec in specs}
+        spec = replace(
+            specs[0],
+            trained_length=renderer.max_length,
+            version="unsaved",
+            calibration=None,
+            length_corrections=(),
+            parity="unchecked",
+            parity_checks=(),
+            snapshot=snapshots.pop() if len(snapshots) == 1 else None,
+            run_id=run.id,
+        )
+        points = sorted(set(config.points))
+        segments_to_do = [(i, j, t) for i, j in combinations(range(len(names)), 2) for t in points]
+        advance = stack.enter_context(
+            progress_bar("merging", 2 * len(pairs) * (len(names) + len(segments_to_do) + 1), unit="responses")
+        )
+
+        def right(parts: Sequence[tuple[int, float]]) -> Floats:
+            """1 where the model of these weights ranks the pair right, nan where it cannot score it: [N]."""
+            model.load_state_dict(weighted_state([(folders[i], weight) for i, weight in parts]))
+            return _right(TransformersScorer(model, renderer, spec, name=config.name), pairs, advance)
+
+        members = [right([(i, 1.0)]) for i in range(len(names))]
+        measured = {(i, j, t): right([(i, 1 - t), (j, t)]) for i, j, t in segments_to_do}
+        average = right([(i, 1 / len(names)) for i in range(len(names))])  # last: its weights are in the model now
+        everywhere: npt.NDArray[np.bool_] = np.asarray(
+            ~np.isnan(np.stack([*members, *measured.values(), average])).any(axis=0)
+        )
+        if not everywhere.any():
+            raise BadInputError(f"none of the {len(pairs)} pairs of {config.data} could be scored")
+        groups = [ids.prompt_id(pair.prompt) for pair, kept in zip(pairs, everywhere, strict=True) if kept]
+        kept = [column[everywhere] for column in members]
+        segments = tuple(
+            _segment(names, i, j, t, kept, column[everywhere], groups, config.seed)
+            for (i, j, t), column in measured.items()
+        )
+        gains = average[everywhere] - np.mean(kept, axis=0)
+        merged = Merged(
+            None,
+            None,
+            run.id,
+            len(groups),
+            {name: float(column.mean()) for name, column in zip(names, kept, strict=True)},
+            float(average[everywhere].mean()),
+            float(gains.mean()),
+            cluster_bootstrap(gains.tolist(), groups, seed=config.seed),
+            segments,
+            specs[0].head_start,
+        )
+        if not merged.barriers or config.allow_barrier:
+            sample = [ScoreItem(p.prompt, text) for p in pairs[: SAMPLE // 2] for text in (p.chosen, p.rejected)]
+            card = _card(target.name, spec, merged, specs, config)
+            spec, _ = save_checkpoint(
+                Trainee(model, tokenizer, new_head=False), spec, renderer, target, sample=sample, card=card
+            )
+            artifact = run.add_artifact(
+                "reward_model", target.name, target, content_hash=folder_digest(target), spec=asdict(spec)
+            )
+            merged = replace(merged, path=target, artifact_id=artifact)
+        run.metrics.update(merged.to_dict())
+        return merged
+
+
+def _segment(
+    names: Sequence[str],
+    i: int,
+    j: int,
+    t: float,
+    members: Sequence[Floats],
+    between: Floats,
+    groups: Sequence[str],
+    seed: int,
+) -> Segment:
+    interpolated = (1 - t) * members[i] + t * members[j]
+    gaps = between - interpolated
+    interval = cluster_bootstrap(gaps.tolist(), groups, seed=seed)
+    return Segment(
+        names[i], names[j], t, float(between.mean()), float(interpolated.mean()), float(gaps.mean()), interval
+    )
+
+
+def _right(scorer: TransformersScorer, pairs: Sequence[PreferencePair], advance: Callable[[int], None]) -> Floats:
+    scores = scorer.score([ScoreItem(p.prompt, text) for p in pairs for text in (p.chosen, p.rejected)], advance)
+    found = np.full(len(pairs), np.nan)
+    for place, (chosen, rejected) in enumerate(zip(scores[::2], scores[1::2], strict=True)):
+        if isinstance(chosen, Score) and isinstance(rejected, Score):
+            found[place] = float(chosen.reward > rejected.reward)
+    return found
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    payload: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {key: value for key, value in payload.items() if key not in _IGNORED}
+
+
+def _card(
+    name: str, spec: RewardModelSpec, merged: Merged, members: Sequence[RewardModelSpec], config: MergeConfig
+) -> str:
+    rows = [
+        [member, own.version, own.run_id or "", f"{accuracy:.4f}"]
+        for (member, accuracy), own in zip(merged.accuracies.items(), members, strict=True)
+    ]
+    checked = [
+        [
+            f"{s.first} to {s.second}, t = {s.t:g}",
+            f"{s.accuracy:.4f}",
+            f"{s.interpolated:.4f}",
+            f"{s.gap:+.4f} ({s.interval.low:+.4f} to {s.interval.high:+.4f})",
+            "BARRIER" if s.barrier else "none",
+        ]
+        for s in merged.segments
+    ]
+    gain = f"{merged.gain:+.4f} ({merged.gain_interval.low:+.4f} to {merged.gain_interval.high:+.4f})"
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-classification",
+        "tags: [reward-model, bradley-terry, warm, assay]",
+        "---",
+        f"# {name}",
+        "",
+        f"A scalar reward model on `{spec.base}`: the average of the weights of {len(rows)} reward models (WARM), in",
+        "float32, by Assay.",
+        "",
+        "## Members",
+        "",
+        *table(["member", "version", "run", f"accuracy on {config.data}"], rows),
+        "",
+        f"The average: {merged.average:.4f} on {merged.pairs} pairs, {gain} over the members' mean. Heads started as: "
+        f"{merged.head_start or 'not recorded'}.",
+        "",
+        "## Barrier check",
+        "",
+        *table(["segment", "accuracy", "interpolated", "difference, 95 %", "barrier"], checked),
+        "",
+        f"Trained length {spec.trained_length} tokens, template hash `{spec.template_hash}`, run {spec.run_id}.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,59 @@
+"""The name of a new reward model: which are names, the folder that it gets, held while the model is made.
+
+With `force` a model whose name is taken becomes NAME-v2, -v3, ...; a version that another run is making is taken, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+
+from assay.errors import BadInputError
+from assay.system.name_lock import claimed
+from assay.workspace import Workspace
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
+
+
+def model_folder(workspace: Workspace, name: str, *, force: bool) -> Path:
+    """Where a model of this name would go. Raises BadInputError for what is no name, and for one that is taken unless
+    `force`."""
+    if not _NAME.fullmatch(name):
+        raise BadInputError(f"{name!r} is not a model name: letters, digits, and . _ + - after the first")
+    folder = workspace.models / name
+    if folder.exists() and not force:
+        raise BadInputError(f"a model {name!r} exists; choose another --name, or --force to write a new version of it")
+    return next(version for version in _versions(folder) if not version.exists())
+
+
+@contextmanager
+def held_folder(workspace: Workspace, name: str, *, force: bool) -> Iterator[tuple[Path, Callable[[str], None]]]:
+    """The folder, for nobody else in the block, and what is to be told which run makes it.
+
+    Raises as `model_folder`, and BadInputError where another run is making a model of this name, unless `force`.
+    """
+    model_folder(workspace, name, force=force)
+    with ExitStack() as stack:
+        for folder in _versions(workspace.models / name):
+            if folder.exists():
+                continue
+            try:
+                told = stack.enter_context(claimed(folder))
+            except BadInputError:
+                if not force:
+                    raise
+                continue
+            if not folder.exists():
+                break
+            stack.close()  # whoever held it has just ended well
+            model_folder(workspace, name, force=force)
+        yield folder, told
+
+
+def _versions(folder: Path) -> Iterator[Path]:
+    yield folder
+    for version in count(2):
+        yield folder.with_name(f"{folder.name}-v{version}")

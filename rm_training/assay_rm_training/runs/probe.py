@@ -1,0 +1,172 @@
+"""One linear probe in a workspace: run record, features, fit, checkpoint with its proof, evaluation, artifact.
+
+Covers: what `assay train probe` and the curation loop share. Leaves out: the fit (`probe.py`), features
+(`features.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from assay.domain import PreferencePair
+from assay.models.spec import RewardModelSpec
+from assay.runs.contamination_gate import contamination_of, record_waivers, require_clean
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import Run, folder_digest, start_run
+from assay.workspace import Workspace
+from assay_rm_training.checkpoints.checkpoint import save_checkpoint
+from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
+from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
+from assay_rm_training.runs.inputs import snapshot_id
+from assay_rm_training.runs.model_name import held_folder
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem
+
+SAMPLE = 16  # pairs of the parity check
+
+
+@dataclass(frozen=True)
+class ProbePlan:
+    """What was asked for. `data`, `gold`, `eval_data`: snapshots or files; `gold` chooses the penalty."""
+
+    config: ProbeConfig
+    base: str
+    data: str
+    name: str
+    gold: str | None = None
+    eval_data: str | None = None
+    max_length: int = 1024
+    device: str = "auto"
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class TrainedProbe:
+    """`path`: the checkpoint's folder."""
+
+    artifact_id: str
+    path: Path
+    run_id: str
+    probe: Probe
+    spec: RewardModelSpec
+    evaluation: Evaluation | None
+
+
+def train_probe_model(
+    workspace: Workspace,
+    plan: ProbePlan,
+    pairs: Sequence[PreferencePair],
+    gold: Sequence[PreferencePair] = (),
+    eval_pairs: Sequence[PreferencePair] | None = None,
+    *,
+    waivers: Mapping[str, str] | None = None,
+) -> TrainedProbe:
+    """Fit, save and evaluate, with progress on standard error. Raises BadInputError for a name that is taken or that
+    another run is going to give (unless `plan.force`), for data neither checked against a registered benchmark nor
+    waived, and what the parts raise.
+    """
+    check_contamination(workspace, None, plan.data, waivers or {})
+    names = [name for name in (plan.data, plan.gold, plan.eval_data) if name is not None]
+    snapshots = {name: snapshot_id(workspace, name) for name in names}
+    inputs = {found or name: "snapshot" if found else "file" for name, found in snapshots.items()}
+    settings = {"method": "probe", **asdict(plan)}
+    with (
+        held_folder(workspace, plan.name, force=plan.force) as (folder, told),
+        start_run(workspace, "train", settings, inputs=inputs) as run,
+    ):
+        told(run.id)
+        check_contamination(workspace, run, plan.data, waivers or {})
+        cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
+        with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
+            probe = train_probe(cache, pairs, plan.config, gold=gold, advance=advance)
+        artifact, spec = _save_probe(run, cache, probe, folder, data=plan.data, sample=pairs)
+        evaluation = None
+        if eval_pairs is not None:
+            with progress_bar("evaluating", 2 * len(eval_pairs), unit="responses") as advance:
+                evaluation = evaluate(
+                    TransformersScorer.load(str(folder), device=plan.device), eval_pairs, advance=advance
+                )
+            evaluation.write(run.folder)
+            run.metrics["evaluation"] = evaluation.to_dict()
+        run.metrics.update(
+            {
+                "pairs": probe.pairs,
+                "left_out": probe.left_out,
+                "l2": probe.l2,
+                "chosen_on": probe.chosen_on,
+                "candidates": [[l2, *found] for l2, found in probe.candidates.items()],
+            }
+        )
+        return TrainedProbe(artifact, folder, run.id, probe, spec, evaluation)
+
+
+def check_contamination(workspace: Workspace, run: Run | None, data: str, waivers: Mapping[str, str]) -> list[str]:
+    """What the contamination ledger says of the data, a line a registered benchmark; with a run, waivers are recorded.
+
+    Raises BadInputError where a benchmark is neither clean nor waived.
+    """
+    snapshot = snapshot_id(workspace, data)
+    said = f"snapshot {data!r}" if snapshot else f"file {data}"
+    states = require_clean(contamination_of(workspace, snapshot), waivers, data=said, snapshot=snapshot is not None)
+    if run is not None:
+        record_waivers(workspace, run.id, snapshot or data, states)
+    return [str(state) for state in states]
+
+
+def save_probe(
+    run: Run, cache: FeatureCache, probe: Probe, name: str, *, data: str, sample: Sequence[PreferencePair]
+) -> tuple[str, Path, RewardModelSpec]:
+    """Write the probe as a stock checkpoint of the workspace, under `name` or, where that is taken, NAME-v2, -v3, ...
+
+    Returns artifact id, folder and spec. `sample`: pairs whose scores must be the same once it is loaded again.
+    """
+    with held_folder(run.workspace, name, force=True) as (folder, told):
+        told(run.id)
+        artifact, spec = _save_probe(run, cache, probe, folder, data=data, sample=sample)
+    return artifact, folder, spec
+
+
+def _save_probe(
+    run: Run, cache: FeatureCache, probe: Probe, folder: Path, *, data: str, sample: Sequence[PreferencePair]
+) -> tuple[str, RewardModelSpec]:
+    backbone = cache.backbone
+    tried = ", ".join(f"{l2:g}: {nll:.4f}" for l2, (_, nll) in sorted(probe.candidates.items()))
+    states = contamination_of(run.workspace, snapshot_id(run.workspace, data), run_id=run.id)
+    card = "\n".join(
+        [
+            "---",
+            "library_name: transformers",
+            "pipeline_tag: text-classification",
+            "tags: [reward-model, bradley-terry, linear-probe, assay]",
+            "---",
+            f"# {folder.name}",
+            "",
+            f"A scalar reward model by Assay: a Bradley-Terry head at its optimum on the frozen `{backbone.base}`.",
+            "",
+            "| | |",
+            "|---|---|",
+            f"| data | {data} ({snapshot_id(run.workspace, data) or 'a file'}) |",
+            f"| pairs | {probe.pairs} used, {probe.left_out} left out: a side is too long |",
+            f"| run | {run.id} |",
+            f"| penalty | L2 {probe.l2:g}, by {probe.chosen_on} (NLL of each tried: {tried or 'one only'}) |",
+            f"| trained length | {backbone.renderer.max_length} tokens |",
+            f"| template hash | `{backbone.renderer.template_hash}` |",
+            f"| contamination | {'; '.join(map(str, states)) or 'not checked: no benchmark was registered'} |",
+            "",
+        ]
+    )
+    spec, _ = save_checkpoint(
+        with_head(backbone.trainee, probe),
+        probe_spec(cache, snapshot=snapshot_id(run.workspace, data), run_id=run.id),
+        backbone.renderer,
+        folder,
+        sample=[ScoreItem(p.prompt, text) for p in sample[:SAMPLE] for text in (p.chosen, p.rejected)],
+        card=card,
+    )
+    artifact = run.add_artifact(
+        "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
+    )
+    return artifact, spec

@@ -1,0 +1,366 @@
+"""One reward-model training in a workspace: run record, data, training, evaluation, checkpoint, artifact.
+
+Covers: what ties the parts of this package together, going on with an interrupted run. Leaves out:
+the loop (`trainer.py`), the checkpoint's proof (`checkpoint.py`).
+
+    RUN/ run.json (what --resume needs)  metrics.jsonl  state.pt (until done)  evaluation.json  items.jsonl
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInputError, NotFoundError
+from assay.models.chat.renderer import Renderer
+from assay.models.devices import pick_dtype
+from assay.models.parallelism.distributed import world_size
+from assay.models.parallelism.strategy import resolve
+from assay.models.spec import ParityCheck, RewardModelSpec
+from assay.runs.contamination_gate import BenchmarkState, contamination_of, record_waivers, require_clean
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import Run, folder_digest, locate_model, mark_dead_runs, start_run
+from assay.system.atomic_files import replacing
+from assay.workspace import Workspace
+from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
+from assay_rm_training.checkpoints.model_card import model_card
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.method import Divides, Finishes, Method, Prepares, method_of, method_payload
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.runs.inputs import snapshot_id
+from assay_rm_training.runs.model_name import held_folder
+from assay_rm_training.training import early_stopping as early_choice
+from assay_rm_training.training import metrics_file
+from assay_rm_training.training import resume_state as training_state
+from assay_rm_training.training.batch_order import StepPlan
+from assay_rm_training.training.distributed import begin, divided, load
+from assay_rm_training.training.loop import train
+from assay_rm_training.training.summary import TrainingSummary
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.scorer import ScoreItem
+
+PLAN = "run.json"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What a training gave. `path` holds the checkpoint, `folder` the run's measurements."""
+
+    artifact_id: str
+    name: str
+    path: Path
+    run_id: str
+    folder: Path
+    spec: RewardModelSpec
+    metrics: dict[str, Any]
+    summary: TrainingSummary
+    evaluation: Findings | None
+    contamination: Sequence[BenchmarkState] = ()
+    unit: str = "pairs"
+    asked_length: int = 0  #: tokens, as configured; the model's own limit may be lower
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for: enough to go on after a kill. `data`, `eval_data`: snapshot names or absolute paths.
+
+    `waivers`: registered benchmark -> why training goes on though `data` is not checked against it, or overlaps.
+    `final_data`: what is evaluated on at the end instead of `eval_data`, by which a step may have been chosen.
+    """
+
+    config: TrainingConfig
+    data: str
+    eval_data: str | None
+    name: str
+    force: bool = False
+    waivers: dict[str, str] = field(default_factory=dict)
+    method: Method = field(default_factory=Pairwise)
+    final_data: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "config": self.config.to_dict(), "method": method_payload(self.method)}
+
+    def write(self, folder: Path) -> None:
+        with replacing(folder / PLAN) as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, workspace: Workspace, run_id: str) -> Plan:
+        """Raises NotFoundError for a run that is not a training."""
+        path = workspace.runs / run_id / PLAN
+        if not path.is_file():
+            raise NotFoundError(f"{run_id} is not a training run of {workspace.root}")
+        payload = json.loads(path.read_text(encoding="utf-8"))
+        config, method = TrainingConfig.from_dict(payload["config"]), method_of(payload["method"])
+        return cls(**{**payload, "config": config, "method": method})
+
+
+def train_model(
+    workspace: Workspace,
+    plan: Plan,
+    rows: Sequence[Any],
+    eval_rows: Sequence[Any] | None = None,
+    *,
+    resume: str | None = None,
+    final_rows: Sequence[Any] | None = None,
+) -> TrainedModel:
+    """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
+
+    `rows`, `eval_rows`, `final_rows`: what the method's `read` gives of the plan's data. `resume`: an interrupted run's
+    id, whose plan and data these are. Raises BadInputError for a name that is taken or that another run is going to
+    give (unless `plan.force`, which writes `NAME-v2`, `-v3`, ...), for data that is neither checked against a
+    registered benchmark nor waived, and all that the parts raise.
+    """
+    if isinstance(plan.method, Divides):
+        rows, eval_rows = plan.method.divide(rows, eval_rows)
+        if final_rows is not None:
+            final_rows = plan.method.divide(rows, final_rows)[1]
+    if plan.config.keep == "best" and eval_rows is None:
+        raise BadInputError("choosing a step needs held-out data: --eval-data", field="keep")
+    contamination = _contamination(workspace, plan)
+    mark_dead_runs(workspace)
+    inputs = _inputs(workspace, plan, resume)
+    settings = plan.to_dict() | {"method": plan.method.name, "objective": plan.method.to_dict()}
+    settings |= {"processes": world_size(), "division": resolve(plan.config.parallel)}
+    with (
+        held_folder(workspace, plan.name, force=plan.force) as (folder, told),
+        start_run(workspace, "train", settings, inputs=inputs) as run,
+    ):
+        told(run.id)
+        plan.write(run.folder)
+        record_waivers(workspace, run.id, snapshot_id(workspace, plan.data) or plan.data, contamination)
+        if resume is not None:
+            _take_over(workspace.runs / resume, run.folder)
+        return _train(run, plan, rows, eval_rows, final_rows, folder, contamination, resume=resume)
+
+
+def _train(
+    run: Run,
+    plan: Plan,
+    rows: Sequence[Any],
+    eval_rows: Sequence[Any] | None,
+    final_rows: Sequence[Any] | None,
+    folder: Path,
+    contamination: Sequence[BenchmarkState],
+    *,
+    resume: str | None,
+) -> TrainedModel:
+    config, method = plan.config, plan.method
+    with divided(method, config, resume=resume is not None) as (parallel, device):
+        trainee = load(method, config, device, parallel)
+        longest = int(getattr(trainee.model.config, "max_position_embeddings", config.max_length))
+        length = min(config.max_length, longest)
+        renderer = Renderer(trainee.tokenizer, max_length=length)
+        data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
+        if eval_rows is not None and config.eval_every:
+            eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
+        if isinstance(method, Prepares):
+            data, eval_data = method.prepare(trainee, config, data, eval_data)
+        begin(trainee, data, eval_data, parallel)
+        with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
+            summary = train(
+                trainee,
+                method.task(trainee, config),
+                data,
+                config,
+                run.folder,
+                eval_data=eval_data,
+                resume=resume is not None,
+                parallel=parallel,
+                advance=advance,
+            )
+        trainee = parallel.whole(trainee, lambda: method.load(config, device))
+    eval_name = plan.eval_data or f"what was held out of {plan.data}"
+    judged, judged_name = (eval_rows, eval_name) if final_rows is None else (final_rows, str(plan.final_data))
+    settled = method.finish(trainee, data) if isinstance(method, Finishes) else {}
+    spec = RewardModelSpec(
+        kind=method.kind,
+        base=config.base,
+        template_hash=renderer.template_hash,
+        trained_length=length,
+        version="unsaved",
+        snapshot=snapshot_id(run.workspace, plan.data),
+        run_id=run.id,
+        head_start=_head_start(trainee, config),
+        trained_principles=_principles(rows),
+    )
+    spec = replace(spec, **method.spec_fields(trainee), **settled)
+    sample = _sample(method, judged or rows)
+    checks: list[ParityCheck] = []
+    scorer = merged_scorer(trainee, spec, renderer, sample, engine=method.engine, checks=checks)
+    evaluation = None
+    if judged is not None:
+        with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
+            evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
+    chosen = _chosen(config, summary, eval_name, judged_name)
+    seen = {row.prompt for row in rows}
+    evaluated_seen = sum(row.prompt in seen for row in judged or ())
+    card = model_card(
+        folder.name,
+        spec,
+        method,
+        config,
+        data,
+        summary,
+        data_name=plan.data,
+        evaluation=evaluation,
+        eval_name=judged_name,
+        contamination=[str(state) for state in contamination],
+        chosen=chosen,
+        evaluated_seen=evaluated_seen,
+    )
+    spec, parity = save_checkpoint(
+        trainee,
+        spec,
+        renderer,
+        folder,
+        sample=sample,
+        card=card,
+        save_dtype=config.save_dtype,
+        engine=method.engine,
+        checks=checks,
+    )
+    metrics = {
+        "training": summary.to_dict(),
+        "chosen": chosen,
+        "evaluated_seen": evaluated_seen,
+        "method": method.name,
+        method.unit: len(data),
+        "left_out": data.left_out,
+        "truncated": data.truncated,
+        "new_head": trainee.new_head,
+        "device": str(device),
+        "autocast": str(pick_dtype(device, config.dtype)).removeprefix("torch."),
+        "attention": str(getattr(trainee.model.config, "_attn_implementation", "") or ""),
+        "contamination": [state.to_dict() for state in contamination],
+        "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
+        "parity_checks": [asdict(check) for check in spec.parity_checks],
+    }
+    if isinstance(method, Divides):
+        metrics["rows"] = method.describe(rows)
+    if evaluation is not None:
+        info = replace(evaluation.model, name=folder.name, version=spec.version, parity=spec.parity)
+        evaluation = evaluation.of(info)
+        evaluation.write(run.folder)
+        metrics["evaluation"] = evaluation.to_dict()
+    run.metrics.update(metrics)
+    artifact = run.add_artifact(
+        "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
+    )
+    for state in {run.folder, run.workspace.runs / (resume or run.id)}:
+        for file in (training_state.FILE, early_choice.FILE):
+            (state / file).unlink(missing_ok=True)  # the checkpoint takes their place
+    return TrainedModel(
+        artifact,
+        folder.name,
+        folder,
+        run.id,
+        run.folder,
+        spec,
+        metrics,
+        summary,
+        evaluation,
+        contamination,
+        method.unit,
+        config.max_length,
+    )
+
+
+def _chosen(config: TrainingConfig, summary: TrainingSummary, eval_name: str, judged_name: str) -> str | None:
+    """Which step's weights these are and why, in words; None for the last one of a training that was not cut short."""
+    choice = summary.choice
+    if choice is None or (config.keep == "last" and summary.steps == summary.planned_steps):
+        return None
+    text = f"step {summary.kept_step} of {summary.planned_steps}"
+    if summary.steps < summary.planned_steps:
+        text += f", stopped at {summary.steps}: {choice.since} evaluations without a better {choice.metric}"
+    if config.keep == "best":
+        text += f"; best of {choice.evaluations} by {choice.metric} ({choice.value:.4f}) on {eval_name}"
+    if eval_name == judged_name:
+        return text + ", which is also what the evaluation is on: its figures flatter the model"
+    return text
+
+
+def default_name(base: str, data: str) -> str:
+    """e.g. `smollm2-helpful` for data `helpful` or `/data/helpful.jsonl.gz`."""
+    stem = Path(data).name.split(".")[0]
+    return re.sub(r"[^\w.+-]+", "-", f"{Path(base).name}-{stem}").strip("-.")[:100]
+
+
+def _inputs(workspace: Workspace, plan: Plan, resume: str | None) -> dict[str, str]:
+    inputs: dict[str, str] = {}
+    for data in filter(None, (plan.data, plan.eval_data, plan.final_data)):
+        snapshot = snapshot_id(workspace, data)
+        inputs[snapshot or data] = "snapshot" if snapshot else "file"
+    if (artifact := locate_model(workspace, plan.config.base)[1]) is not None:
+        inputs[artifact] = "artifact"
+    if resume is not None:
+        inputs[resume] = "run"
+    return inputs
+
+
+def _contamination(workspace: Workspace, plan: Plan) -> list[BenchmarkState]:
+    snapshot = snapshot_id(workspace, plan.data)
+    data = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
+    return require_clean(contamination_of(workspace, snapshot), plan.waivers, data=data, snapshot=snapshot is not None)
+
+
+def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, data: str) -> bool:
+    """Whether `data`, a snapshot or a file, is what the model of this spec was trained on, as far as spec and run
+    record tell: then figures on it flatter the model. False where nobody knows."""
+    if workspace is None or spec is None:
+        return False
+    if (snapshot := snapshot_id(workspace, data)) is not None:
+        return snapshot == spec.snapshot
+    path = workspace.runs / (spec.run_id or "") / PLAN
+    if not path.is_file():
+        return False
+    trained: Any = json.loads(path.read_text(encoding="utf-8")).get("data")
+    return isinstance(trained, str) and trained == str(Path(data).expanduser().resolve())
+
+
+def _take_over(old: Path, new: Path) -> None:
+    """Begin the new run with the old one's state and measurements. Linked, as both are only ever replaced whole."""
+    if not (old / training_state.FILE).is_file():
+        raise NotFoundError(f"{old.name} has no saved state to go on from (finished, or never saved)")
+    for file in (training_state.FILE, early_choice.FILE):
+        if (old / file).is_file():
+            try:
+                os.link(old / file, new / file)
+            except OSError:
+                shutil.copyfile(old / file, new / file)
+    if (old / metrics_file.FILE).is_file():
+        shutil.copyfile(old / metrics_file.FILE, new / metrics_file.FILE)
+
+
+def _principles(rows: Sequence[Any], most: int = 50) -> tuple[str, ...]:
+    """The most frequent principles of the training rows, where these have any."""
+    found = Counter(row.principle for row in rows if getattr(row, "principle", None))
+    return tuple(principle for principle, _ in found.most_common(most))
+
+
+def _head_start(trainee: Trainee, config: TrainingConfig) -> str:
+    """How the heads began, as the spec says it: what averaging weights must know (`merging.py`)."""
+    if not trainee.new_head:
+        return "kept"
+    return "zero" if config.head_init == "zero" else f"{config.head_init}, seed {config.seed}"
+
+
+def _encode(method: Method, rows: Sequence[Any], renderer: Renderer, description: str) -> ItemSet[Any]:
+    with progress_bar(description, len(rows), unit=method.unit) as advance:
+        return method.encode(rows, renderer, advance=advance)
+
+
+def _sample(method: Method, rows: Sequence[Any]) -> list[ScoreItem]:
+    """Responses for the parity check, spread over the data."""
+    some = rows[:: max(1, 2 * len(rows) // SAMPLE)][: SAMPLE // 2]
+    return method.responses(some)[:SAMPLE]

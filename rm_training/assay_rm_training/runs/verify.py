@@ -1,0 +1,193 @@
+"""The parity gate on any checkpoint, at any time: one of ours, one from the hub, one that was copied about.
+
+Covers: loading it twice, the engine's own ways, transformers' stock class without our code, vLLM where it is named;
+writing the outcome to spec and card. Leaves out: what a check compares (`parity.py`). What only the training process
+could compare (trained = saved) is kept as it was found then: a later check cannot make it good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay.data.pairs import load_pairs_or_file
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay.models.chat.renderer import Renderer
+from assay.models.spec import ParityCheck, RewardModelSpec
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import locate_model
+from assay.score import Score, ScoreFailure, ScoreResult
+from assay.workspace import Workspace
+from assay_rm_training.checkpoints.card_sections import parity_lines, write_section
+from assay_rm_training.checkpoints.parity import TOLERANCE, check_scorer, compare, verdict
+from assay_rm_training.checkpoints.vllm_parity import vllm_check, vllm_python
+from assay_rm_training.runs.inputs import recorded_run
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.generative.reader import VerdictReader, reading_items
+from assay_serving.generative.templates import format_named
+from assay_serving.model_loader import known_spec, load_engine
+from assay_serving.scorer import ScoreItem, Scorer
+
+TWICE = "loaded = loaded again"
+STOCK = "engine = stock transformers"
+RESPONSES = 16
+PRINCIPLE = "The response is correct."  #: what a principle model is asked of the sample where nobody says
+_TEXTS = (
+    ("Name a metal.", "Gold."),
+    ("Name a metal.", "Glass is not a metal, but silver is."),
+    ("What is 17 * 23?", "391"),
+    ("What is 17 * 23?", "17 times 20 is 340 and 17 times 3 is 51, so the product is 391."),
+    ("Explain rain to a child.", "Water goes up from the sea, makes clouds, gets heavy and falls down. " * 3),
+    ("Übersetze: good morning", "Guten Morgen! ☀️"),
+    ("Write a function that adds two numbers.", "def add(a, b):\n    return a + b\n"),
+    ("Who are you?", "I am an assistant. " * 12),
+)
+
+
+@dataclass(frozen=True)
+class VerificationConfig:
+    """`model`: artifact, folder, hub id. `data`: pairs whose responses are the sample; None: sentences of ours.
+
+    `responses`: how many. `principle`: for models that need one. `write`: into the spec and card of a model folder.
+    `adopt`: write a spec for a folder that has none.
+    """
+
+    model: str
+    data: str | None = None
+    responses: int = RESPONSES
+    principle: str | None = None
+    device: str = "auto"
+    dtype: str = "float32"
+    tolerance: float = TOLERANCE
+    write: bool = True
+    adopt: bool = False
+
+
+@dataclass(frozen=True)
+class Verification:
+    """`checks`: those made now, and those only the training could make. `written`: the folder whose spec says so."""
+
+    model: str
+    version: str
+    parity: str
+    checks: tuple[ParityCheck, ...]
+    written: Path | None
+    run_id: str | None
+
+    @property
+    def passed(self) -> bool:
+        return self.parity == "passed"
+
+
+def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Verification:
+    """Make every check that this model and machine allow, with progress on standard error."""
+    source, artifact = locate_model(workspace, config.model)
+    known = known_spec(source)
+    if known is not None and known.kind == "principle" and config.principle is None:
+        config = replace(config, principle=PRINCIPLE)
+    sample = _sample(workspace, config)
+    with recorded_run(workspace, "verify", asdict(config), model=(source, artifact)) as run:
+        name = config.model if config.model != source else None
+
+        judging = known.judging if known is not None else None
+        if judging is not None:  # generating anew could part at a near tie: given answers are read
+            sample = reading_items(sample, format_named(judging.format))
+
+        def load() -> Scorer:
+            opened = load_engine if judging is None else VerdictReader.load
+            return opened(source, served_as=name, device=config.device, dtype=config.dtype, allow_failed_parity=True)
+
+        with progress_bar("verifying", unit="responses") as advance:
+            scorer = load()
+            first = scorer.score(sample, advance)
+            if all(isinstance(result, ScoreFailure) for result in first):
+                # It says nothing of the checkpoint, so it must not mark it as failed.
+                why = next((r.message for r in first if isinstance(r, ScoreFailure)), "the sample is empty")
+                raise BadInputError(f"nothing to compare: {config.model} scores none of the sample: {why}")
+            again = load().score(sample, advance)
+            checks = [compare(first, again, tolerance=config.tolerance).called(TWICE)]
+            checks += check_scorer(scorer, sample, tolerance=config.tolerance, advance=advance)
+            if isinstance(scorer, TransformersScorer) and scorer.spec.is_one_logit:
+                checks.append(_stock_check(source, scorer.renderer, sample, first, config.tolerance))
+                python = vllm_python()
+                folder = Path(source).expanduser()
+                if python is not None and folder.is_dir():
+                    check = vllm_check(
+                        folder, scorer.renderer, sample, first, python=python, tolerance=config.tolerance
+                    )
+                    checks += [check] if check is not None else []
+        spec = _spec_to_write(source, scorer, config)
+        if spec is not None:
+            made = {check.name for check in checks}
+            checks = [*(check for check in spec.parity_checks if check.name not in made), *checks]
+        parity = verdict(checks)
+        written = None
+        if spec is not None:
+            written = Path(source).expanduser()
+            replace(spec, parity=parity, parity_checks=tuple(checks)).write(written)
+            write_section(written, "Parity", parity_lines(checks))
+        if run is not None:
+            run.metrics.update({"parity": parity, "checks": [asdict(check) for check in checks]})
+        return Verification(
+            scorer.info.name, scorer.info.version, parity, tuple(checks), written, run.id if run else None
+        )
+
+
+def _spec_to_write(source: str, scorer: Scorer, config: VerificationConfig) -> RewardModelSpec | None:
+    """The spec of a model folder that is to take the outcome; None where nothing is to be written.
+
+    Another format than float32 rounds more than the tolerance: its outcome is told and no mark on the checkpoint.
+    """
+    folder = Path(source).expanduser()
+    if not config.write or not folder.is_dir() or config.dtype != "float32":
+        return None
+    spec = RewardModelSpec.read(folder)
+    if spec is None and config.adopt and isinstance(scorer, TransformersScorer):
+        return scorer.spec
+    return spec
+
+
+def _sample(workspace: Workspace | None, config: VerificationConfig) -> list[ScoreItem]:
+    if config.data is None:
+        made = [ScoreItem((Message("user", asked),), said, config.principle) for asked, said in _TEXTS]
+        history = (Message("user", "Hello"), Message("assistant", "Hello! How can I help?"))
+        longer = [ScoreItem((*history, *item.prompt), item.response, config.principle) for item in made]
+        return [*made, *longer][: config.responses]
+    pairs = load_pairs_or_file(workspace, config.data)
+    some = pairs[:: max(1, 2 * len(pairs) // config.responses)]
+    items = [ScoreItem(p.prompt, text, config.principle) for p in some for text in (p.chosen, p.rejected)]
+    return items[: config.responses]
+
+
+def _stock_check(
+    source: str, renderer: Renderer, sample: Sequence[ScoreItem], scores: Sequence[ScoreResult], tolerance: float
+) -> ParityCheck:
+    """The reward as `AutoModelForSequenceClassification`'s one logit, row by row: without our pooling or batching."""
+    rewards = _stock_rewards(source, renderer, sample, scores)
+    stock = [replace(s, reward=next(rewards)) if isinstance(s, Score) else s for s in scores]
+    return compare(scores, stock, tolerance=tolerance).called(STOCK)
+
+
+def _stock_rewards(
+    source: str, renderer: Renderer, sample: Sequence[ScoreItem], scores: Sequence[ScoreResult]
+) -> Iterator[float]:
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    from assay.models.loading import is_soft_capped, load_config, resolve_model
+    from assay.models.quiet import quiet_transformers
+
+    options: dict[str, Any] = {"num_labels": 1, "dtype": torch.float32}
+    options |= {"trust_remote_code": False, "use_safetensors": True}
+    if is_soft_capped(load_config(source)):
+        options["attn_implementation"] = "eager"  # as its authors ask
+    with quiet_transformers():
+        model = AutoModelForSequenceClassification.from_pretrained(resolve_model(source), **options).eval()
+    for item, score in zip(sample, scores, strict=True):
+        if isinstance(score, Score):
+            ids = torch.tensor([renderer.encode(item.prompt, item.response).ids])
+            with torch.inference_mode():
+                yield float(model(input_ids=ids).logits[0, 0])

@@ -1,0 +1,1 @@
+"""The training loop of reward models: batches, schedules, early stopping, resuming."""

@@ -1,0 +1,77 @@
+"""Loss terms of a whole batch, such as a correlation over all its responses, under accumulation.
+
+Covers: the term's gradient when the batch is cut into several forward passes, or divided among processes. Leaves out:
+the terms (`objectives/regularisers.py`), the loop (`trainer.py`).
+
+A term f(o_1, ..., o_N) of all items' outputs is no sum over items, so it cannot be accumulated. Its gradient is: first
+all outputs are computed without gradient, then df/do, then each pass adds sum_i df/do_i * o_i to its own loss, whose
+gradient is f's by the chain rule (the gradient cache of arXiv 2101.06983). It costs a second forward pass, and equals
+the gradient of one large pass to rounding; with dropout too, because both rounds draw the same random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, runtime_checkable
+
+import torch
+
+from assay.models.parallelism.strategy import Alone
+from assay_rm_training.methods.task import Task
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.training.micro_batches import forward_passes
+from assay_rm_training.training.profiler import StepClock
+from assay_rm_training.training_config import TrainingConfig
+
+Item = TypeVar("Item")
+Taken = TypeVar("Taken", contravariant=True)
+
+
+@runtime_checkable
+class HasBatchTerm(Protocol[Taken]):
+    """A task whose `measure` gives `outputs`, and whose loss has a term of all of them."""
+
+    def batch_term(self, items: Sequence[Taken], outputs: torch.Tensor) -> torch.Tensor:
+        """What is added to the batch's mean loss: a scalar of the outputs [N, k] of all its N items, in their order."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchTerm:
+    """A term's `value` at the current weights and its `gradient` [N, k] with respect to all outputs."""
+
+    value: float
+    gradient: torch.Tensor
+
+    def injected(self, numbers: Sequence[int], outputs: torch.Tensor) -> torch.Tensor:
+        """A scalar of value 0 whose gradient is the term's share of the items `numbers`, whose outputs are [n, k]."""
+        given = self.gradient[list(numbers)].to(outputs.device, outputs.dtype)
+        share = (given * outputs).sum()
+        return share - share.detach()
+
+
+def batch_term(
+    trainee: Trainee,
+    task: Task[Item],
+    items: Sequence[Item],
+    config: TrainingConfig,
+    parallel: Alone,
+    clock: StepClock,
+) -> BatchTerm | None:
+    """The term of this batch; None for a task that has none. The random state is left as it was found."""
+    if not isinstance(task, HasBatchTerm):
+        return None
+    device = trainee.model.device
+    found: dict[int, torch.Tensor] = {}
+    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        for numbers, _, part in forward_passes(trainee, task, items, config, parallel, clock):
+            assert part.outputs is not None  # of a task with a batch term
+            found.update(zip(numbers, part.outputs.float().cpu(), strict=False))
+    every: dict[int, torch.Tensor] = {}
+    for of_one in parallel.gather(found):
+        every |= of_one
+    outputs = torch.stack([every[number] for number in range(len(items))]).requires_grad_()
+    term = task.batch_term(items, outputs)
+    (gradient,) = torch.autograd.grad(term, outputs)
+    return BatchTerm(float(term.detach()), gradient)

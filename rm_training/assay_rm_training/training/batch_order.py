@@ -1,0 +1,68 @@
+"""Which items each optimiser step is made of: a pure function of the configuration, so a data position is just a step.
+
+Covers: batches of one size, and batches that grow over the first share of the run (large batches waste items while
+the gradient still points the same way everywhere). Leaves out: what happens inside a batch (`item_set.micro_batches`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from assay_rm_training.training_config import TrainingConfig
+
+
+class Batch(NamedTuple):
+    """Items `start` to `stop` of epoch `epoch`'s order."""
+
+    epoch: int
+    start: int
+    stop: int
+
+
+class StepPlan:
+    """All steps of a run over `items` items. Each epoch is a permutation of its own, the same for the same seed; its
+    last batch may be smaller, and no item is dropped."""
+
+    def __init__(self, items: int, config: TrainingConfig) -> None:
+        self._items, self._seed = items, config.seed
+        self._batches: list[Batch] = []
+        for epoch in range(config.epochs):
+            start = 0
+            while start < items:
+                size = batch_size(epoch * items + start, items * config.epochs, config)
+                self._batches.append(Batch(epoch, start, min(start + size, items)))
+                start += size
+        self._order: tuple[int, list[int]] = (-1, [])
+
+    @property
+    def total(self) -> int:
+        """Optimiser steps of the run."""
+        return len(self._batches)
+
+    def batch(self, step: int) -> list[int]:
+        """Indices of the items of `step`, counted from 1."""
+        epoch, start, stop = self._batches[step - 1]
+        if self._order[0] != epoch:
+            order = np.random.default_rng((self._seed, epoch)).permutation(self._items).tolist()
+            self._order = (epoch, order)
+        return self._order[1][start:stop]
+
+    def items_seen(self, step: int) -> int:
+        """Items of the first `step` steps."""
+        return sum(batch.stop - batch.start for batch in self._batches[:step])
+
+    def epochs_done(self, step: int) -> float:
+        """Passes over the data after `step`, in epochs."""
+        epoch, _, stop = self._batches[step - 1]
+        return epoch + stop / self._items
+
+
+def batch_size(seen: int, total: int, config: TrainingConfig) -> int:
+    """Items of the step that begins after `seen` of the run's `total` items: from `batch_start` to `batch_size` along
+    a line over the first `batch_ramp_ratio` of them."""
+    ramp = config.batch_ramp_ratio * total
+    if not config.batch_start or seen >= ramp:
+        return config.batch_size
+    return round(config.batch_start + (config.batch_size - config.batch_start) * seen / ramp)

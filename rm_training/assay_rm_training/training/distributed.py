@@ -1,0 +1,77 @@
+"""One training in several processes: what the first tells the others, and what the others do.
+
+Covers: the order of the calls that all make together: order, model, data, training, the model in one piece. Leaves
+out: the run record, evaluation and saving, which the first process does alone after the others have left
+(`training_run.py`); how work and weights are divided (`assay.models.parallelism.strategy`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.models.devices import pick_device
+from assay.models.parallelism.distributed import PeerFailedError, joined, local_device
+from assay.models.parallelism.strategy import Alone, division, resolve
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.methods.method import Method, method_of, method_payload
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.training.loop import train
+from assay_rm_training.training_config import TrainingConfig
+
+
+@contextmanager
+def divided(method: Method, config: TrainingConfig, *, resume: bool) -> Iterator[tuple[Alone, torch.device]]:
+    """For the first process: how the work is divided for the time of the block, and its device. The others have been
+    told what to load. Raises BadInputError where `config.parallel` does not fit the processes that there are."""
+    if resolve(config.parallel) == "none":
+        yield Alone(), pick_device(config.device)
+        return
+    device = local_device(config.device)
+    with joined() as group:
+        group.share((method_payload(method), config, resume))
+        yield division(config.parallel, group, device), device
+
+
+def load(method: Method, config: TrainingConfig, device: torch.device, parallel: Alone) -> Trainee:
+    """The model to train, whole; `begin` divides it."""
+    return method.load(config, parallel.loading_device(device))
+
+
+def begin(trainee: Trainee, data: ItemSet[Any], eval_data: ItemSet[Any] | None, parallel: Alone) -> None:
+    """Divide the model, and give the encoded items to the other processes: read and encoded once, by the first."""
+    parallel.prepare(trainee)
+    if parallel.world > 1:
+        bare = replace(data, tags=()), replace(eval_data, tags=()) if eval_data else None
+        parallel.share(bare)
+
+
+def follow() -> None:
+    """What every process but the first does, from beginning to end: all that it needs comes from the first.
+
+    Raises what goes wrong here; what goes wrong in the first process is told there, and ends this one quietly.
+    """
+    try:
+        with joined() as group:
+            order: tuple[dict[str, Any], TrainingConfig, bool] = group.share(None)
+            payload, config, resume = order
+            method, device = method_of(payload), local_device(config.device)
+            parallel = division(config.parallel, group, device)
+            trainee = load(method, config, device, parallel)
+            parallel.prepare(trainee)
+            given: tuple[ItemSet[Any], ItemSet[Any] | None] = parallel.share(None)
+            data, eval_data = given
+            nowhere = Path(os.devnull)
+            task = method.task(trainee, config)
+            train(trainee, task, data, config, nowhere, eval_data=eval_data, resume=resume, parallel=parallel)
+            parallel.whole(trainee, lambda: trainee)
+    except PeerFailedError as error:
+        if error.rank == 0:
+            raise SystemExit(error.exit_code) from error
+        raise

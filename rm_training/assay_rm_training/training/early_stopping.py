@@ -1,0 +1,98 @@
+"""Which step's weights a training ends with: the last, or the best on held-out data; and when to stop looking.
+
+Covers: the rule, the best weights on disk (`best.pt`, kept so that a killed run finds them again), what is recorded.
+Leaves out: the figures that are chosen by (`held_out.py`).
+
+The figure of the chosen step is the best of several on the same data and so flatters the model; whoever wants a figure
+to believe evaluates on data that nothing was chosen by (`--final-data`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import BackendError
+from assay.system.atomic_files import replacing
+
+if TYPE_CHECKING:
+    import torch
+
+FILE = "best.pt"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best evaluation so far: `value` of `metric` at `step`. `evaluations`: made so far; `since`: after it."""
+
+    metric: str
+    step: int
+    value: float
+    evaluations: int
+    since: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+def choose(rows: Sequence[Mapping[str, Any]], metric: str) -> Choice | None:
+    """The best of the `eval` rows of a metrics file, the first where several are equal; None without rows.
+
+    `nll` is the lower the better and is the mean loss where a task has no pairs; `accuracy` is the higher the better.
+    """
+    evaluated = [row for row in rows if row["kind"] == "eval"]
+    best: tuple[int, int, float] | None = None
+    for number, row in enumerate(evaluated):
+        value = _value(row, metric)
+        if best is None or (value > best[2] if metric == "accuracy" else value < best[2]):
+            best = (number, row["step"], value)
+    if best is None:
+        return None
+    return Choice(metric, best[1], best[2], len(evaluated), len(evaluated) - 1 - best[0])
+
+
+def is_over(choice: Choice | None, patience: int) -> bool:
+    """Whether to stop: `patience` evaluations in a row were no better than the best."""
+    return choice is not None and 0 < patience <= choice.since
+
+
+def save_best(folder: Path, step: int, weights: Mapping[str, torch.Tensor | None]) -> None:
+    """Replace `folder/best.pt`, whole or not at all. The state of the same step must be saved before."""
+    import torch
+
+    with replacing(folder / FILE) as temporary:
+        torch.save({"step": step, "weights": dict(weights)}, temporary)
+
+
+def saved_step(folder: Path) -> int | None:
+    """The step whose weights are kept, None for none."""
+    return int(_load(folder)["step"]) if (folder / FILE).is_file() else None
+
+
+def load_best(folder: Path, step: int) -> dict[str, torch.Tensor]:
+    """The weights of `step`. Raises BackendError where another step's are kept."""
+    payload = _load(folder)
+    if payload["step"] != step:
+        raise BackendError(f"{folder / FILE} holds step {payload['step']}, not the chosen {step}")
+    weights: dict[str, torch.Tensor] = payload["weights"]
+    return weights
+
+
+def _load(folder: Path) -> dict[str, Any]:
+    import torch
+
+    try:
+        payload: dict[str, Any] = torch.load(folder / FILE, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # torch has no common error for a damaged file
+        raise BackendError(f"{folder / FILE} cannot be read: {str(error).splitlines()[0]}") from error
+    return payload
+
+
+def _value(row: Mapping[str, Any], metric: str) -> float:
+    if metric == "accuracy":
+        if "accuracy" not in row:
+            raise BackendError("this way to train has no accuracy to choose by; use --metric nll")
+        return float(row["accuracy"])
+    return float(row.get("nll", row["loss"]))

@@ -1,0 +1,113 @@
+"""Evaluation during training: the figures of held-out items, by slice and with intervals, as one row of metrics.jsonl.
+
+Covers: the items' rewards in the training's number format, divided among processes; the figures, by the same code as
+`evaluate.py`. Changes nothing of the training: no gradient, no random number, the same weights with and without it.
+Leaves out: the figures that a model is judged by at the end (the method's evaluation, float32 through the serving
+engine), the choice of a step (`early_choice.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from assay.models.parallelism.strategy import Alone
+from assay.statistics.intervals import wilson
+from assay_rm_training.calibration import calibration_report
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.evaluation.metrics import length_correlation, outcomes, pair_accuracy
+from assay_rm_training.evaluation.slices import Tags, slices
+from assay_rm_training.methods.task import Task
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.training.micro_batches import forward_passes
+from assay_rm_training.training.profiler import StepClock
+from assay_rm_training.training_config import TrainingConfig
+
+Item = TypeVar("Item")
+
+
+def measure(
+    trainee: Trainee, task: Task[Item], data: ItemSet[Item], config: TrainingConfig, parallel: Alone
+) -> dict[str, Any]:
+    """Figures of all items, in the first process; the others get the loss and the task's figures only.
+
+    `loss` is the task's, mean over items, not weighted. Where the task tells both rewards of its items, the figures of
+    pairs are added: accuracy with its intervals, ties, negative log-likelihood, margin, calibration error, baselines,
+    slices.
+    """
+    began = time.monotonic()
+    device = trainee.model.device
+    trainee.model.train(False)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            losses, figures, rewards = _measured(trainee, task, data.items, config, parallel)
+    finally:
+        trainee.model.train()
+    row: dict[str, Any] = {"items": len(data), "loss": losses / len(data)}
+    row |= {name: value / len(data) for name, value in figures.items()}
+    if 0 <= figures.get("accuracy", -1.0) <= len(data):
+        interval = wilson(figures["accuracy"], len(data))
+        row |= {"accuracy_low": interval.low, "accuracy_high": interval.high}
+    if rewards and parallel.main:
+        chosen, rejected = (np.array([rewards[n][side] for n in range(len(data))]) for side in (0, 1))
+        row |= pair_figures(chosen, rejected, data.tags, seed=config.seed)
+    return row | {"seconds_eval": time.monotonic() - began}
+
+
+def pair_figures(
+    chosen: np.ndarray[Any, Any], rejected: np.ndarray[Any, Any], tags: Sequence[Tags], *, seed: int
+) -> dict[str, Any]:
+    """Of rewards [N] and [N] of the two sides; without `tags`, no baseline and no slices."""
+    d = chosen - rejected
+    groups = [tag.prompt for tag in tags] if tags else [str(n) for n in range(len(d))]
+    accuracy = pair_accuracy(chosen, rejected, groups, seed=seed)
+    calibration = calibration_report(d, seed=seed)
+    row: dict[str, Any] = {
+        "accuracy": accuracy.value,
+        "accuracy_low": accuracy.wilson.low,
+        "accuracy_high": accuracy.wilson.high,
+        "accuracy_bootstrap": asdict(accuracy.bootstrap),
+        "ties": accuracy.ties,
+        "nll": calibration.nll,
+        "ece": calibration.ece,
+        "brier": calibration.brier,
+        "margin": float(d.mean()),
+        "margin_std": float(d.std()),
+        "chosen_mean": float(chosen.mean()),
+        "rejected_mean": float(rejected.mean()),
+    }
+    if tags:
+        lengths = [tag.chosen for tag in tags] + [tag.rejected for tag in tags]
+        longer = outcomes([tag.chosen for tag in tags], [tag.rejected for tag in tags])[0]
+        row["length_baseline"] = float(longer.mean())
+        row["reward_length_correlation"] = length_correlation([*chosen, *rejected], lengths)
+        row["slices"] = [asdict(part) for part in slices(tags, d)]
+    return row
+
+
+def _measured(
+    trainee: Trainee, task: Task[Item], items: Sequence[Item], config: TrainingConfig, parallel: Alone
+) -> tuple[float, Mapping[str, float], dict[int, tuple[float, float]]]:
+    """Sum of the losses, sums of the figures, and by item number both rewards, empty where the task has none."""
+    losses, figures = 0.0, Counter[str]()
+    rewards: dict[int, tuple[float, float]] = {}
+    for numbers, _, part in forward_passes(trainee, task, items, config, parallel, StepClock()):
+        if not numbers:
+            continue
+        losses += float(part.losses.sum())
+        figures.update({name: float(value) for name, value in part.figures.items()})
+        if "chosen" in part.each:
+            both = zip(part.each["chosen"].tolist(), part.each["rejected"].tolist(), strict=True)
+            rewards |= dict(zip(numbers, both, strict=True))
+    total, sums, every = 0.0, Counter[str](), dict[int, tuple[float, float]]()
+    for of_one in parallel.gather((losses, figures, rewards)):
+        total += of_one[0]
+        sums.update(of_one[1])
+        every |= of_one[2]
+    return total, sums, every

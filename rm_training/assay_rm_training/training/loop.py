@@ -1,0 +1,226 @@
+"""The training loop: items in, a trained model out, resumable bit for bit on a CPU.
+
+Covers: batches, micro-batches, loss, accumulation, clipping, schedule, measuring, saving, choosing a step, resuming; it
+reads from top to bottom and knows nothing of what is trained, which is a `Task`. Leaves out, on purpose: loading
+(`base_model.py`), several processes (`assay.models.parallelism.strategy`: here they are a few calls that do nothing
+in one process), held-out figures (`held_out.py`), saving the finished model (`checkpoint.py`), lineage
+(`training_run.py`).
+
+The gradient of a step is that of sum_i w_i loss_i / sum_i w_i over all its items: the denominator is fixed before the
+first backward pass, so it does not depend on how the batch is cut into forward passes, or divided among processes. A
+term of the whole batch may be added (`whole_batch.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from assay.errors import BackendError
+from assay.models.parallelism.strategy import Alone
+from assay.runs.progress_bar import Advance, silent
+from assay.system.graceful_stop import end_on_request
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.methods.task import Task
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.training.batch_losses import batch_term
+from assay_rm_training.training.batch_order import StepPlan
+from assay_rm_training.training.eval_step import measure
+from assay_rm_training.training.lr_schedules import lr_factor
+from assay_rm_training.training.micro_batches import forward_passes
+from assay_rm_training.training.profiler import StepClock, peak_memory
+from assay_rm_training.training.resume_state import Position
+from assay_rm_training.training.run_files import RunFiles
+from assay_rm_training.training.summary import RunTotals, StepMeasurement, StepSums, TrainingSummary
+from assay_rm_training.training_config import TrainingConfig
+
+Item = TypeVar("Item")
+
+
+def train(
+    trainee: Trainee,
+    task: Task[Item],
+    data: ItemSet[Item],
+    config: TrainingConfig,
+    folder: Path,
+    *,
+    eval_data: ItemSet[Item] | None = None,
+    resume: bool = False,
+    parallel: Alone | None = None,
+    advance: Advance = silent,
+) -> TrainingSummary:
+    """Train `trainee.model` in place; metrics and state go to `folder`. `advance` gets 1 for each step.
+
+    `resume`: go on from `folder`'s saved state. `parallel`: how several processes divide the work; `trainee` is
+    prepared by it, all call this together, and only the first reads and writes `folder`. Raises BackendError when the
+    loss or the gradient is not finite; the last saved state remains. A Ctrl-C in a lone process ends the training
+    after the step, with its state saved.
+    """
+    parallel = parallel or Alone()
+    plan = StepPlan(len(data), config)
+    optimizer = make_optimizer(trainee, config)
+    weights = trainee.trainable()
+    files = RunFiles(folder, config, parallel, weights, optimizer, data=data.digest)
+    device = next(iter(weights.values())).device
+    clock, run = StepClock(), RunTotals()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(config.seed)
+        position = Position(0, 0, 0.0)
+        if resume:
+            position = files.restore()
+            advance(position.step)
+        with files.opened(position), end_on_request(held=parallel.world == 1) as end:
+            began_at, started = position, time.monotonic()
+            for step in range(position.step + 1, plan.total + 1):
+                if files.is_over():
+                    break
+                began = time.monotonic()
+                with clock.part("data"):
+                    items = [data.items[number] for number in plan.batch(step)]
+                rate = config.learning_rate * lr_factor(
+                    config.schedule,
+                    step,
+                    plan.total,
+                    warmup_ratio=config.warmup_ratio,
+                    min_lr_ratio=config.min_lr_ratio,
+                    decay_ratio=config.decay_ratio,
+                )
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * group["factor"]
+                parallel.seed(config.seed, step)
+                measured = train_step(trainee, task, items, config, optimizer, parallel=parallel, clock=clock)
+                if not (math.isfinite(measured.loss) and math.isfinite(measured.grad_norm)):
+                    raise BackendError(
+                        f"step {step}: loss {measured.loss}, gradient norm {measured.grad_norm}: not finite; "
+                        "lower the learning rate (--lr) or use --dtype float32"
+                    )
+                with clock.part("update"):
+                    moved = _step(optimizer, list(weights.values()), parallel, measured=config.update_norm)
+                now = time.monotonic()
+                position = Position(step, position.tokens + measured.tokens, began_at.seconds + now - started)
+                parts = clock.take()
+                run.add(measured, parts, clipped=measured.grad_norm > config.max_grad_norm)
+                files.add(
+                    {
+                        "kind": "train",
+                        "step": step,
+                        "epoch": plan.epochs_done(step),
+                        "loss": measured.loss,
+                        **measured.figures,
+                        "lr": rate,
+                        "grad_norm": measured.grad_norm,
+                        "clipped": float(measured.grad_norm > config.max_grad_norm),
+                        **moved,
+                        "items": measured.items,
+                        "tokens": measured.tokens,
+                        "computed_tokens": measured.computed,
+                        "padded_share": measured.padding / measured.computed,
+                        "shared_share": measured.shared_share,
+                        "tokens_per_s": measured.tokens / max(now - began, 1e-9),
+                        "items_per_s": measured.items / max(now - began, 1e-9),
+                        **{f"seconds_{name}": value for name, value in sorted(parts.items())},
+                        **peak_memory(device),
+                        "seconds": position.seconds,
+                    }
+                )
+                if eval_data is not None and due(step, config.eval_every, plan.total):
+                    row = measure(trainee, task, eval_data, config, parallel)
+                    files.add_evaluation({"kind": "eval", "step": step, **row}, position)
+                if due(step, config.save_every, plan.total) or files.is_over():
+                    files.save(position)
+                advance(1)
+                if end.asked:
+                    files.save(position)
+                    raise KeyboardInterrupt
+        kept = files.keep(position)
+    memory = max(parallel.gather(peak_memory(device)["peak_memory"]))
+    return replace(
+        run.summary(position, began_at),
+        peak_memory=memory,
+        processes=parallel.world,
+        parallel=parallel.name,
+        planned_steps=plan.total,
+        kept_step=kept,
+        choice=files.choice,
+        items=plan.items_seen(position.step),
+    )
+
+
+def train_step(
+    trainee: Trainee,
+    task: Task[Item],
+    items: Sequence[Item],
+    config: TrainingConfig,
+    optimizer: torch.optim.Optimizer,
+    *,
+    parallel: Alone | None = None,
+    clock: StepClock | None = None,
+) -> StepMeasurement:
+    """Accumulate and clip the gradient of one batch of items; the caller steps the optimiser."""
+    parallel, clock = parallel or Alone(), clock or StepClock()
+    optimizer.zero_grad(set_to_none=True)
+    denominator = sum(task.weight(item) for item in items)
+    own = StepSums()
+    term = batch_term(trainee, task, items, config, parallel, clock)
+    for numbers, weights, part in forward_passes(trainee, task, items, config, parallel, clock):
+        loss = (part.losses * weights).sum() / denominator
+        if term is not None and part.outputs is not None and numbers:
+            loss = loss + term.injected(numbers, part.outputs)
+        with clock.part("backward"):
+            parallel.backward(loss)
+        if numbers:
+            own.add(float(loss.detach()), part.figures, part.each, (part.tokens, part.computed, part.padding))
+    if term is not None and parallel.main:
+        own.loss += term.value
+    with clock.part("reduce"):
+        parameters = list(trainee.trainable().values())
+        parallel.reduce(parameters)
+        norm = parallel.clip(parameters, config.max_grad_norm)
+        total = StepSums()
+        for sums in parallel.gather(own):
+            total.merge(sums)
+    means = {name: value / len(items) for name, value in total.figures.items()} | total.spread()
+    return StepMeasurement(total.loss, means, norm, len(items), *total.counts)
+
+
+def make_optimizer(trainee: Trainee, config: TrainingConfig) -> torch.optim.Optimizer:
+    """AdamW or Adafactor; weight decay on matrices only, as is usual."""
+    heads = tuple(f"{head}." for head in trainee.heads)
+    groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
+    for name, parameter in trainee.trainable().items():
+        groups.setdefault((name.startswith(heads), parameter.ndim >= 2), []).append(parameter)
+    described = [
+        {
+            "params": parameters,
+            "factor": config.head_lr / config.learning_rate if is_head and trainee.new_head else 1.0,
+            "weight_decay": config.weight_decay if is_matrix else 0.0,
+        }
+        for (is_head, is_matrix), parameters in groups.items()
+    ]
+    if config.optimizer == "adafactor":
+        return torch.optim.Adafactor(described, lr=config.learning_rate)
+    # Fused: the same numbers in one pass over the weights.
+    return torch.optim.AdamW(described, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=True)
+
+
+def due(step: int, every: int, total: int) -> bool:
+    """Whether something done every so many steps, and at the end, is done now."""
+    return step == total or (every > 0 and step % every == 0)
+
+
+def _step(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter], parallel: Alone, *, measured: bool
+) -> dict[str, float]:
+    """Step the optimiser; where `measured`, how far the weights moved."""
+    before = [p.detach().clone() for p in parameters] if measured else []
+    optimizer.step()
+    if not measured:
+        return {}
+    squares = [(p.detach() - old).square().sum() for p, old in zip(parameters, before, strict=True)]
+    return {"update_norm": math.sqrt(sum(float(parallel.full(square)) for square in squares))}

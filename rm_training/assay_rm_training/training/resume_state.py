@@ -1,0 +1,110 @@
+"""A training run's state on disk: written whole or not at all, enough to go on bit for bit.
+
+Covers: trainable weights, optimiser, random state, step, and what the state belongs to; the same file whatever the
+number of processes and their division of the work, so a run may go on under another. The learning rate and the data
+position are functions of the step and need no state. Leaves out: the finished model (`checkpoint.py`), the weights of
+the best evaluation (`early_choice.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.errors import BadInputError, NotFoundError
+from assay.models.parallelism.strategy import Alone, collect_optimizer, spread_optimizer
+from assay.system.atomic_files import replacing
+
+FILE = "state.pt"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the run stands after `step` optimiser steps."""
+
+    step: int
+    tokens: int  #: real tokens seen
+    seconds: float  #: spent training, over all its processes
+
+
+def save_state(
+    folder: Path,
+    position: Position,
+    weights: Mapping[str, torch.nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    *,
+    belongs_to: Mapping[str, Any],
+    parallel: Alone | None = None,
+) -> None:
+    """Replace `folder/state.pt` atomically; a kill at any moment leaves the old one or the new one.
+
+    All processes call this; the first collects and writes.
+    """
+    parallel = parallel or Alone()
+    payload = {
+        "format": FORMAT,
+        "position": (position.step, position.tokens, position.seconds),
+        "weights": {name: parallel.collect(p) for name, p in weights.items()},
+        "optimizer": collect_optimizer(optimizer, parallel),
+        "random": _random_state(),
+        "belongs_to": dict(belongs_to),
+    }
+    if parallel.main:
+        with replacing(folder / FILE) as temporary:
+            torch.save(payload, temporary)
+
+
+def load_state(
+    folder: Path,
+    weights: Mapping[str, torch.nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    *,
+    belongs_to: Mapping[str, Any],
+    parallel: Alone | None = None,
+) -> Position:
+    """Put the saved state into the model, the optimiser and the random generators; returns the position.
+
+    All processes call this; the first reads. Raises NotFoundError where nothing was saved, BadInputError for a state of
+    other data or another configuration.
+    """
+    parallel = parallel or Alone()
+    payload = _read(folder / FILE, weights, belongs_to) if parallel.main else None
+    position: tuple[int, int, float] = parallel.share(payload["position"] if payload else None)
+    with torch.no_grad():
+        for name, parameter in weights.items():
+            parameter.copy_(parallel.spread(payload["weights"][name] if payload else None, parameter))
+    spread_optimizer(payload["optimizer"] if payload else None, optimizer, parallel)
+    if payload:
+        torch.set_rng_state(payload["random"]["cpu"])
+        if "cuda" in payload["random"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state(payload["random"]["cuda"])
+    return Position(*position)
+
+
+def _read(path: Path, weights: Mapping[str, torch.nn.Parameter], belongs_to: Mapping[str, Any]) -> dict[str, Any]:
+    if not path.is_file():
+        raise NotFoundError(f"{path.parent} has no {FILE}: the run ended before its first save; start it anew")
+    try:
+        payload: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch has no common error for a damaged file
+        raise BadInputError(f"not a training state: {str(error).splitlines()[0]}", file=path) from error
+    if payload.get("format") != FORMAT:
+        raise BadInputError(f"state format {payload.get('format')}, this Assay reads {FORMAT}", file=path)
+    for name, value in belongs_to.items():
+        if (found := payload["belongs_to"].get(name)) != value:
+            raise BadInputError(f"the run was started with another {name} ({found}, now {value})", file=path)
+    if payload["weights"].keys() != weights.keys():
+        raise BadInputError("the state is of another model", file=path)
+    return payload
+
+
+def _random_state() -> dict[str, torch.Tensor]:
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state

@@ -1,0 +1,127 @@
+"""What a training keeps in its run's folder while it goes on: measurements, state, the best weights.
+
+One process writes:
+
+    metrics.jsonl  state.pt  best.pt (with --keep best)  tensorboard/ (with --tensorboard)
+
+Covers: going on after a kill with all of them in step, choosing by the evaluations, the weights that the training ends
+with. Leaves out: the files' formats (`metrics_file.py`, `training_state.py`, `early_choice.py`,
+`assay.runs.tensorboard_log`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.models.parallelism.strategy import Alone
+from assay.runs.tensorboard_log import TensorBoardLog
+from assay_rm_training.training import early_stopping as early_choice
+from assay_rm_training.training.early_stopping import Choice
+from assay_rm_training.training.metrics_file import MetricsFile, read_metrics
+from assay_rm_training.training.resume_state import Position, load_state, save_state
+from assay_rm_training.training_config import TrainingConfig
+
+
+class RunFiles:
+    """All processes call every method together; only the first touches `folder`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: TrainingConfig,
+        parallel: Alone,
+        weights: Mapping[str, torch.nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        *,
+        data: str,
+    ) -> None:
+        """`data`: digest of the training data, which the state is of."""
+        self.choice: Choice | None = None  #: the best evaluation so far
+        self._folder, self._config, self._parallel = folder, config, parallel
+        self._weights, self._optimizer = weights, optimizer
+        self._belongs_to = {"data": data, "configuration": config.identity()}
+        self._logs: list[MetricsFile | TensorBoardLog] = []
+        self._evaluations: list[Mapping[str, Any]] = []
+        self._saved: int | None = None
+
+    def restore(self) -> Position:
+        """The saved state, put into weights, optimiser and random generators. Raises as `load_state` does."""
+        return load_state(
+            self._folder, self._weights, self._optimizer, belongs_to=self._belongs_to, parallel=self._parallel
+        )
+
+    @contextmanager
+    def opened(self, position: Position) -> Iterator[None]:
+        """Open for a training that goes on after `position`; what was written of later steps is struck out."""
+        with ExitStack() as stack:
+            if self._parallel.main:
+                self._logs = [stack.enter_context(MetricsFile(self._folder, keep_to_step=position.step))]
+                if self._config.tensorboard:
+                    log = TensorBoardLog(self._folder, keep_to_step=position.step)
+                    self._logs.append(stack.enter_context(closing(log)))
+                self._evaluations = [row for row in read_metrics(self._folder) if row["kind"] == "eval"]
+            self._choose()
+            # Killed between the state and the best weights of the same step: the state has them.
+            if self._parallel.share(self._lacks_best(position)):
+                self._save_best(position)
+            yield
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for log in self._logs:
+            log.add(row)
+
+    def add_evaluation(self, row: Mapping[str, Any], position: Position) -> None:
+        """Add an `eval` row; keep the weights where it is the best."""
+        self.add(row)
+        self._evaluations.append(row)
+        self._choose()
+        if self._config.keep == "best" and self.choice is not None and self.choice.step == position.step:
+            self.save(position)  # first: the best weights on disk are never of a step after the state's
+            self._save_best(position)
+
+    def is_over(self) -> bool:
+        """Whether the evaluations say to stop."""
+        return early_choice.is_over(self.choice, self._config.patience)
+
+    def save(self, position: Position) -> None:
+        """Save the state, once a step."""
+        if self._saved != position.step:
+            self._saved = position.step
+            save_state(
+                self._folder,
+                position,
+                self._weights,
+                self._optimizer,
+                belongs_to=self._belongs_to,
+                parallel=self._parallel,
+            )
+
+    def keep(self, position: Position) -> int:
+        """At the end: put the best weights into the model where they are to be kept; returns the step they are of."""
+        if self._config.keep == "last" or self.choice is None:
+            return position.step
+        main = self._parallel.main
+        best = early_choice.load_best(self._folder, self.choice.step) if main else None
+        with torch.no_grad():
+            for name, parameter in self._weights.items():
+                parameter.copy_(self._parallel.spread(best[name] if best else None, parameter))
+        return self.choice.step
+
+    def _choose(self) -> None:
+        found = early_choice.choose(self._evaluations, self._config.metric) if self._parallel.main else None
+        self.choice = self._parallel.share(found)
+
+    def _lacks_best(self, position: Position) -> bool:
+        if self._config.keep == "last" or self.choice is None or self.choice.step != position.step:
+            return False
+        return self._parallel.main and early_choice.saved_step(self._folder) != position.step
+
+    def _save_best(self, position: Position) -> None:
+        weights = {name: self._parallel.collect(p) for name, p in self._weights.items()}
+        if self._parallel.main:
+            early_choice.save_best(self._folder, position.step, weights)

@@ -1,0 +1,141 @@
+"""What a training measured of itself: of one step, over forward passes and processes, and of all its steps.
+
+Leaves out: held-out figures (`held_out.py`), the rows that are written (`trainer.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from assay_rm_training.training.early_stopping import Choice
+from assay_rm_training.training.resume_state import Position
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """What the loop did. `steps`: made, of all of the run's processes in time. `items`: seen, over all epochs.
+    `tokens` counts every sequence in full; `computed_tokens`, what went through the model: padding added, common
+    beginnings once; `shared_share`: of the tokens that this saved. `wait_share`: of the time that a step waited for its
+    data. Rates, `computed_tokens`, shares and `peak_memory` (bytes, the largest process): since the last start.
+    `processes`, `parallel`: how the work was divided. `choice`: the best evaluation, where there were any;
+    `kept_step`: whose weights the model has."""
+
+    steps: int
+    items: int
+    tokens: int
+    seconds: float
+    items_per_s: float
+    tokens_per_s: float
+    computed_tokens: int
+    padded_share: float
+    first_loss: float
+    last_loss: float
+    shared_share: float = 0.0
+    wait_share: float = 0.0
+    clip_share: float = 0.0
+    peak_memory: int = 0
+    processes: int = 1
+    parallel: str = "none"
+    planned_steps: int = 0
+    kept_step: int = 0
+    choice: Choice | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class StepMeasurement:
+    """One step: weighted mean loss, the task's figures as means, mean and deviation of the rewards of each side, the
+    gradient's norm before clipping, tokens as in `Measured`."""
+
+    loss: float
+    figures: dict[str, float]
+    grad_norm: float
+    items: int
+    tokens: int
+    computed: int
+    padding: int
+
+    @property
+    def shared_share(self) -> float:
+        """Of the tokens, those that were not computed because another sequence of their item begins alike."""
+        return 1.0 - (self.computed - self.padding) / max(self.tokens, 1)
+
+
+class StepSums:
+    """Measurements of a step, added up over forward passes and then over processes."""
+
+    def __init__(self) -> None:
+        self.loss = 0.0
+        self.figures = Counter[str]()
+        self.each: dict[str, list[float]] = {}
+        self.counts = (0, 0, 0)
+
+    def add(
+        self,
+        loss: float,
+        figures: Mapping[str, torch.Tensor],
+        each: Mapping[str, torch.Tensor],
+        counts: tuple[int, int, int],
+    ) -> None:
+        self.loss += loss
+        self.figures.update({name: float(value) for name, value in figures.items()})
+        for name, values in each.items():
+            self.each.setdefault(name, []).extend(values.tolist())
+        self.counts = (self.counts[0] + counts[0], self.counts[1] + counts[1], self.counts[2] + counts[2])
+
+    def merge(self, other: StepSums) -> None:
+        self.loss += other.loss
+        self.figures.update(other.figures)
+        for name, values in other.each.items():
+            self.each.setdefault(name, []).extend(values)
+        self.counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))  # type: ignore[assignment]
+
+    def spread(self) -> dict[str, float]:
+        """Mean and deviation of what was measured of each item."""
+        found: dict[str, float] = {}
+        for name, values in self.each.items():
+            found |= {f"{name}_mean": float(np.mean(values)), f"{name}_std": float(np.std(values))}
+        return found
+
+
+class RunTotals:
+    """The steps since the last start, added up."""
+
+    def __init__(self) -> None:
+        self._steps = self._items = self._tokens = self._computed = self._padding = self._clipped = 0
+        self._waited = 0.0
+        self._first = self._last = math.nan
+
+    def add(self, step: StepMeasurement, parts: dict[str, float], *, clipped: bool) -> None:
+        self._steps, self._items = self._steps + 1, self._items + step.items
+        self._tokens, self._computed = self._tokens + step.tokens, self._computed + step.computed
+        self._padding, self._clipped = self._padding + step.padding, self._clipped + clipped
+        self._waited += parts.get("data", 0.0)
+        self._first, self._last = (step.loss if math.isnan(self._first) else self._first), step.loss
+
+    def summary(self, position: Position, began_at: Position) -> TrainingSummary:
+        seconds = max(position.seconds - began_at.seconds, 1e-9)
+        return TrainingSummary(
+            steps=position.step,
+            items=0,
+            tokens=position.tokens,
+            seconds=position.seconds,
+            items_per_s=self._items / seconds,
+            tokens_per_s=self._tokens / seconds,
+            computed_tokens=self._computed,
+            padded_share=self._padding / max(self._computed, 1),
+            first_loss=self._first,
+            last_loss=self._last,
+            shared_share=1.0 - (self._computed - self._padding) / self._tokens if self._tokens else 0.0,
+            wait_share=self._waited / seconds,
+            clip_share=self._clipped / max(self._steps, 1),
+        )

@@ -1,0 +1,103 @@
+"""Opening the parts of a composed reward: what each names, one engine for parts that name the same model.
+
+Leaves out: opening one model (`assay_serving.model_loader`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from assay.errors import AssayError, BadInputError
+from assay_serving.composition.checking import ConstraintScorer
+from assay_serving.composition.composed import ComposedScorer
+from assay_serving.composition.description import FILE, ComposedSpec, PartSpec
+from assay_serving.engines.length_corrected import with_correction
+from assay_serving.model_loader import is_composed, is_url, known_spec
+from assay_serving.scorer import Scorer
+
+#: (model, kind, question) -> an engine in this process.
+OpenModel = Callable[[str, str | None, str | None], Scorer]
+#: (URL, name of the model there, key) -> that model.
+OpenServer = Callable[[str, str | None, str | None], Scorer]
+
+
+@dataclass
+class Opener:
+    """`locate`: what to load for a name that is not a path beside the file, as every command finds it."""
+
+    open_model: OpenModel
+    open_server: OpenServer
+    locate: Callable[[str], str]
+    opened: dict[tuple[str | None, ...], Scorer] = field(default_factory=dict)
+
+    def load(self, path: Path, *, name: str | None = None, above: tuple[Path, ...] = ()) -> ComposedScorer:
+        """From a file, or a folder that holds one. `above`: files whose parts this is.
+
+        Raises BadInputError for a file that is wrong or is a part of itself; what a part's opening raises, with the
+        file and the part in front.
+        """
+        file = (path / FILE if path.is_dir() else path).resolve()
+        if file in above:
+            raise BadInputError("is a part of itself", file=file)
+        spec = ComposedSpec.read(file)
+        scorers = {}
+        for part in spec.parts:
+            try:
+                scorers[part.name] = self._open(part, file, (*above, file))
+            except AssayError as error:
+                raise type(error)(f"{file}, part {part.name}: {error}") from error
+        try:
+            return ComposedScorer(spec, scorers, name=name or (path.name if path.is_dir() else path.stem))
+        except BadInputError as error:
+            raise BadInputError(str(error), file=file) from error
+
+    def _open(self, part: PartSpec, file: Path, above: tuple[Path, ...]) -> Scorer:
+        if part.model is None:
+            fixed = part.checks() if part.constraints != "label" else None
+            return ConstraintScorer(fixed, part.measure, programs=part.programs)
+        if is_url(part.model):
+            if given := [name for name in ("correct", "model_kind", "question") if getattr(part, name) is not None]:
+                raise BadInputError("is for models that are loaded here; the server decides it", field=given[0])
+            return self._once(
+                (part.model, part.served, part.api_key_env),
+                lambda: self.open_server(str(part.model), part.served, _key(part.api_key_env)),
+            )
+        if given := [name for name in ("served", "api_key_env") if getattr(part, name) is not None]:
+            raise BadInputError("is for the URL of a reward server", field=given[0])
+        model = self._found(part.model, file)
+        if is_composed(model):
+            return self._once((model,), lambda: self.load(Path(model), above=above))
+        plain = self._once(
+            (model, part.model_kind, part.question), lambda: self.open_model(model, part.model_kind, part.question)
+        )
+        if part.correct is None:
+            return plain
+        return self._once(
+            (model, part.model_kind, part.question, "correct", part.correct),
+            lambda: with_correction(plain, known_spec(model), str(part.correct)),
+        )
+
+    def _once(self, key: tuple[str | None, ...], make: Callable[[], Scorer]) -> Scorer:
+        if key not in self.opened:
+            self.opened[key] = make()
+        return self.opened[key]
+
+    def _found(self, model: str, file: Path) -> str:
+        """A path counts from the file's folder where something is there; a bare name is the workspace's, as always."""
+        beside = file.parent / Path(model).expanduser()
+        path_like = "/" in model or model.startswith((".", "~")) or beside.suffix in (".yaml", ".yml")
+        if path_like:
+            return str(beside) if beside.exists() else model
+        located = self.locate(model)
+        return str(beside) if located == model and beside.exists() else located
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    if not (key := os.environ.get(variable)):
+        raise BadInputError(f"the environment has no {variable}", field="api_key_env")
+    return key

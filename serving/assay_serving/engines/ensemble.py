@@ -1,0 +1,298 @@
+"""Several reward models as one: combined rewards, and their spread as the uncertainty of every score.
+
+Covers: the ways to combine (mean, worst case, less variance or deviation, the KL-robust family), members brought to one
+scale on a common set, the description file `ensemble.yaml`. Leaves out: averaging weights (`assay merge`), loading one
+member (`opening.py`).
+
+Sources: Coste et al., arXiv 2310.02743 (mean, min, mean - weight * variance; the official code takes the population
+variance for best-of-n and the unbiased one for PPO, so the convention is a setting here); the KL-robust family
+-beta ln mean exp(-R / beta), arXiv 2606.09073: the mean for large beta, the minimum for small. A member with a larger
+scale would decide every minimum and variance, so members are standardised; `scale: raw` says that they need not be.
+Errors that all members share, from one pretraining say, show in no spread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from assay.errors import BadInputError
+from assay.models.calibration import Calibration
+from assay.runs.progress_bar import Advance, silent
+from assay.score import Score, ScoreFailure, ScoreResult
+from assay.system.atomic_files import replacing
+from assay_serving.scorer import ModelInfo, ReadInOtherWays, ReadsRendered, Repeatable, ScoreItem, Scorer
+
+if TYPE_CHECKING:
+    from assay.models.chat.rendered_text import PolicyTemplate
+
+FILE = "ensemble.yaml"
+KIND = "ensemble"
+Floats = npt.NDArray[np.float64]
+Combine = Literal["mean", "min", "uwo", "lower_bound", "kl_robust"]
+Variance = Literal["population", "unbiased"]
+Scale = Literal["standardised", "raw"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model: reward' = (reward - mean) / std. `version`: of the checkpoint that mean and std were measured on."""
+
+    model: str
+    mean: float = 0.0
+    std: float = 1.0
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class EnsembleSpec:
+    """`weight`: of the variance in `uwo` (0.5 for best-of-n, 0.1 for PPO in the paper), of the deviation in
+    `lower_bound` (mean - weight * std). `beta`: of `kl_robust`.
+
+    `variance`: divides by k ("population") or k - 1 ("unbiased"), in `uwo` and in every score's uncertainty.
+    `scale`: "standardised" members carry mean and std, of the responses of `standardised_on`.
+    """
+
+    members: tuple[Member, ...]
+    combine: Combine = "mean"
+    weight: float = 0.5
+    beta: float = 1.0
+    variance: Variance = "population"
+    scale: Scale = "standardised"
+    standardised_on: str = ""
+    calibration: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.members) < 2:
+            raise BadInputError(f"an ensemble has at least two members, not {len(self.members)}", field="members")
+        for name, kind in (("combine", Combine), ("variance", Variance), ("scale", Scale)):
+            if getattr(self, name) not in get_args(kind):
+                allowed = ", ".join(get_args(kind))
+                raise BadInputError(f"{getattr(self, name)!r} is not one of {allowed}", field=name)
+        if not (self.beta > 0 and math.isfinite(self.beta)):
+            raise BadInputError(f"must be positive, not {self.beta}", field="beta")
+        if not (self.weight >= 0 and math.isfinite(self.weight)):
+            raise BadInputError(f"must be 0 or more, not {self.weight}", field="weight")
+        for member in self.members:
+            if not (member.std > 0 and math.isfinite(member.std) and math.isfinite(member.mean)):
+                raise BadInputError(f"{member.model} needs a finite mean and a positive std", field="members")
+        if self.scale == "standardised" and not self.standardised_on:
+            raise BadInputError(
+                "members must be on one scale: make the file with `assay ensemble`, or say `scale: raw` if they are",
+                field="standardised_on",
+            )
+
+    @classmethod
+    def read(cls, path: Path) -> EnsembleSpec:
+        """Raises BadInputError naming the file for anything that is not a description of an ensemble."""
+        try:
+            payload: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if not isinstance(payload, dict) or payload.pop("kind", None) != KIND:
+                raise BadInputError(f"not an ensemble: it must say `kind: {KIND}`, or `kind: composed`", file=path)
+            calibration = payload.pop("calibration", None)
+            listed = payload.pop("members", [])
+            members = tuple(Member(m) if isinstance(m, str) else Member(**m) for m in listed)
+            return cls(members, **payload, calibration=Calibration.from_dict(calibration) if calibration else None)
+        except BadInputError as error:
+            raise error if error.file else BadInputError(str(error), file=path) from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError) as error:
+            raise BadInputError(f"not an ensemble: {str(error).splitlines()[0]}", file=path) from error
+
+    def write(self, path: Path) -> None:
+        """Write the description, whole or not at all."""
+        payload = {"kind": KIND, **asdict(self)}
+        # Through JSON: plain lists and numbers, which any YAML reader takes.
+        text = yaml.safe_dump(json.loads(json.dumps(payload)), sort_keys=False, allow_unicode=True)
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def calibrated(self, calibration: Calibration) -> EnsembleSpec:
+        return replace(self, calibration=calibration)
+
+    def standardised(self, rewards: Floats) -> Floats:
+        """Rewards [B, k] on the common scale."""
+        means, stds = (np.array([getattr(m, name) for m in self.members]) for name in ("mean", "std"))
+        return np.asarray((rewards - means) / stds)
+
+    def combined(self, rewards: Floats) -> Floats:
+        """One reward an item [B] of the members' rewards [B, k], already on one scale."""
+        mean: Floats = rewards.mean(axis=1)
+        if self.combine == "min":
+            return np.asarray(rewards.min(axis=1))
+        if self.combine == "uwo":
+            return np.asarray(mean - self.weight * self.spread(rewards) ** 2)
+        if self.combine == "lower_bound":
+            return np.asarray(mean - self.weight * self.spread(rewards))
+        if self.combine == "kl_robust":
+            low = rewards.min(axis=1, keepdims=True)  # factored out: no exponent above 0
+            return np.asarray(low[:, 0] - self.beta * np.log(np.exp(-(rewards - low) / self.beta).mean(axis=1)))
+        return mean
+
+    def spread(self, rewards: Floats) -> Floats:
+        """Standard deviation over members [B] of rewards [B, k], by the convention of `variance`."""
+        return np.asarray(rewards.std(axis=1, ddof=1 if self.variance == "unbiased" else 0))
+
+
+class EnsembleScorer:
+    """A `Scorer` over its members. Where one member fails on an item the item fails: a combination of the others
+    would be another model's score."""
+
+    def __init__(self, spec: EnsembleSpec, members: Sequence[Scorer], *, name: str) -> None:
+        """Raises BadInputError where a member is not the checkpoint that its scale was measured on."""
+        if len(members) != len(spec.members):
+            raise BadInputError(f"{name} describes {len(spec.members)} members, {len(members)} were loaded")
+        for described, member in zip(spec.members, members, strict=True):
+            if described.version is not None and described.version != member.info.version:
+                raise BadInputError(
+                    f"{name}: member {described.model} has version {member.info.version}, its scale was measured on "
+                    f"{described.version}; make the ensemble anew with: assay ensemble"
+                )
+        self.spec, self.members = spec, tuple(members)
+        infos = [member.info for member in members]
+        templates = sorted({info.template_hash for info in infos})
+        failed = next((info.parity for info in infos if info.parity.startswith("failed")), None)
+        self._info = ModelInfo(
+            name=name,
+            version=_version(spec, infos),
+            kind="scalar",
+            template_hash=templates[0] if len(templates) == 1 else _digest(templates),
+            max_length=min(info.max_length for info in infos),
+            calibrated=spec.calibration is not None,
+            parity=failed or ("passed" if all(info.parity == "passed" for info in infos) else "unchecked"),
+            dtype=", ".join(sorted({info.dtype for info in infos})),
+            device=", ".join(sorted({info.device for info in infos})),
+            attention=", ".join(sorted({info.attention for info in infos} - {""})),
+            calibration=spec.calibration.id if spec.calibration is not None else None,
+            curve=spec.calibration.curve if spec.calibration is not None else None,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        open_member: Callable[[str], Scorer],
+        *,
+        name: str | None = None,
+    ) -> EnsembleScorer:
+        """From a description file, or a folder that holds one. A member's path may be relative to the file."""
+        file = path / FILE if path.is_dir() else path
+        spec = EnsembleSpec.read(file)
+        opened = []
+        for member in spec.members:
+            beside = (file.parent / member.model).resolve()
+            opened.append(open_member(str(beside) if beside.exists() else member.model))
+        return cls(spec, opened, name=name or (path.name if path.is_dir() else path.stem))
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    def other_ways(self) -> Iterator[tuple[str, EnsembleScorer]]:
+        """Of the ways that all members know: the same combination of members read so."""
+        ways = [dict(m.other_ways()) if isinstance(m, ReadInOtherWays) else {} for m in self.members]
+        for name in ways[0]:
+            if all(name in way for way in ways):
+                yield name, EnsembleScorer(self.spec, [way[name] for way in ways], name=self._info.name)
+
+    @property
+    def score_identity(self) -> str | None:
+        """See `Repeatable`: the members' own; how they are combined is in the version."""
+        found = [m.score_identity if isinstance(m, Repeatable) else None for m in self.members]
+        return None if None in found else json.dumps(found)
+
+    def expect(self, policies: Sequence[PolicyTemplate]) -> None:
+        """Let all members that can read rendered texts by these policies' templates too."""
+        for member in self.members:
+            if isinstance(member, ReadsRendered):
+                member.expect(policies)
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        """See `Scorer.score`. `uncertainty`: deviation over the members on the common scale; `tokens`: of the member
+        that read most."""
+        progress = _Shared(on_progress, len(self.members))
+        found = [member.score(items, progress) for member in self.members]
+        results: list[ScoreResult] = []
+        for row in zip(*found, strict=True):
+            results.append(self._result(row))
+        return results
+
+    def _result(self, row: Sequence[ScoreResult]) -> ScoreResult:
+        for member, result in zip(self.members, row, strict=True):
+            if isinstance(result, ScoreFailure):
+                return ScoreFailure(result.code, f"member {member.info.name}: {result.message}", self._info.name)
+        scores = [result for result in row if isinstance(result, Score)]
+        rewards = self.spec.standardised(np.array([[score.reward for score in scores]]))
+        reward = float(self.spec.combined(rewards)[0])
+        if not math.isfinite(reward):
+            return ScoreFailure("non_finite", f"the ensemble's reward is {reward}", self._info.name)
+        calibration = self.spec.calibration
+        return Score(
+            reward=reward,
+            model=self._info.name,
+            version=self._info.version,
+            template_hash=self._info.template_hash,
+            tokens=max(score.tokens for score in scores),
+            truncated=any(score.truncated for score in scores),
+            probability=calibration.probability(reward) if calibration is not None else None,
+            uncertainty=float(self.spec.spread(rewards)[0]),
+            principle=scores[0].principle,
+            calibration=self._info.calibration,
+        )
+
+
+def standardised_members(
+    names: Sequence[str], scorers: Sequence[Scorer], items: Sequence[ScoreItem], advance: Advance = silent
+) -> tuple[tuple[Member, ...], int]:
+    """Each member's mean and (population) deviation over the items that all of them can score, and their number.
+
+    Raises BadInputError for fewer than two such items, and for a member that gives them all the same reward.
+    """
+    found = [scorer.score(items, advance) for scorer in scorers]
+    rows = [
+        [result.reward for result in row if isinstance(result, Score)]
+        for row in zip(*found, strict=True)
+        if all(isinstance(result, Score) for result in row)
+    ]
+    if len(rows) < 2:
+        raise BadInputError(f"all members can score {len(rows)} of the {len(items)} responses; a scale needs two")
+    rewards = np.array(rows, dtype=float)
+    members = []
+    for name, scorer, column in zip(names, scorers, rewards.T, strict=True):
+        if not column.std() > 0:
+            raise BadInputError(f"{name} gives all {len(column)} responses the same reward: it has no scale")
+        members.append(Member(name, float(column.mean()), float(column.std()), scorer.info.version))
+    return tuple(members), len(rows)
+
+
+class _Shared:
+    """Progress of k passes over the same items as one pass: an item is done when all members have scored one."""
+
+    def __init__(self, on_progress: Advance, members: int) -> None:
+        self._tell, self._members, self._done, self._told = on_progress, members, 0, 0
+
+    def __call__(self, steps: int) -> None:
+        self._done += steps
+        whole = self._done // self._members
+        if whole > self._told:
+            self._tell(whole - self._told)
+            self._told = whole
+
+
+def _version(spec: EnsembleSpec, infos: Sequence[ModelInfo]) -> str:
+    settings = asdict(replace(spec, calibration=None))
+    settings["members"] = [[info.version, m.mean, m.std] for info, m in zip(infos, spec.members, strict=True)]
+    settings.pop("standardised_on")
+    return _digest(settings)
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

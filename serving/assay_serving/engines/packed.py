@@ -1,0 +1,186 @@
+"""What the engines share that run a transformers model on this machine: plan, pass, memory, the states they read.
+
+Covers: items that begin alike computed together without padding (`assay.models.attention.packing`) where the model
+allows it, length-bucketed padded rows where not, passes halved where the memory runs out. Leaves out: what is asked
+and how the states become a reward (`transformers_engine`, `principle_engine`, `step_engine`, `ratings_engine`), items
+and scores (`token_engine`), batching across callers (`assay_serving.server`).
+
+A score depends on the item alone: not on its neighbours, their order, the padding side or the pad token.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from assay.errors import BadInputError
+from assay.models.attention.packing import attention_of, can_pack, forward, forward_rows, group_of
+from assay.models.chat.renderer import Renderer
+from assay.models.devices import free_memory, is_out_of_memory
+from assay.models.spec import RewardModelSpec
+from assay.runs.progress_bar import Advance, silent
+from assay.score import ScoreFailure
+from assay_serving.engines.batching import plan_batches, plan_groups
+from assay_serving.engines.token import Reading, TokenScorer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+TOKEN_BUDGET = 8192
+#: Positions of a pass on a CPU, where the activations of larger ones leave the caches; a group may exceed it.
+CPU_PASS = 2048
+#: How conversations lie in a pass: common beginnings once and nothing padded, or rows of their own padded on one side.
+Layout = Literal["packed", "right", "left"]
+
+
+class PackedScorer(TokenScorer):
+    """Scores with a loaded model. Safe to call from several threads: they take turns."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        renderer: Renderer,
+        spec: RewardModelSpec,
+        *,
+        name: str,
+        token_budget: int | None = None,
+        layout: Layout = "packed",
+    ) -> None:
+        """`model` is put into eval mode. `token_budget`: positions of one forward pass at most, padding included (None:
+        TOKEN_BUDGET). `layout` changes no score (the parity gate checks it); a model that cannot be packed gets rows
+        padded on the right. Raises BadInputError for a budget below one position, and what `check` raises.
+        """
+        if token_budget is not None and token_budget < 1:
+            raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
+        self.token_budget = token_budget or TOKEN_BUDGET
+        #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
+        self.last_tokens = self.last_computed = self.last_padding = 0
+        self.model = model.eval()  # type: ignore[no-untyped-call]
+        self._layout: Layout = layout
+        super().__init__(
+            renderer,
+            spec,
+            name=name,
+            dtype=str(model.dtype).removeprefix("torch."),
+            device=str(model.device),
+            attention=attention_of(model),
+        )
+
+    @abstractmethod
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """Float32 outputs [P, K] of hidden states [P, H]."""
+
+    def reward(self, outputs: torch.Tensor) -> float:
+        """Of the head's outputs [places, K] of one item: the first one of the last place, unless an engine says so."""
+        return float(outputs[-1, 0])
+
+    def other_ways(self) -> Iterator[tuple[str, Self]]:
+        """The same weights read in ways that must not change a score; the parity gate compares them with this one."""
+        ways: tuple[tuple[str, Layout], ...] = (("packed = padded", "right"), ("left = right padding", "left"))
+        for name, layout in ways:
+            other = copy(self)
+            other._layout = layout
+            yield name, other
+
+    def rewards(
+        self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
+    ) -> list[float | ScoreFailure]:
+        with self._lock:
+            outputs = self.outputs(readings, on_progress)
+        return [found if isinstance(found, ScoreFailure) else self.reward(found) for found in outputs]
+
+    def outputs(
+        self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
+    ) -> list[torch.Tensor | ScoreFailure]:
+        """The head's outputs [places, K] of each reading, float32 on the CPU, or its failure. One thread at a time."""
+        import torch
+
+        found: list[torch.Tensor | ScoreFailure | None] = [
+            reading if isinstance(reading, ScoreFailure) else None for reading in readings
+        ]
+        good = [(i, reading) for i, reading in enumerate(readings) if isinstance(reading, Reading)]
+        rows = [reading for _, reading in good]
+        if len(rows) < len(readings):
+            on_progress(len(readings) - len(rows))
+        self.last_tokens, self.last_computed, self.last_padding = sum(len(r.conversation) for r in rows), 0, 0
+        for batch in self._plan(rows):
+            numbers = [i for group in batch for i in group]
+            for i, output in zip(numbers, self._outputs(batch, rows), strict=True):
+                if output is None:
+                    tokens = len(rows[i].conversation)
+                    found[good[i][0]] = self.failure("backend", f"out of memory on a conversation of {tokens} tokens")
+                elif not bool(torch.isfinite(output).all()):
+                    found[good[i][0]] = self.failure("non_finite", "the model's answer is not finite")
+                else:
+                    found[good[i][0]] = output
+            on_progress(len(numbers))
+        return [output for output in found if output is not None]
+
+    def _plan(self, rows: Sequence[Reading]) -> list[list[list[int]]]:
+        """Forward passes: lists of groups of row numbers that are computed together."""
+        lengths = [len(row.conversation) for row in rows]
+        if self._layout == "packed" and can_pack(self.model, max(lengths, default=0)):
+            preferred = CPU_PASS if self.model.device.type == "cpu" else None
+            return plan_groups([row.conversation.ids for row in rows], self.token_budget, preferred=preferred)
+        return [[[i] for i in batch] for batch in plan_batches(lengths, self.token_budget)]
+
+    def _outputs(self, batch: list[list[int]], rows: Sequence[Reading]) -> list[torch.Tensor | None]:
+        """Of each row of the batch, in its order; None where not even a row alone fits in the memory."""
+        try:
+            return list(self._forward(batch, rows))
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        free_memory(self.model.device)  # outside the handler, so that the failed pass's tensors are free
+        if len(batch) == 1:
+            (group,) = batch
+            if len(group) == 1:
+                return [None]
+            middle = len(group) // 2
+            batch = [group[:middle], group[middle:]]
+        middle = len(batch) // 2
+        return self._outputs(batch[:middle], rows) + self._outputs(batch[middle:], rows)
+
+    def _forward(self, batch: list[list[int]], rows: Sequence[Reading]) -> list[torch.Tensor]:
+        import torch
+
+        places = [rows[i].places for group in batch for i in group]
+        with torch.inference_mode():
+            groups = [group_of([rows[i].conversation.ids for i in group]) for group in batch]
+            if self._layout == "packed":
+                passed = forward(self.model, groups)
+            else:
+                passed = forward_rows(self.model, groups, left=self._layout == "left")
+            self.last_computed += passed.computed
+            self.last_padding += passed.padding
+            outputs = self.head(passed.at(places)).cpu()
+        return list(torch.split(outputs, [len(wanted) for wanted in places]))
+
+
+def require_parity(name: str, spec: RewardModelSpec, *, allowed: bool) -> None:
+    """Raises BadInputError for a checkpoint that failed its parity check, unless that is allowed."""
+    if spec.parity.startswith("failed") and not allowed:
+        raise BadInputError(
+            f"{name} does not give the scores it was trained to (parity {spec.parity}); "
+            "it is not served unless that is allowed explicitly"
+        )
+
+
+def default_name(name: str) -> str:
+    """What a model is called when nobody names it: a folder's own name, a description's, or the hub id as it is."""
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return path.stem
+    return path.resolve().name if path.is_dir() else name
+
+
+def for_scoring(model: PreTrainedModel) -> PreTrainedModel:
+    """The loaded model, in place, as engines run it; it can be neither trained nor saved any more."""
+    from assay.models.attention.prepacked import prepack
+
+    prepack(model)
+    return model

@@ -1,0 +1,104 @@
+"""Scoring with principle reward models: one question for each item, answered in one token; reward = the log-odds.
+
+Covers: any causal language model asked by the frozen question (`assay.models.chat.principle_renderer`), the items
+that begin alike computed together (several principles on one response share all but the principle; several responses
+share their prompt). Leaves out: the pass (`packed_engine`), batching across callers (`assay_serving.server`).
+
+A reward depends on its item alone. Rewards under different principles have different scales (the base rates differ):
+compare them within one principle, or calibrate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import BadInputError
+from assay.models.answer_logits import log_odds
+from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
+from assay.models.chat.renderer import Renderer
+from assay.models.devices import pick_device, pick_dtype
+from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
+from assay.models.spec import RewardModelSpec
+from assay_serving.engines.packed import PackedScorer, default_name, for_scoring, require_parity
+from assay_serving.engines.token import UNLIMITED, PrincipleReader
+
+if TYPE_CHECKING:
+    import torch
+
+
+class PrincipleScorer(PrincipleReader, PackedScorer):
+    """Asks a language model; the reward is log P(Yes) - log P(No) at the answer's place."""
+
+    def check(self, name: str) -> None:
+        super().check(name)
+        if self.model.get_output_embeddings() is None:
+            raise BadInputError(f"{name} ({type(self.model).__name__}) has no language head to answer with")
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        *,
+        served_as: str | None = None,
+        device: str = "auto",
+        dtype: str = "float32",
+        token_budget: int | None = None,
+        max_length: int | None = None,
+        question: str | None = None,
+        allow_failed_parity: bool = False,
+    ) -> PrincipleScorer:
+        """Load a folder or hub id. A language model without a spec of ours is asked too: by `question`, the wording it
+        was trained with (`{principle}` in it), else by ours. The other options as `TransformersScorer.load`.
+
+        Raises BadInputError for a reward model of another kind, for another question than the spec's, and for a
+        checkpoint that failed its parity check (unless allowed).
+        """
+        chosen = pick_device(device)
+        tokenizer = load_tokenizer(name)
+        spec = principle_spec(name, Renderer(tokenizer, max_length=UNLIMITED), question)
+        require_parity(name, spec, allowed=allow_failed_parity)
+        model = load_causal_lm(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
+        length = min(spec.trained_length, max_length or spec.trained_length)
+        return cls(
+            for_scoring(model),
+            Renderer(tokenizer, max_length=length),
+            spec,
+            name=served_as or default_name(name),
+            token_budget=token_budget,
+        )
+
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """The log-odds of the two answers, in float32; only their rows of the language head are computed."""
+        answers = self.asked.answers
+        return log_odds(self.model, states, yes=answers.yes, no=answers.no)[:, None]
+
+
+def principle_spec(name: str, renderer: Renderer, question: str | None = None) -> RewardModelSpec:
+    """The checkpoint's own spec; for a language model without one, a spec made for `question` (default: ours).
+
+    Raises BadInputError where the spec is of another kind or names another question.
+    """
+    folder = Path(resolve_model(name))
+    own = RewardModelSpec.read(folder) if folder.is_dir() else None
+    if own is None:
+        asked = PrincipleRenderer(renderer, question or QUESTION)
+        made = spec_of(name, template_hash=asked.template_hash)
+        return replace(made, kind="principle", **asked_fields(asked))
+    if own.kind != "principle":
+        raise BadInputError(f"{name} is a {own.kind} reward model, not a principle model")
+    if question is not None and question != (own.question or QUESTION):
+        raise BadInputError(f"{name} was trained with the question {own.question!r}; leave --question out")
+    return spec_of(name, template_hash=own.template_hash)  # checks that the files are the spec's
+
+
+def asked_fields(asked: PrincipleRenderer) -> dict[str, Any]:
+    """What a spec says of a model that is asked like this."""
+    return {
+        "principles": True,
+        "template_hash": asked.template_hash,
+        "question": asked.question,
+        "yes_token": asked.answers.yes,
+        "no_token": asked.answers.no,
+    }

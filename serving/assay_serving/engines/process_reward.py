@@ -1,0 +1,83 @@
+"""Scoring with process reward models: a reward for every step, and one for the response by the spec's aggregation.
+
+Covers: responses given in steps, and whole responses, which the spec's separator cuts into steps. Leaves out: training
+(`assay_rm_training.methods.process_reward`). The checkpoint is a stock sequence classifier: any other engine's score
+of a whole response is its last step's reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.domain import Prompt
+from assay.errors import BadInputError
+from assay.models.chat.renderer import Encoded
+from assay.models.spec import RewardModelSpec, Stepwise
+from assay.models.step_reader import read_steps
+from assay.runs.progress_bar import Advance, silent
+from assay.score import ScoreFailure
+from assay_serving.engines.token import Reading
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class StepScores:
+    """`rewards`: log-odds that each step is right; `reward`: what they come to for the response."""
+
+    rewards: tuple[float, ...]
+    reward: float
+
+
+class StepScorer(TransformersScorer):
+    """Scores responses by their steps."""
+
+    @classmethod
+    def labels(cls, name: str, spec: RewardModelSpec) -> int:
+        if spec.stepwise is None:
+            raise BadInputError(f"{name} was not trained on steps")
+        return super().labels(name, spec)
+
+    @property
+    def reading(self) -> Stepwise:
+        assert self.spec.stepwise is not None  # checked
+        return self.spec.stepwise
+
+    def read(self, item: ScoreItem) -> Reading | ScoreFailure:
+        spoken = self.spoken(item)
+        whole = spoken if isinstance(spoken, ScoreFailure) else super().read(spoken)  # the stock engine's checks
+        if isinstance(whole, ScoreFailure) or isinstance(spoken, ScoreFailure):
+            return whole
+        if whole.conversation.truncated and item.rendered is not None and item.rendered.keep is None:
+            return self.failure("too_long", f"the text does not fit in {self.renderer.max_length} tokens")
+        return self._checked(spoken.prompt, self.reading.split(spoken.response))
+
+    def reward(self, outputs: torch.Tensor) -> float:
+        return self.reading.aggregate(outputs[:, 0].tolist())
+
+    def score_steps(
+        self, responses: Sequence[tuple[Prompt, Sequence[str]]], on_progress: Advance = silent
+    ) -> list[StepScores | ScoreFailure]:
+        """One result for each (prompt, steps), in order; `on_progress` counts them."""
+        results: list[StepScores | ScoreFailure] = []
+        with self._lock:
+            readings = [self._checked(prompt, steps) for prompt, steps in responses]
+            outputs = self.outputs(readings, on_progress)
+        for output in outputs:
+            if isinstance(output, ScoreFailure):
+                results.append(output)
+            else:
+                results.append(StepScores(tuple(output[:, 0].tolist()), self.reward(output)))
+        return results
+
+    def _checked(self, prompt: Prompt, steps: Sequence[str]) -> Reading | ScoreFailure:
+        try:
+            found = read_steps(self.renderer, prompt, steps, separator=self.reading.separator)
+        except BadInputError as error:
+            return self.failure("bad_input", str(error))
+        return Reading(Encoded(found.ids, 0, found.truncated), found.places)

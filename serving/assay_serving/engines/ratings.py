@@ -1,0 +1,36 @@
+"""Scoring with several named ratings under an aggregation that is no sum (the worst, a gate): it does not fold into one
+head, so the checkpoint keeps one output a rating and the spec says how they become a reward.
+
+Leaves out: linear aggregations, which are folded when the model is saved and need no engine of their own; training
+(`assay_rm_training.methods.multi_objective`). Other engines load the checkpoint as a stock classifier of several
+labels, and give the ratings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.errors import BadInputError
+from assay.models.spec import RatingHeads, RewardModelSpec
+from assay_serving.engines.transformers import TransformersScorer
+
+if TYPE_CHECKING:
+    import torch
+
+
+class RatingsScorer(TransformersScorer):
+    """Scores by the aggregate of the model's ratings, in the ratings' own units."""
+
+    @classmethod
+    def labels(cls, name: str, spec: RewardModelSpec) -> int:
+        if spec.ratings is None:
+            raise BadInputError(f"{name} has no named ratings")
+        return len(spec.ratings.names)
+
+    @property
+    def ratings(self) -> RatingHeads:
+        assert self.spec.ratings is not None  # checked
+        return self.spec.ratings
+
+    def reward(self, outputs: torch.Tensor) -> float:
+        return self.ratings.reward(outputs[0].tolist())

@@ -1,0 +1,37 @@
+"""Scores into the workspace's store: the responses they belong to, the scores, the run they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from assay.errors import BadInputError
+from assay.runs.record import Run
+from assay.score import ScoreResult
+from assay.store.records import insert_responses, insert_scores
+from assay_serving.scorer import ModelInfo, ScoreItem
+
+
+def save_scores(run: Run, items: Sequence[ScoreItem], results: Sequence[ScoreResult], info: ModelInfo) -> int:
+    """Write prompts, responses and their scores in one unit of work; returns how many scores were new.
+
+    Failures are stored too, with their reason. Scoring the same response with the same model again adds nothing.
+
+    Raises BadInputError for scores of a composed reward that may depend on an item's label or references: a stored
+    score is found by its prompt and response, so it would stand for every other label too.
+    """
+    if info.kind == "composed" and any(item.label is not None or item.references for item in items):
+        raise BadInputError(
+            f"{info.name} is composed, and its scores may depend on labels or references, which the workspace does not "
+            "keep with a response: score without --save"
+        )
+    with run.workspace.store.unit() as db:
+        response_ids = insert_responses(db, [(item.prompt, item.response) for item in items], run.id)
+        return insert_scores(
+            db,
+            zip(response_ids, results, strict=True),
+            model=info.name,
+            version=info.version,
+            template_hash=info.template_hash,
+            run_id=run.id,
+            principles=[item.principle for item in items],
+        )

@@ -1,0 +1,242 @@
+"""The file of API keys: whom each belongs to, what it opens, how much it may use. No key is in it, only hashes.
+
+Covers: making keys, hashing, reading and editing the file. Leaves out: which key a request carries (`key_ring`).
+
+A key is `assay_ID_SECRET`. The id is public and names the entry; the secret is 256 random bits. Because nobody can
+guess 256 random bits, a fast hash is right: a slow one (scrypt, argon2) protects passwords that people chose, and here
+would only let callers without a key burn the server's time. The hash is salted with 16 random bytes of the file, so
+that the same key in two files does not show.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInputError, NotFoundError
+from assay.system.atomic_files import replacing
+
+FORMAT = 1
+FILE = "keys.json"  #: in a workspace
+ENVIRONMENT = "ASSAY_KEYS_FILE"
+PREFIX = "assay_"
+READ, SCORE, ADMIN = "read", "score", "admin"
+SCOPES = (READ, SCORE, ADMIN)  #: read: what describes the server, which every key opens
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_RESERVED = re.compile(r"anonymous|api-key(-\d+)?")  # callers without an entry in the file
+_ID = re.compile(r"[0-9a-f]{8}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_SPAN = re.compile(r"(\d{1,6})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEntry:
+    """One key. Rates are a minute, None = without limit; times are UTC, ISO 8601; `expires` None = never."""
+
+    name: str
+    id: str
+    hash: str
+    scopes: tuple[str, ...]
+    requests_per_minute: float | None
+    items_per_minute: float | None
+    created: str
+    expires: str | None
+
+    @property
+    def expires_at(self) -> float:
+        """Seconds since 1970; infinite for a key that does not expire."""
+        return datetime.fromisoformat(self.expires).timestamp() if self.expires else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the file holds. `salt`: hexadecimal."""
+
+    salt: str
+    entries: tuple[KeyEntry, ...] = field(default_factory=tuple)
+
+    def hash_of(self, key: str) -> str:
+        """The hash that the file keeps of a key, hexadecimal."""
+        return hashlib.blake2b(
+            key.encode("utf-8", "surrogateescape"), digest_size=32, salt=bytes.fromhex(self.salt), person=b"assay-keys"
+        ).hexdigest()
+
+
+def id_of(key: str) -> str | None:
+    """The public part of a key of ours, None for any other text."""
+    parts = key.split("_", 2)
+    return parts[1] if len(parts) == 3 and key.startswith(PREFIX) and _ID.fullmatch(parts[1]) else None
+
+
+def create_key(
+    path: Path,
+    name: str,
+    scopes: Sequence[str],
+    *,
+    requests_per_minute: float | None = None,
+    items_per_minute: float | None = None,
+    expires: str | None = None,
+) -> tuple[str, KeyEntry]:
+    """A new key and its entry, which is in the file (made if it is not there) when this returns.
+
+    `expires`: a span (`12h`, `90d`, `4w`) or an ISO date or time. Raises BadInputError for a name that is taken and
+    for anything else that makes no sense.
+    """
+    if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
+        raise BadInputError("a name is 1 to 64 letters, digits, '.', '_' or '-', and not anonymous or api-key")
+    scopes = tuple(scope for scope in SCOPES if scope in _known(scopes))
+    for label, rate in (("requests", requests_per_minute), ("items", items_per_minute)):
+        _check_rate(rate, label)
+    now = datetime.now(UTC)
+    until = _iso(_expiry(expires, now)) if expires is not None else None
+    with _edited(path) as found:
+        keys = found[0]
+        if any(entry.name == name for entry in keys.entries):
+            raise BadInputError(f"there is a key named {name}; revoke it first, or choose another name", file=path)
+        ids = {entry.id for entry in keys.entries}
+        id_ = next(made for made in iter(lambda: secrets.token_hex(4), "") if made not in ids)
+        key = f"{PREFIX}{id_}_{secrets.token_urlsafe(32)}"
+        entry = KeyEntry(
+            name,
+            id_,
+            keys.hash_of(key),
+            scopes,
+            requests_per_minute,
+            items_per_minute,
+            _iso(now),
+            until,
+        )
+        found[0] = replace(keys, entries=(*keys.entries, entry))
+    return key, entry
+
+
+def revoke_key(path: Path, name: str) -> KeyEntry:
+    """Take the key of that name (or id) out of the file. Raises NotFoundError where there is none."""
+    if not path.is_file():
+        raise NotFoundError(f"no keys file at {path}")
+    with _edited(path) as found:
+        keys = found[0]
+        gone = [entry for entry in keys.entries if name in (entry.name, entry.id)]
+        if not gone:
+            raise NotFoundError(f"no key named {name} in {path}")
+        found[0] = replace(keys, entries=tuple(entry for entry in keys.entries if entry is not gone[0]))
+    return gone[0]
+
+
+def read_keys(path: Path) -> Keys:
+    """Raises NotFoundError where there is no file, BadInputError for a broken one or one that anybody may write."""
+    try:
+        with path.open("rb") as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            payload = json.loads(stream.read().decode("utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError(f"no keys file at {path}; make one with: assay keys create NAME") from None
+    except OSError as error:
+        raise BadInputError(f"cannot be read: {error.strerror or error}", file=path) from error
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(f"not JSON: {type(error).__name__}", file=path) from error
+    if mode & 0o002:
+        raise BadInputError("every user of this machine may write it: chmod 600", file=path)
+    try:
+        if payload["format"] != FORMAT:
+            raise BadInputError(f"format {payload['format']!r}; this Assay reads {FORMAT}", file=path)
+        salt = str(payload["salt"])
+        if len(bytes.fromhex(salt)) != hashlib.blake2b.SALT_SIZE:
+            raise ValueError("salt")
+        listed = list(payload["keys"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInputError("not a keys file: it needs format, salt and keys", file=path) from error
+    entries = tuple(_entry(found, row, path) for row, found in enumerate(listed, start=1))
+    for what in ("name", "id"):
+        seen = [getattr(entry, what) for entry in entries]
+        if len(set(seen)) < len(seen):
+            raise BadInputError(f"two keys have the same {what}", file=path)
+    return Keys(salt, entries)
+
+
+def _entry(found: Any, row: int, path: Path) -> KeyEntry:
+    try:
+        entry = KeyEntry(**{**found, "scopes": tuple(found["scopes"])})
+        if not (_NAME.fullmatch(entry.name) and _ID.fullmatch(entry.id) and _HASH.fullmatch(entry.hash)):
+            raise ValueError("name, id or hash")
+        if entry.expires is not None and datetime.fromisoformat(entry.expires).tzinfo is None:
+            raise ValueError("expires without a time zone")
+        _known(entry.scopes)
+        _check_rate(entry.requests_per_minute, "requests")
+        _check_rate(entry.items_per_minute, "items")
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInputError("not the entry of a key", file=path, row=row) from error
+    except BadInputError as error:
+        raise BadInputError(str(error), file=path, row=row) from error
+    return entry
+
+
+@contextmanager
+def _edited(path: Path) -> Iterator[list[Keys]]:
+    """The file's keys in a list of one; what is in the list at the end is written. One editor at a time."""
+    path = path.resolve()  # of a link, the file that it points to is replaced
+    if not path.parent.is_dir():
+        raise BadInputError("no such folder", file=path.parent)
+    # A lock of its own: the file itself is another one after each edit.
+    handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        there = path.stat() if path.exists() else None
+        found = [read_keys(path) if there else Keys(secrets.token_hex(hashlib.blake2b.SALT_SIZE))]
+        yield found
+        with replacing(path) as temporary:
+            target = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(target, "w", encoding="utf-8") as stream:
+                payload = {"format": FORMAT, "salt": found[0].salt, "keys": [asdict(e) for e in found[0].entries]}
+                stream.write(json.dumps(payload, indent=1) + "\n")
+                if there:  # a server that reads it by its group still can
+                    with suppress(PermissionError):
+                        os.fchown(stream.fileno(), there.st_uid, there.st_gid)
+                    os.fchmod(stream.fileno(), there.st_mode & 0o640 | 0o600)
+    finally:
+        os.close(handle)
+
+
+def _known(scopes: Sequence[str]) -> Sequence[str]:
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        raise BadInputError(f"one or more of {', '.join(SCOPES)}", field="scope")
+    return scopes
+
+
+def _check_rate(rate: float | None, what: str) -> None:
+    if rate is None:
+        return
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not (math.isfinite(rate) and rate > 0):
+        raise BadInputError("must be a number above 0", field=f"{what}_per_minute")
+
+
+def _expiry(text: str, now: datetime) -> datetime:
+    try:
+        if span := _SPAN.fullmatch(text):
+            until = now + timedelta(hours=int(span[1]) * _HOURS[span[2]])
+        else:
+            until = datetime.fromisoformat(text)
+            until = until.astimezone(UTC) if until.tzinfo else until.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise BadInputError("12h, 90d, 4w, or a date as 2030-01-31", field="expires") from None
+    if until <= now:
+        raise BadInputError("is past", field="expires")
+    return until
+
+
+def _iso(time: datetime) -> str:
+    return time.isoformat(timespec="seconds")

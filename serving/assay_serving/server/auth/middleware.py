@@ -1,0 +1,245 @@
+"""What every request passes before its route: identity, key, scope, limits of the body; after it: metrics, a log line.
+
+Covers: request ids, API keys on every path (documentation, metrics and unknown paths too), which scope a path needs,
+requests of web pages, bodies (`request_body`) and how many items they hold, how much may be in progress
+at once, unforeseen errors as problems. Logs hold no text of the caller's: not the body, not the path as sent, not the
+key. Leaves out: what routes do, keys themselves (`key_ring`), rates (`rate_limits`), slow headers (`connections`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import secrets
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from fastapi import Response
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from assay.http.docs_pages import PATHS
+from assay.http.problems import ProblemError, too_many_items
+from assay.http.request_body import BodyLimits, BodyReader, checked_json, replayed, too_busy
+from assay_serving.server.auth.key_ring import OPEN, Access, KeyRing, key_in
+from assay_serving.server.auth.key_store import ADMIN, READ, SCORE
+from assay_serving.server.core.logs import FIELDS
+from assay_serving.server.core.settings import ServerSettings
+from assay_serving.server.metrics.http_metrics import HttpMetrics
+
+logger = logging.getLogger("assay.serving")
+
+ADMIN_PATH = "/v1/admin"
+HEALTH = frozenset(("/healthz", "/readyz", "/health"))  #: what probes ask
+_READ = HEALTH | PATHS | {"/metrics", "/v1/models"}
+ITEM_LISTS = ("items", "groups", "pairs")  #: fields of bodies, each of whose members is one item at least
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_WANTED = frozenset(
+    (
+        b"authorization",
+        b"x-api-key",
+        b"api-key",
+        b"x-request-id",
+        b"host",
+        b"origin",
+        b"content-length",
+        b"content-encoding",
+    )
+)
+_OF_EVERY_REPLY = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+Headers = dict[bytes, bytes]
+
+
+class Gated(Protocol):
+    """What the gate needs of an application's service."""
+
+    settings: ServerSettings
+    metrics: HttpMetrics
+
+
+def scope_needed(method: str, path: str) -> str:
+    """Which scope a key needs here. Paths that nobody has thought of need the one to score."""
+    if path == ADMIN_PATH or path.startswith(ADMIN_PATH + "/"):
+        return ADMIN
+    if method in ("GET", "HEAD") and (path in _READ or path.startswith("/v1/models/")):
+        return READ
+    return SCORE
+
+
+class Gate:
+    """ASGI middleware around the whole application. `refuse`: the reply to an error of the gate's own."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Gated,
+        refuse: Callable[[ProblemError, str], Response] = lambda problem, request_id: problem.response(request_id),
+    ) -> None:
+        settings = service.settings
+        self.app = app
+        self.service = service
+        self._refuse = refuse
+        self._keys = KeyRing(settings.api_keys, Path(settings.keys_file) if settings.keys_file else None)
+        self._in_progress = 0
+        limits = BodyLimits(settings.max_body_bytes, settings.max_buffered_bytes, settings.body_timeout_s)
+        self._bodies = BodyReader(limits)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # no route speaks websocket; none may answer without a key
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        started = time.perf_counter()
+        headers: Headers = {name: value for name, value in scope["headers"] if name in _WANTED}
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        request_id = given if _SAFE_ID.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+        own_headers = [(b"x-request-id", request_id.encode()), *_OF_EVERY_REPLY]
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *own_headers]
+            await send(message)
+
+        try:
+            try:
+                await self._pass(scope, receive, answer, headers)
+            except ProblemError as problem:
+                if status == 0:
+                    await self._refuse(problem, request_id)(scope, receive, answer)
+        except Exception as error:
+            # The message may quote the caller: only the type and the places are logged.
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("%s %s\n%s", request_id, type(error).__name__, trace)
+            if status == 0:
+                failed = ProblemError(500, "the server failed", code="internal")
+                await self._refuse(failed, request_id)(scope, receive, answer)
+        finally:
+            self._record(scope, status, time.perf_counter() - started, request_id)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        self._check_page(headers)
+        needed = scope_needed(scope["method"], scope["path"])
+        scope["state"]["client"] = self._admit(scope, headers, needed).client
+        if needed == READ:  # nothing that waits for a model: a busy server still says that it lives
+            await self.app(scope, receive, send)
+            return
+        if self._in_progress >= self.service.settings.max_requests:
+            raise too_busy("requests")
+        self._in_progress += 1
+        try:
+            async with self._bodies.read(headers, receive) as body:
+                if body:
+                    _check_json(body, self.service.settings.max_items)
+                await self.app(scope, replayed(body, receive), send)
+        finally:
+            self._in_progress -= 1
+
+    def _admit(self, scope: Scope, headers: Headers, needed: str) -> Access:
+        """Who asks. Raises ProblemError 401 for no or an unknown key, 403 for one that may not do this."""
+        if not self._keys.needed:
+            if needed == ADMIN and not self.service.settings.open_admin:
+                raise ProblemError(403, "administration needs a key, and this server has none")
+            return OPEN
+        if self.service.settings.open_health and needed == READ and scope["path"] in HEALTH:
+            return OPEN
+        own = headers.get(b"x-api-key") or headers.get(b"api-key", b"")
+        key = key_in(headers.get(b"authorization", b"").decode("latin-1"), own.decode("latin-1"))
+        access = self._keys.find(key) if key else None
+        if access is None:
+            said = "the API key is not known here" if key else "an API key is needed: Authorization: Bearer KEY"
+            raise ProblemError(401, said, headers={"WWW-Authenticate": "Bearer"})
+        scope["state"]["client"] = access.client  # for the log, also of what is refused now
+        if needed != READ and needed not in access.scopes:
+            raise ProblemError(
+                403,
+                f"this key may not do this: it lacks the scope {needed}",
+                headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'},
+            )
+        return access
+
+    def _check_page(self, headers: Headers) -> None:
+        """Refuse what a web page of somebody else's sends from the browser of a person who can reach this server."""
+        host = headers.get(b"host", b"")
+        allowed = self.service.settings.allowed_hosts
+        if allowed is not None and not _is_own(host.decode("latin-1"), allowed):
+            raise ProblemError(421, "the Host header names another server; see allowed_hosts", code="wrong_host")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition(b"://")[2] != host:
+            raise ProblemError(403, "requests of pages from elsewhere are refused")
+
+    def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        route = _template(scope)
+        metrics = self.service.metrics
+        metrics.requests.labels(route, str(status)).inc()
+        metrics.seconds.labels(route).observe(seconds)
+        expected = status < 500 or scope["path"] in HEALTH  # a probe that comes early is no fault
+        level = logging.INFO if expected else logging.WARNING
+        if not logger.isEnabledFor(level):
+            return
+        state = scope["state"]
+        client = state.get("client")
+        logger.log(
+            level,
+            "%s %s %s %d",
+            request_id,
+            scope["method"],
+            route,
+            status,
+            extra={
+                FIELDS: {
+                    "request_id": request_id,
+                    "client": client.name if client is not None else None,
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "ms": round(seconds * 1000, 1),
+                    "model": state.get("model"),
+                    "items": state.get("items"),
+                    "cached": state.get("cached"),
+                }
+            },
+        )
+
+
+def _template(scope: Scope) -> str:
+    """The path of the route that answered, or would have if the gate had let it: never what the caller wrote."""
+    if (found := getattr(scope.get("route"), "path", None)) is not None:
+        return str(found)
+    routes = getattr(scope.get("app"), "routes", ())
+    matches = ((route.matches(scope)[0], route) for route in routes)
+    known = [(match, route.path) for match, route in matches if match is not Match.NONE and hasattr(route, "path")]
+    whole = (path for match, path in known if match is Match.FULL)
+    return next(whole, known[0][1] if known else "unmatched")
+
+
+def _check_json(body: bytes, max_items: int) -> None:
+    """Raise ProblemError for what routes might read differently, or not survive, and for more items than they would
+    score: reading those one by one takes a thousand times as long as counting them. What is no JSON is left to them."""
+    value = checked_json(body)
+    members = [value[name] for name in ITEM_LISTS if name in value] if isinstance(value, dict) else []
+    if (most := max((len(member) for member in members if isinstance(member, list)), default=0)) > max_items:
+        raise too_many_items(most, max_items)
+
+
+def _is_own(host: str, allowed: tuple[str, ...]) -> bool:
+    """An address, localhost, or an allowed name: a page cannot make a browser believe that it came from an address."""
+    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    name = name.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost") or name in allowed:
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True

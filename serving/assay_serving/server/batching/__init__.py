@@ -1,0 +1,1 @@
+"""Dynamic batching: requests wait in a fair queue and are scored together."""

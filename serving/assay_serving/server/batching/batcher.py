@@ -1,0 +1,266 @@
+"""Many small requests, one engine: waiting items of all requests are scored together.
+
+Covers: a bounded queue of requests, engine calls of a bounded length that take items of several requests (and a part
+of a large one), cancellation, deadlines, isolation of a request that breaks the engine, an engine that does not come
+back. Leaves out: HTTP, whose turn it is (`fair_queue`), the token batches of one engine call
+(`assay_serving.engines.batching`), results of before (`cached_scoring`).
+
+All methods run on the event loop; only the engine runs in the one thread that owns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from assay.errors import AssayError, BusyError, LateError
+from assay.score import ScoreFailure, ScoreResult
+from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.server.batching.engine_thread import EngineThread, Results
+from assay_serving.server.batching.fair_queue import LARGE_SHARE, Backlog, Call, Listener, Pending
+from assay_serving.server.core.scoring_backend import Priority
+from assay_serving.server.core.settings import ServerSettings
+from assay_serving.server.metrics.http_metrics import EngineMetrics
+
+logger = logging.getLogger("assay.serving")
+
+#: Characters per second until the engine has been measured: few enough that the first call is over soon.
+_FIRST_GUESS = 20_000.0
+_FIRST_GUESS_GENERATIVE = 200.0
+_WEIGHT_OF_NEW = 0.3  # of the latest call in the running speed
+_MOMENT_S = 0.02
+_GIVE_UP = 16  # requests of a broken call that fail alone, none between them scored: the engine itself is broken
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    call: Call
+    items: list[ScoreItem]
+    results: Results
+    started: float
+
+
+class Coalescer:
+    """The queue in front of one scorer, and the worker that empties it."""
+
+    def __init__(self, name: str, scorer: Scorer, settings: ServerSettings, metrics: EngineMetrics) -> None:
+        self.name = name
+        self.scorer = scorer
+        self.stuck = False  #: an engine call has taken too long, and has not come back
+        self._settings = settings
+        self._metrics = metrics
+        self._backlog = backlog = Backlog()
+        self._speed = _FIRST_GUESS_GENERATIVE if scorer.info.kind == "generative" else _FIRST_GUESS
+        self._arrived = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = EngineThread(f"engine-{name}")
+        self._running: _Running | None = None
+        metrics.watch_queue(name, lambda: backlog.items)
+
+    def start(self) -> None:
+        self._worker = asyncio.create_task(self._work(), name=f"coalescer-{self.name}")
+
+    async def stop(self) -> None:
+        """Drop what waits. An engine call in progress ends by itself, unheard."""
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+        error = BusyError("the server is stopping", retry_after=1)
+        self._refuse(self._backlog.clear(), error)
+        if self._running is not None:
+            for pending, start, _ in self._running.call.parts:
+                self._refuse([pending], error)
+                if pending.listener is not None:
+                    pending.listener.given_up(start)
+        self._thread.stop()
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a worker, though its engine may be stuck."""
+        return self._worker is not None and not self._worker.done()
+
+    @property
+    def waiting(self) -> int:
+        """Items that no engine call has taken yet."""
+        return self._backlog.items
+
+    def put(
+        self,
+        items: Sequence[ScoreItem],
+        *,
+        priority: Priority = Priority.INTERACTIVE,
+        client: str = "",
+        deadline: float = float("inf"),
+        listener: Listener | None = None,
+    ) -> Pending:
+        """Queue a request. `client`: whose share of the engine it takes; others: see `Pending`.
+
+        Raises BusyError, with the seconds after which there should be room, when the queue is full, and when the
+        engine does not come back from a call.
+        """
+        loop = asyncio.get_running_loop()
+        pending = Pending(
+            items,
+            loop.create_future(),
+            priority=priority,
+            client=client,
+            deadline=deadline,
+            arrived=loop.time(),
+            listener=listener,
+        )
+        if not items:
+            pending.add([])
+            return pending
+        if self.stuck or not self.alive:
+            raise BusyError(f"the engine of {self.name} does not answer", retry_after=10)
+        settings, backlog = self._settings, self._backlog
+        too_many = backlog.items + len(items) > settings.max_queue_items
+        # A single large request is always admitted to an empty queue: the body's limit has bounded it.
+        too_large = backlog.items > 0 and backlog.characters + pending.characters > settings.max_queue_characters
+        if too_many or too_large:
+            seconds = backlog.characters / self._speed
+            raise BusyError(f"the queue of {self.name} is full ({backlog.items} items)", retry_after=min(60.0, seconds))
+        backlog.add(pending, large=int(LARGE_SHARE * self._speed * settings.engine_call_s))
+        self._arrived.set()
+        return pending
+
+    def drop(self, pending: Pending) -> None:
+        """Forget a request whose caller is gone; items already with the engine are scored unheard."""
+        pending.done.cancel()
+        if pending.taken < len(pending.items):
+            # The caller's own timer may be a moment before the deadline.
+            why = "late" if pending.deadline - asyncio.get_running_loop().time() < _MOMENT_S else "gone"
+            self._metrics.dropped.labels(self.name, why).inc(len(pending.items) - pending.taken)
+            self._backlog.remove(pending)
+
+    async def _work(self) -> None:
+        while True:
+            if self._running is None and not self._send():
+                self._arrived.clear()
+                await self._arrived.wait()
+                # The engine was idle: give others a moment to join. When it was busy they had their time already.
+                await asyncio.sleep(self._settings.window_s)
+                continue
+            running = self._running
+            assert running is not None
+            results = await self._outcome(running)
+            if results is None:
+                results = await self._isolated(running.call)
+            self._running = None
+            if isinstance(results, AssayError):
+                self._fail(running.call, results)
+            else:
+                self._send()  # the engine goes on while its results are handed out
+                self._hand_out(running.call, results)
+
+    def _send(self) -> bool:
+        """Start the next engine call; False if nothing waits."""
+        settings = self._settings
+        now = asyncio.get_running_loop().time()
+        call = self._backlog.next_call(settings.batch_items, self._speed * settings.engine_call_s, now)
+        if call.late:
+            self._refuse(call.late, LateError("not scored in time"))
+            self._metrics.dropped.labels(self.name, "late").inc(sum(len(p.items) - len(p.results) for p in call.late))
+        if not call.parts:
+            return False
+        items: list[ScoreItem] = []
+        for pending, start, stop in call.parts:
+            items += pending.items[start:stop]
+            if start == 0:
+                waits = self._metrics.wait_seconds.labels(self.name, pending.priority.name.lower())
+                waits.observe(now - pending.arrived)
+        self._running = _Running(call, items, self._thread.call(self.scorer.score, items), time.perf_counter())
+        return True
+
+    async def _outcome(self, running: _Running) -> list[ScoreResult] | AssayError | None:
+        """The engine's results; an error of the whole model; None if the engine broke on these items."""
+        results = await self._heard(running.results, running.call, running.items)
+        seconds = time.perf_counter() - running.started
+        self._metrics.call_items.labels(self.name).observe(len(running.items))
+        self._metrics.call_seconds.labels(self.name).observe(seconds)
+        if isinstance(results, list):
+            speed = running.call.characters / max(seconds, 1e-6)
+            self._speed += _WEIGHT_OF_NEW * (max(speed, 1.0) - self._speed)
+        return results
+
+    async def _heard(
+        self, results: Results, call: Call, items: Sequence[ScoreItem]
+    ) -> list[ScoreResult] | AssayError | None:
+        """See `_outcome`. While the engine takes too long, its model is stuck: nobody waits for it in vain."""
+        await asyncio.wait({results}, timeout=self._settings.engine_timeout_s)
+        if not results.done():
+            limit = self._settings.engine_timeout_s
+            logger.error("engine %s has not come back from %d items in %g s", self.name, len(items), limit)
+            self.stuck = True
+            self._refuse([pending for pending, _, _ in call.parts], LateError(f"the engine took more than {limit:g} s"))
+            busy = BusyError(f"the engine of {self.name} does not answer", retry_after=10)
+            self._refuse(self._backlog.clear(), busy)
+            await asyncio.wait({results})
+            self.stuck = False
+            logger.warning("engine %s has come back", self.name)
+        error = results.exception()
+        if error is None and len(results.result()) == len(items):
+            return results.result()
+        # The message may quote a prompt: only the type and the places are logged.
+        said = type(error).__name__ if error is not None else f"{len(results.result())} results"
+        trace = "".join(traceback.format_tb(error.__traceback__)) if error is not None else ""
+        logger.error("engine %s failed on %d items: %s\n%s", self.name, len(items), said, trace)
+        return error if isinstance(error, AssayError) else None
+
+    async def _isolated(self, call: Call) -> list[ScoreResult]:
+        """Of a call that broke the engine: one request must not cost the others their scores. Halves are tried, then
+        halves of what breaks again."""
+        found: dict[int, list[ScoreResult]] = {}
+        alone = 0  # requests that failed by themselves since the last success
+        ranges = _halves(0, len(call.parts))
+        while ranges and alone < _GIVE_UP:
+            first, end = ranges.pop()
+            parts = call.parts[first:end]
+            items = [item for pending, start, stop in parts for item in pending.items[start:stop]]
+            results = await self._heard(self._thread.call(self.scorer.score, items), call, items)
+            if isinstance(results, list):
+                alone, place = 0, 0
+                for number, (_, start, stop) in enumerate(parts, first):
+                    found[number] = results[place : place + stop - start]
+                    place += stop - start
+            else:
+                ranges += _halves(first, end)
+                alone += end - first == 1
+        failure = ScoreFailure("backend", "the engine failed on this request", self.name)
+        return [
+            result
+            for number, (_, start, stop) in enumerate(call.parts)
+            for result in found.get(number, [failure] * (stop - start))
+        ]
+
+    def _hand_out(self, call: Call, results: list[ScoreResult]) -> None:
+        if self.scorer.info.name != self.name:  # scores carry the name that the model is served under
+            results = [replace(result, model=self.name) for result in results]
+        self._metrics.count_results(self.name, results)
+        place = 0
+        for pending, start, stop in call.parts:
+            pending.add(results[place : place + stop - start])
+            place += stop - start
+
+    def _fail(self, call: Call, error: AssayError) -> None:
+        """The model is gone, or busy: that is no fault of any request, and none is tried alone."""
+        if isinstance(error, BusyError | LateError):
+            self._refuse([pending for pending, _, _ in call.parts], error)
+        failure = ScoreFailure(error.code, "the engine failed on this request", self.name)
+        self._hand_out(call, [failure] * call.items)
+
+    def _refuse(self, requests: Sequence[Pending], error: AssayError) -> None:
+        """Requests that get no results. Those with items in no call any more are out of the queue."""
+        for pending in requests:
+            if not pending.done.done():
+                pending.done.set_exception(error)
+
+
+def _halves(first: int, end: int) -> list[tuple[int, int]]:
+    """The range's halves, the first one last; none of a range of one."""
+    middle = (first + end) // 2
+    return [(middle, end), (first, middle)] if end - first > 1 else []

@@ -1,0 +1,323 @@
+"""Requests that wait for an engine, and which of their items the next engine call takes.
+
+Covers: a fair share for every client, small requests beside large ones, items with the same prompt in one call,
+interactive work before bulk without starving it. Leaves out: time, threads, results (`coalescing`).
+
+The rules, all of order and size, none of the clock:
+
+- A client's small requests are one flow, its large ones another. Flows take turns by deficit round robin (Shreedhar and
+  Varghese 1995): each gets the same number of characters in the long run, however many requests it has waiting. Within
+  a flow: first come, first served.
+- Where a call takes an item, it also takes the other waiting items with the same prompt, which cost only their
+  responses: the engine computes the prompt once. Their flows pay for them.
+- Interactive items go first; bulk items get an eighth of the same call. Where interactive work alone fills the
+  calls, every eighth call begins with bulk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from assay.domain import Prompt
+from assay.score import ScoreResult
+from assay_serving.scorer import ScoreItem
+from assay_serving.server.core.scoring_backend import Priority
+
+BULK_SHARE = 1 / 8  #: of an engine call in which interactive items are too
+LARGE_SHARE = 1 / 4  #: of an engine call: a request that costs more is a large one
+WORTH_SHARING = 64  #: characters of a prompt; computing a shorter one again costs less than looking for company
+
+
+class Listener(Protocol):
+    """Hears what becomes of a request's items, also when its caller is gone."""
+
+    def scored(self, first: int, results: Sequence[ScoreResult]) -> None:
+        """Results of items `first` and following."""
+        ...
+
+    def given_up(self, first: int) -> None:
+        """Items `first` and all after it will not be scored."""
+        ...
+
+
+class Pending:
+    """One request's items on their way. `done` resolves to the results in the items' order.
+
+    `deadline`: on the event loop's clock; items still waiting then are not scored.
+    """
+
+    __slots__ = (
+        "arrived",
+        "characters",
+        "client",
+        "deadline",
+        "done",
+        "items",
+        "large",
+        "left",
+        "listener",
+        "priority",
+        "prompts",
+        "results",
+        "sizes",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        items: Sequence[ScoreItem],
+        done: asyncio.Future[list[ScoreResult]],
+        *,
+        priority: Priority = Priority.INTERACTIVE,
+        client: str = "",
+        deadline: float = float("inf"),
+        arrived: float = 0.0,
+        listener: Listener | None = None,
+    ) -> None:
+        self.items = items
+        self.done = done
+        self.priority = priority
+        self.client = client
+        self.deadline = deadline
+        self.arrived = arrived
+        self.listener = listener
+        self.large = False  #: set by the queue
+        self.taken = 0  #: items handed to the engine, always the first ones
+        self.results: list[ScoreResult] = []
+        self.sizes: list[int] = []  #: characters of each item without its prompt
+        self.prompts: list[tuple[int, int]] = []  #: of each item: its prompt's identity (0: not worth sharing) and size
+        self.characters = self._measure()  #: of all items, prompts that neighbours share counted once
+        self.left = self.characters  #: of the items that no call has taken
+
+    def _measure(self) -> int:
+        total = 0
+        prompt: Prompt | None = None
+        shared = (0, 0)
+        for item in self.items:
+            if prompt is None or (item.prompt is not prompt and item.prompt != prompt):
+                prompt = item.prompt
+                size = sum([len(message.content) for message in prompt])
+                shared = (hash(prompt) or 1, size) if size >= WORTH_SHARING else (0, size)
+                total += size
+            size = item.characters - shared[1]
+            self.sizes.append(size)
+            self.prompts.append(shared)
+            total += size
+        return total
+
+    def give_up(self) -> None:
+        """The items that no call has taken will not be scored."""
+        first, self.taken, self.left = self.taken, len(self.items), 0
+        if self.listener is not None:
+            self.listener.given_up(first)
+
+    def add(self, results: Sequence[ScoreResult]) -> None:
+        """Results of the next items, in order."""
+        first = len(self.results)
+        self.results.extend(results)
+        if self.listener is not None:
+            self.listener.scored(first, results)
+        if len(self.results) == len(self.items) and not self.done.done():
+            self.done.set_result(self.results)
+
+
+class Call:
+    """One engine call in the making: runs of items, at most `items` of them and about `characters` of text."""
+
+    def __init__(self, items: int, characters: float) -> None:
+        self.parts: list[tuple[Pending, int, int]] = []  #: request, first item, end
+        self.late: list[Pending] = []  #: removed from the queue because their time is over
+        self.items_left = items
+        self.characters_left = characters
+        self.items = 0
+        self.characters = 0  #: taken, each prompt once
+        self._prompts: set[int] = set()
+
+    @property
+    def has_room(self) -> bool:
+        return self.items_left > 0 and self.characters_left > 0
+
+    def take(self, pending: Pending, most: float, only: int | None = None) -> int:
+        """The next items of a request while there is room and they cost less than `most` characters; at least one.
+        `only`: stop where another prompt than this begins. Returns what they cost."""
+        start = place = pending.taken
+        spent = 0
+        while True:
+            shared = pending.prompts[place]
+            prompt, size = shared
+            cost = own = pending.sizes[place]
+            if prompt not in self._prompts:
+                cost += size
+                if prompt:
+                    self._prompts.add(prompt)
+            if not place or shared is not pending.prompts[place - 1]:
+                own += size
+            pending.left -= own
+            spent += cost
+            self.characters_left -= cost
+            self.items_left -= 1
+            place += 1
+            if place == len(pending.items) or spent >= most or not self.has_room:
+                break
+            if only is not None and pending.prompts[place][0] != only:
+                break
+        pending.taken = place
+        self.parts.append((pending, start, place))
+        self.items += place - start
+        self.characters += spent
+        return spent
+
+
+class _Flow:
+    __slots__ = ("credit", "pendings")
+
+    def __init__(self) -> None:
+        self.credit = 0.0  #: characters that it may still take in its turn; below 0 it has taken too much
+        self.pendings: OrderedDict[Pending, None] = OrderedDict()
+
+
+class FairQueue:
+    """The waiting requests of one priority."""
+
+    def __init__(self) -> None:
+        self.items = 0  #: waiting, not taken by a call
+        self.characters = 0
+        self._flows: OrderedDict[tuple[str, bool], _Flow] = OrderedDict()
+        self._alike: dict[int, dict[Pending, None]] = {}  #: requests by the prompt of their next item
+
+    def __bool__(self) -> bool:
+        return self.items > 0
+
+    def add(self, pending: Pending) -> None:
+        flow = self._flows.get((pending.client, pending.large))
+        if flow is None:
+            flow = self._flows[pending.client, pending.large] = _Flow()
+        flow.pendings[pending] = None
+        self._list(pending)
+        self.items += len(pending.items)
+        self.characters += pending.characters
+
+    def remove(self, pending: Pending) -> None:
+        """Give up the items of a request that no call has taken."""
+        if pending.taken == len(pending.items):
+            return
+        self.items -= len(pending.items) - pending.taken
+        self.characters -= pending.left
+        self._unlist(pending)
+        self._leave_flow(pending)
+        pending.give_up()
+
+    def clear(self) -> list[Pending]:
+        """Give up everything; returns the requests."""
+        waiting = [pending for flow in self._flows.values() for pending in flow.pendings]
+        for pending in waiting:
+            self.remove(pending)
+        return waiting
+
+    def take(self, call: Call, now: float) -> None:
+        """Fill the call; at least one item if any waits. Requests whose deadline is `now` or before are given up."""
+        quantum = max(1.0, call.characters_left / (2 * max(1, len(self._flows))))
+        while self._flows and call.has_room:
+            name, flow = next(iter(self._flows.items()))
+            if flow.credit <= 0:
+                flow.credit = quantum if len(self._flows) == 1 else flow.credit + quantum
+            while flow.credit > 0 and flow.pendings and call.has_room:
+                self._take(call, next(iter(flow.pendings)), flow, now)
+            if flow.credit <= 0 and name in self._flows:
+                self._flows.move_to_end(name)
+
+    def _take(self, call: Call, pending: Pending, flow: _Flow, now: float) -> None:
+        start = pending.taken
+        if not self._move(call, pending, now, most=flow.credit):
+            return
+        for prompt in dict.fromkeys([prompt for prompt, _ in pending.prompts[start : pending.taken]]):
+            while prompt and call.has_room and (alike := self._alike.get(prompt)):
+                self._move(call, next(iter(alike)), now, most=float("inf"), only=prompt)
+
+    def _move(self, call: Call, pending: Pending, now: float, *, most: float, only: int | None = None) -> bool:
+        """Put items of a request into the call; False where its time is over."""
+        if pending.deadline <= now:
+            self.remove(pending)
+            call.late.append(pending)
+            return False
+        start, left = pending.taken, pending.left
+        self._unlist(pending)
+        self._flows[pending.client, pending.large].credit -= call.take(pending, most, only)
+        self.items -= pending.taken - start
+        self.characters -= left - pending.left
+        if pending.taken == len(pending.items):
+            self._leave_flow(pending)
+        else:
+            self._list(pending)
+        return True
+
+    def _leave_flow(self, pending: Pending) -> None:
+        name = (pending.client, pending.large)
+        flow = self._flows[name]
+        del flow.pendings[pending]
+        if not flow.pendings:
+            del self._flows[name]
+
+    def _list(self, pending: Pending) -> None:
+        if prompt := pending.prompts[pending.taken][0]:
+            self._alike.setdefault(prompt, {})[pending] = None
+
+    def _unlist(self, pending: Pending) -> None:
+        if prompt := pending.prompts[pending.taken][0]:
+            alike = self._alike[prompt]
+            del alike[pending]
+            if not alike:
+                del self._alike[prompt]
+
+
+class Backlog:
+    """All that waits for one engine. `next_call` says what it does next."""
+
+    def __init__(self) -> None:
+        self._queues = {priority: FairQueue() for priority in Priority}
+        self._passed = 0  #: calls in a row in which bulk waited and had no part
+
+    def __bool__(self) -> bool:
+        return any(self._queues.values())
+
+    @property
+    def items(self) -> int:
+        """Waiting, not taken by a call."""
+        return sum(queue.items for queue in self._queues.values())
+
+    @property
+    def characters(self) -> int:
+        return sum(queue.characters for queue in self._queues.values())
+
+    def add(self, pending: Pending, *, large: int) -> None:
+        """`large`: characters above which a request is a large one."""
+        pending.large = pending.characters > large
+        self._queues[pending.priority].add(pending)
+
+    def remove(self, pending: Pending) -> None:
+        self._queues[pending.priority].remove(pending)
+
+    def next_call(self, items: int, characters: float, now: float) -> Call:
+        """At most `items` items and about `characters` of text; at least one item if any waits in time."""
+        call = Call(items, characters)
+        interactive, bulk = self._queues[Priority.INTERACTIVE], self._queues[Priority.BULK]
+        if bulk and self._passed >= 1 / BULK_SHARE - 1:
+            bulk.take(call, now)
+            interactive.take(call, now)
+            self._passed = 0
+            return call
+        interactive.take(call, now)
+        taken = call.items
+        if bulk and taken:
+            call.items_left = min(call.items_left, max(1, int(items * BULK_SHARE)))
+            call.characters_left = min(call.characters_left, characters * BULK_SHARE)
+        bulk.take(call, now)
+        self._passed = self._passed + 1 if bulk and call.items == taken else 0
+        return call
+
+    def clear(self) -> list[Pending]:
+        """Give up everything; returns the requests."""
+        return [pending for queue in self._queues.values() for pending in queue.clear()]

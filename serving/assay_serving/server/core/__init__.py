@@ -1,0 +1,1 @@
+"""Settings, logs and the interface between routes and the models behind them."""

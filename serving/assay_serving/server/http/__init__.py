@@ -1,0 +1,1 @@
+"""The FastAPI application: native routes, request bodies, replies, configuration file."""

@@ -1,0 +1,77 @@
+"""Routes that take a JSON body: described to OpenAPI by FastAPI as usual, read in one step when they are called.
+
+FastAPI parses a body, checks it, opens two exit stacks, solves dependencies and calls the route; a route here has one
+body and no dependencies, so its bytes go through pydantic's own JSON parser straight into the body (docs/serving/api.md
+has what that gains). Routes without a body are FastAPI's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, get_type_hints
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from assay.http.problems import ProblemError
+
+MAX_ERRORS = 1000  #: past it they are counted, not told: a list of each takes microseconds and a kilobyte an error
+
+
+class JsonRoute(APIRoute):
+    """A route whose endpoint has the parameters `body` and `request`, or none that is called `body`."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        if "body" in get_type_hints(endpoint):
+            self.app = _answering(self.get_route_handler())
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        endpoint: Callable[..., Coroutine[Any, Any, Response]] = self.endpoint
+        kind = get_type_hints(endpoint).get("body")
+        if kind is None:
+            return super().get_route_handler()
+        read = kind.model_validate_json
+        assert issubclass(kind, BaseModel)
+
+        async def handle(request: Request) -> Response:
+            content = await request.body()
+            check_content_type(request)
+            try:
+                body = read(content)
+            except ValidationError as error:
+                if (count := error.error_count()) > MAX_ERRORS:
+                    raise ProblemError(422, f"{count} values of the body are wrong") from None
+                found = error.errors(include_url=False, include_context=False, include_input=False)
+                if not content:
+                    found = [{"type": "missing", "loc": (), "msg": "Field required", "input": None}]
+                raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in found]) from None
+            return await endpoint(body=body, request=request)
+
+        return handle
+
+
+def mount(app: FastAPI, router: APIRouter) -> None:
+    """Make the router's routes the application's own. An included router looks for its route twice a request."""
+    app.router.routes.extend(router.routes)
+
+
+def _answering(handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> ASGIApp:
+    """The handler as an application. Its errors are those of the application's own handlers, as with any route."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await handle(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return app
+
+
+def check_content_type(request: Request) -> None:
+    """Raises ProblemError 415 for a body that says it is not JSON; one that says nothing is taken for JSON."""
+    given = request.headers.get("content-type", "")
+    media = given.partition(";")[0].strip().lower()
+    if media and media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
+        raise ProblemError(415, "not a JSON body; send one, with Content-Type: application/json")

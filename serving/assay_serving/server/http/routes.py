@@ -1,0 +1,231 @@
+"""The native routes: scores, comparisons, ranks, principles, models, health, readiness, metrics.
+
+Leaves out: keys, limits and logs (`gate`), the models (`host`), administration (`admin_routes`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+
+from assay.http.problems import ProblemError, request_id_of, responses
+from assay_serving.preference import PairRule, prefer, rank
+from assay_serving.scorer import ModelInfo
+from assay_serving.server.core.scoring_backend import ScoreAnswer
+from assay_serving.server.http.handler import answer
+from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.replies import (
+    CompareReply,
+    HealthReply,
+    ModelBody,
+    ModelsReply,
+    PrinciplesReply,
+    RankReply,
+    ReadyReply,
+    ScoreReply,
+    json_reply,
+    usage_of,
+)
+from assay_serving.server.http.request_bodies import CompareBody, RankBody, ScoreBody
+from assay_serving.server.http.state import Service
+from assay_serving.server.models.missing_models import absent_error
+
+#: Statuses that a scoring route can answer besides 200.
+SCORING = (401, 403, 404, 408, 413, 415, 422, 429, 503, 504)
+
+
+def native_routes(service: Service) -> APIRouter:
+    """Routes over one service."""
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post(
+        "/v1/score",
+        operation_id="score",
+        tags=["scores"],
+        response_model=None,
+        responses={200: {"model": ScoreReply}, **responses(*SCORING)},
+    )
+    async def score(body: ScoreBody, request: Request) -> Response:
+        """Score responses. An item that cannot be scored has an `error` in its place; the others have their scores."""
+        items = body.score_items()
+        found = await answer(service, request, items, model=body.model, priority=body.rank, timeout_s=body.timeout)
+        results = [result.to_dict() for result in found.results]
+        if body.principles is None:
+            return json_reply(_reply(found, request, {"results": results}))
+        each = len(results) // len(body.principles)
+        by_principle = [
+            {"principle": principle, "results": results[number * each : (number + 1) * each]}
+            for number, principle in enumerate(body.principles)
+        ]
+        return json_reply(_reply(found, request, {"results": [], "by_principle": by_principle}))
+
+    @router.post(
+        "/v1/compare",
+        operation_id="compare",
+        tags=["scores"],
+        response_model=None,
+        responses={200: {"model": CompareReply}, **responses(*SCORING)},
+    )
+    async def compare(body: CompareBody, request: Request) -> Response:
+        """Which of two responses is preferred, by how much and how surely, for each of the pairs."""
+        items = [item for pair in body.pairs for item in pair.items()]
+        found = await answer(service, request, items, model=body.model, priority=body.rank, timeout_s=body.timeout)
+        rule = _rule(found, await service.host.models())
+        pairs = zip(found.results[::2], found.results[1::2], strict=True)
+        return json_reply(_reply(found, request, {"results": [prefer(a, b, rule).to_dict() for a, b in pairs]}))
+
+    @router.post(
+        "/v1/rank",
+        operation_id="rank",
+        tags=["scores"],
+        response_model=None,
+        responses={200: {"model": RankReply}, **responses(*SCORING)},
+    )
+    async def rank_responses(body: RankBody, request: Request) -> Response:
+        """The responses in order, best first; those without a score last, with their reason and without a rank."""
+        found = await answer(
+            service, request, body.items(), model=body.model, priority=body.rank, timeout_s=body.timeout
+        )
+        return json_reply(_reply(found, request, rank(found.results, body.tie_margin).to_dict()))
+
+    @router.get(
+        "/v1/principles",
+        operation_id="principles",
+        tags=["models"],
+        response_model=None,
+        responses={200: {"model": PrinciplesReply}, **responses(401, 403, 404, 422, 429, 503)},
+    )
+    async def principles(model: str | None = None) -> Response:
+        """Which served models judge by a principle, how they ask, and principles that they were trained with."""
+        infos = await service.host.models() if model is None else [await _named(service, model)]
+        return json_reply({"object": "list", "data": [_principles(info) for info in infos]})
+
+    @router.get(
+        "/v1/models",
+        operation_id="list_models",
+        tags=["models"],
+        response_model=None,
+        responses={200: {"model": ModelsReply}, **responses(401, 403, 429, 503)},
+    )
+    async def models() -> Response:
+        """The served models, with what is needed to interpret and reproduce their scores."""
+        data = [_model(info) for info in await service.host.models()]
+        return json_reply({"object": "list", "data": data, **_not_ready(await service.host.absent())})
+
+    @router.get(
+        "/v1/models/{name:path}",  # names of the hub have a slash
+        operation_id="get_model",
+        tags=["models"],
+        response_model=None,
+        responses={200: {"model": ModelBody}, **responses(401, 403, 404, 422, 429, 503)},
+    )
+    async def model(name: str) -> Response:
+        """One served model."""
+        return json_reply(_model(await _named(service, name)))
+
+    @router.get(
+        "/healthz",
+        operation_id="health",
+        tags=["server"],
+        response_model=None,
+        responses={200: {"model": HealthReply}, **responses(401)},
+    )
+    async def healthz() -> Response:
+        """The process answers. Says nothing of the models: that is /readyz."""
+        return json_reply({"status": "ok"})
+
+    @router.get(
+        "/readyz",
+        operation_id="ready",
+        tags=["server"],
+        response_model=None,
+        responses={200: {"model": ReadyReply}, **responses(401, 503)},
+    )
+    async def readyz() -> Response:
+        """200 when requests would be scored now, 503 before and while draining. Models that could not be loaded again
+        after a crash are in `not_ready`: the others answer."""
+        if not service.ready:
+            code = "draining" if service.draining else "not_ready"
+            raise ProblemError(503, service.state, code=code, headers={"Retry-After": "1"})
+        names = [info.name for info in await service.host.models()]
+        return json_reply({"status": "ready", "models": names, **_not_ready(await service.host.absent())})
+
+    @router.get(
+        "/metrics",
+        operation_id="metrics",
+        tags=["server"],
+        response_class=Response,
+        responses={
+            200: {
+                "description": "Prometheus text format.",
+                "content": {
+                    "text/plain": {"schema": {"type": "string"}, "example": 'assay_items_total{model="rm"} 2.0'}
+                },
+            },
+            **responses(401, 403, 503),
+        },
+    )
+    async def metrics() -> Response:
+        """Prometheus text format."""
+        return Response(
+            service.metrics.text() + await service.host.metrics(), media_type="text/plain; version=1.0.0; charset=utf-8"
+        )
+
+    return router
+
+
+def _reply(found: ScoreAnswer, request: Request, found_as: dict[str, Any]) -> dict[str, Any]:
+    """What every scoring reply says besides its results."""
+    return {
+        "model": found.model,
+        "version": found.version,
+        **found_as,
+        "usage": usage_of(found.results, found.cached),
+        "request_id": request_id_of(request),
+    }
+
+
+def _rule(found: ScoreAnswer, infos: list[ModelInfo]) -> PairRule:
+    """Of the model that answered; none where another version has taken its name since."""
+    info = next((info for info in infos if (info.name, info.version) == (found.model, found.version)), None)
+    return PairRule.of(info) if info is not None else PairRule()
+
+
+async def _named(service: Service, name: str) -> ModelInfo:
+    infos = await service.host.models()
+    for info in infos:
+        if info.name == name:
+            return info
+    if (reason := (await service.host.absent()).get(name)) is not None:
+        raise absent_error(name, reason)
+    raise ProblemError(404, f"no such model; served: {', '.join(info.name for info in infos)}")
+
+
+def _not_ready(absent: dict[str, str]) -> dict[str, Any]:
+    """The member of a reply that says which models are missing; none where none is."""
+    return {"not_ready": [{"id": name, "reason": reason} for name, reason in absent.items()]} if absent else {}
+
+
+def _model(info: ModelInfo) -> dict[str, Any]:
+    return {"id": info.name, "object": "model", **info.to_dict()}
+
+
+def _principles(info: ModelInfo) -> dict[str, Any]:
+    """What one model does with principles."""
+    use: Literal["required", "optional", "refused"] = "refused"
+    reason: str | None = f"a {info.kind} model judges by what it was trained on, and takes no principle"
+    if info.kind in ("principle", "generative"):
+        use = "required" if info.kind == "principle" else "optional"
+        reason = None if info.trained_principles else "which principles it was trained with is not recorded"
+    elif info.kind != "scalar":
+        use, reason = "optional", "its parts decide what they make of a principle"
+    return {
+        "model": info.name,
+        "version": info.version,
+        "kind": info.kind,
+        "use": use,
+        "question": info.question,
+        "examples": list(info.trained_principles),
+        "reason": reason,
+    }

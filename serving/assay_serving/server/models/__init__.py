@@ -1,0 +1,1 @@
+"""The models of a server: loading and unloading, which one answers, their queues."""

@@ -1,0 +1,1 @@
+"""Replacing a served model: swap policies, shadow scoring, agreement, drift."""

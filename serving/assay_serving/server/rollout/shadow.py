@@ -1,0 +1,133 @@
+"""Scoring what has been answered already once more, by another model, without the callers noticing.
+
+Covers: which prompts belong to the share, the bounded backlog, when it may use the engine. Leaves out: what the pairs
+of scores say (`agreement`), who answers the callers (`swap`).
+
+Live traffic goes first without exception: a small call is begun only while no request of either model is unanswered,
+and what does not fit in the backlog is dropped and counted. Live requests that come during such a call share the
+machine with it. A server that is never idle compares nothing, and says so by the number dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from assay.errors import AssayError
+from assay.score import ScoreFailure, ScoreResult
+from assay_serving.scorer import ScoreItem
+from assay_serving.server.core.scoring_backend import Client, Priority, ScoreRequest
+from assay_serving.server.models.served_model import ServedModel
+
+logger = logging.getLogger("assay.serving")
+
+BACKLOG_ITEMS = 4096
+BACKLOG_CHARACTERS = 16 << 20
+CALL_ITEMS = 16  #: of one call, so that live requests that come meanwhile soon have the machine to themselves
+CALL_S = 120.0
+_LOOK_S = 0.005  # between looks whether the server is idle
+
+#: Item, the result that its caller got, the other model's result.
+Compared = Callable[[ScoreItem, ScoreResult, ScoreResult], None]
+
+
+def in_share(item: ScoreItem, salt: str, share: float) -> bool:
+    """Whether the item's prompt is among the `share` of all prompts: the same answer for the same prompt and salt."""
+    digest = hashlib.blake2b(_prompt_bytes(item), digest_size=8, key=salt.encode()[:64]).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+def group_key(item: ScoreItem) -> bytes:
+    """Equal for items whose rewards are comparable: one prompt, one principle."""
+    digest = hashlib.blake2b(_prompt_bytes(item), digest_size=16)
+    digest.update(f";{item.principle}".encode("utf-8", "surrogatepass"))
+    return digest.digest()
+
+
+def item_key(item: ScoreItem) -> bytes:
+    """Equal for items that are the same to a model."""
+    return hashlib.blake2b(group_key(item) + item.response.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _prompt_bytes(item: ScoreItem) -> bytes:
+    """A conversation that its caller has rendered does not show its prompt: all of it stands for that."""
+    if item.rendered is not None:
+        return repr(item.rendered).encode("utf-8", "surrogatepass")
+    told = "".join([f"{m.role}{len(m.content)}:{m.content}" for m in item.prompt])
+    return told.encode("utf-8", "surrogatepass")
+
+
+class ShadowLane:
+    """The backlog of one comparison and the worker that empties it. `busy`: live requests that have no answer yet."""
+
+    def __init__(self, busy: Callable[[], int], compared: Compared) -> None:
+        self._busy = busy
+        self._compared = compared
+        self._backlog: deque[tuple[ServedModel, ScoreItem, ScoreResult]] = deque()
+        self._characters = 0
+        self._arrived = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self.dropped = 0  #: items that the backlog had no room for
+        self.in_call = 0  #: requests of the lane's own that are in progress
+
+    def start(self) -> None:
+        self._worker = asyncio.create_task(self._work(), name="shadow")
+
+    async def stop(self) -> None:
+        """Forget what waits; the call in progress is cancelled."""
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+        self._backlog.clear()
+        self._characters = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._backlog)
+
+    def offer(self, model: ServedModel, items: Sequence[ScoreItem], results: Sequence[ScoreResult]) -> None:
+        """Have `model` score items that were answered with `results`, all or (no room) none of them."""
+        characters = sum(item.characters for item in items)
+        if len(self._backlog) + len(items) > BACKLOG_ITEMS or self._characters + characters > BACKLOG_CHARACTERS:
+            self.dropped += len(items)
+            return
+        self._backlog.extend((model, item, result) for item, result in zip(items, results, strict=True))
+        self._characters += characters
+        self._arrived.set()
+
+    async def _work(self) -> None:
+        while True:
+            if not self._backlog:
+                self._arrived.clear()
+                await self._arrived.wait()
+            while self._busy():
+                await asyncio.sleep(_LOOK_S)
+            await self._score(self._take())
+
+    def _take(self) -> list[tuple[ServedModel, ScoreItem, ScoreResult]]:
+        model = self._backlog[0][0]
+        taken: list[tuple[ServedModel, ScoreItem, ScoreResult]] = []
+        while self._backlog and len(taken) < CALL_ITEMS and self._backlog[0][0] is model:
+            taken.append(self._backlog.popleft())
+            self._characters -= taken[-1][1].characters
+        return taken
+
+    async def _score(self, taken: list[tuple[ServedModel, ScoreItem, ScoreResult]]) -> None:
+        model, items = taken[0][0], tuple(item for _, item, _ in taken)
+        request = ScoreRequest(items, priority=Priority.BULK, timeout_s=CALL_S, client=Client("shadow"))
+        found: Sequence[ScoreResult]
+        self.in_call += 1
+        try:
+            found = (await model.answer(request)).results
+        except AssayError as error:
+            found = [ScoreFailure(error.code, "the whole call failed", model.name)] * len(items)
+        except Exception as error:
+            logger.error("shadow scoring by %s failed: %s", model.name, type(error).__name__)
+            found = [ScoreFailure("backend", "the whole call failed", model.name)] * len(items)
+        finally:
+            self.in_call -= 1
+        for (_, item, result), other in zip(taken, found, strict=True):
+            self._compared(item, result, other)

@@ -1,0 +1,105 @@
+"""How one model is to take over from another: at once, watched from the side, or with a share of the traffic.
+
+Covers: an administrator's terms as plain data, what must hold before a model takes over by itself, whether it holds.
+Leaves out: carrying the terms out (`swap`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from assay.errors import BadInputError
+from assay_serving.server.rollout.agreement import Agreement
+
+Mode = Literal["now", "shadow", "canary"]
+MODES: tuple[str, ...] = get_args(Mode)
+
+AT_LEAST = ("order_agreement", "kendall_within", "spearman_within")
+AT_MOST = ("drift_psi", "drift_ks", "failed", "truncated")
+CONDITIONS = (*AT_LEAST, *AT_MOST)
+
+
+@dataclass(frozen=True)
+class SwapTerms:
+    """`now`: requests that come after loading get the new model. `shadow`: it scores a share of the prompts unseen.
+    `canary`: that share gets its scores. The last two end by promote or abort, or by themselves:
+
+    - promoted when at least `min_items` items were scored by both and every condition of `promote_when` holds. Of
+      `order_agreement` the low end of its interval counts. Drift is after aligning the scales. Empty: by hand only.
+    - aborted when its share of failures is above the old model's by more than `max_failure_rate`.
+    """
+
+    mode: Mode = "shadow"
+    share: float = 0.1
+    min_items: int = 500
+    promote_when: Mapping[str, float] = field(default_factory=dict)
+    max_failure_rate: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise BadInputError(f"{self.mode!r} is not one of {', '.join(MODES)}", field="mode")
+        if not 0 < self.share <= 1:
+            raise BadInputError(f"goes from above 0 to 1, not {self.share}", field="share")
+        if self.min_items < 1:
+            raise BadInputError(f"must be positive, not {self.min_items}", field="min_items")
+        if not 0 <= self.max_failure_rate <= 1:
+            raise BadInputError(f"goes from 0 to 1, not {self.max_failure_rate}", field="max_failure_rate")
+        for name, bound in self.promote_when.items():
+            if name not in CONDITIONS:
+                raise BadInputError(f"no such condition; there are {', '.join(CONDITIONS)}", field=name[:40])
+            if not math.isfinite(bound):
+                raise BadInputError(f"must be finite, not {bound}", field=name)
+        if self.mode == "now" and self.promote_when:
+            raise BadInputError("conditions are for shadow and canary; now waits for nothing", field="promote_when")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, payload: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`. Raises BadInputError for what is no field, and for a value of another type."""
+        unknown = sorted(set(payload) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise BadInputError(f"no such field; there are {', '.join(cls.__dataclass_fields__)}", field=unknown[0])
+        try:
+            return cls(**payload)
+        except (TypeError, AttributeError) as error:
+            raise BadInputError(f"the terms of the swap are malformed: {error}") from None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition of taking over. `found` None: not known yet."""
+
+    name: str
+    bound: float
+    found: float | None
+
+    @property
+    def met(self) -> bool:
+        if self.found is None:
+            return False
+        return self.found >= self.bound if self.name in AT_LEAST else self.found <= self.bound
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "must_be": "at least" if self.name in AT_LEAST else "at most", "met": self.met}
+
+
+def conditions(
+    promote_when: Mapping[str, float], found: Agreement | None, *, failed: float, truncated: float
+) -> list[Condition]:
+    """What holds now. `failed`, `truncated`: shares of the new model's items."""
+    values: dict[str, float | None] = {"failed": failed, "truncated": truncated}
+    if found is not None:
+        aligned = found.drift_aligned
+        values |= {
+            "order_agreement": found.order.interval.low if found.order is not None else None,
+            "kendall_within": found.kendall_within,
+            "spearman_within": found.spearman_within,
+            "drift_psi": aligned.psi if aligned is not None else None,
+            "drift_ks": aligned.ks if aligned is not None else None,
+        }
+    return [Condition(name, bound, values.get(name)) for name, bound in promote_when.items()]

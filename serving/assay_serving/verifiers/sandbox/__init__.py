@@ -1,0 +1,1 @@
+"""Untrusted code and slow checks in processes that can be killed."""

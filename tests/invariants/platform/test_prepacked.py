@@ -1,0 +1,143 @@
+"""A model whose weights are laid out for oneDNN gives the outputs of the model as it was."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from test_packing import build
+from torch import nn
+
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay.models.attention.packing import PACKED, backbone, forward, forward_rows, group_of
+from assay.models.attention.prepacked import Prepacked, prepack
+from assay.models.devices import has_fast_bfloat16
+from assay.models.spec import Judging
+from assay.score import Score
+from assay_serving.engines.principle import PrincipleScorer
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem
+
+pytestmark = pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64") or not torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
+    reason="oneDNN's layout is used on x86 only, in a torch that has oneDNN",
+)
+GROUPS = [group_of([[5, 6, 7, 8], [5, 6, 9, 10, 11]]), group_of([[12, 13, 14]]), group_of([list(range(3, 60))])]
+
+
+@pytest.mark.parametrize("kind", sorted(PACKED))
+def test_outputs_are_the_same_for_every_known_architecture(kind: str) -> None:
+    model = build(kind)
+    linears = sum(type(layer) is nn.Linear for layer in backbone(model).modules())
+    with torch.inference_mode():
+        expected = forward_rows(model, GROUPS).last()
+        assert prepack(model) == linears > 0
+        for run in (forward, forward_rows):
+            assert torch.allclose(run(model, GROUPS).last(), expected, atol=2e-6)
+    assert not any(type(layer) is nn.Linear for layer in backbone(model).modules())
+    assert type(model.score) is nn.Linear
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 70), st.integers(1, 130), st.integers(1, 40), st.booleans(), st.sampled_from(("float32", "bfloat16"))
+)
+def test_a_layer_of_any_shape(inputs: int, outputs: int, rows: int, bias: bool, dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    assume(kind == torch.float32 or has_fast_bfloat16(torch.device("cpu")))
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        torch.manual_seed(inputs)
+        linear = nn.Linear(inputs, outputs, bias=bias).to(kind)
+        x = torch.randn(2, rows, inputs).to(kind)
+        expected = linear(x)
+        found = Prepacked(linear)(x)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    tolerance = 1e-5 if kind == torch.float32 else 2e-2
+    assert torch.allclose(found.float(), expected.float(), atol=tolerance, rtol=tolerance)
+
+
+def test_gradients_are_refused() -> None:
+    model = build("llama")
+    prepack(model)
+    with pytest.raises(BadInputError, match="no gradients"):
+        forward(model, GROUPS)
+
+
+def untouched(model: Any) -> bool:
+    before = [type(layer) for layer in model.modules()]
+    with torch.inference_mode():
+        expected = forward_rows(model, GROUPS).last()
+        replaced = prepack(model)
+        again = forward_rows(model, GROUPS).last()
+    return replaced == 0 and [type(layer) for layer in model.modules()] == before and torch.equal(expected, again)
+
+
+def test_adapted_models_stay_as_they_are_and_run() -> None:
+    """Adapters keep plain linear layers inside and read their weights."""
+    from peft import LoraConfig, get_peft_model
+
+    adapted = get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"], r=2))
+    assert untouched(adapted)
+    loaded_with_adapter = build("llama")
+    loaded_with_adapter.add_adapter(LoraConfig(target_modules=["q_proj"], r=2))
+    assert untouched(loaded_with_adapter)
+
+
+def test_models_that_read_a_layers_weight_stay_as_they_are_and_run() -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("mamba", vocab_size=61, hidden_size=32, num_hidden_layers=2, state_size=8)
+    assert untouched(AutoModelForCausalLM.from_config(config).eval())  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("missing", ["_reorder_linear_weight", "_linear_pointwise"])
+def test_without_the_operations_nothing_is_replaced(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("llama")
+    assert untouched(build("llama").to(torch.float16))
+    monkeypatch.setattr("assay.models.attention.prepacked.OPERATIONS", (missing + "_of_another_torch",))
+    assert untouched(model)
+
+
+def test_engines_that_load_a_model_use_it_and_score_the_same(
+    tiny_reward_model: Path, tiny_principle_base: Path
+) -> None:
+    said = ("Gold.", "Tin, or zinc.", "No." * 40)
+    items = [ScoreItem((Message("user", "Name a metal."),), text) for text in said]
+    asked = [replace(item, principle="It is short") for item in items]
+    for engine, path, wanted in (
+        (TransformersScorer, tiny_reward_model, items),
+        (PrincipleScorer, tiny_principle_base, asked),
+    ):
+        loaded = engine.load(str(path), device="cpu")
+        assert any(isinstance(layer, Prepacked) for layer in loaded.model.modules())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("assay.models.attention.prepacked.OPERATIONS", ("_no_such_operation",))
+            plain = engine.load(str(path), device="cpu")
+        assert not any(isinstance(layer, Prepacked) for layer in plain.model.modules())
+        for one, other in zip(loaded.score(wanted), plain.score(wanted), strict=True):
+            assert isinstance(one, Score)
+            assert isinstance(other, Score)
+            assert one.reward == pytest.approx(other.reward, abs=1e-5)
+
+
+def test_a_judge_writes_the_same(tiny_principle_base: Path) -> None:
+    """Greedy answers of a language model, with and without."""
+    from assay_serving.generative.local import LocalWriter
+    from assay_serving.generative.templates import PAIRWISE
+
+    judging = Judging(PAIRWISE.name, PAIRWISE.hash, max_new_tokens=8)
+    loaded, _ = LocalWriter.load(str(tiny_principle_base), judging=judging, device="cpu")
+    assert any(isinstance(layer, Prepacked) for layer in loaded.model.modules())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assay.models.attention.prepacked.OPERATIONS", ("_no_such_operation",))
+        plain, _ = LocalWriter.load(str(tiny_principle_base), judging=judging, device="cpu")
+    ids = torch.tensor([list(range(5, 40))])
+    options = {"max_new_tokens": 8, "do_sample": False}
+    assert torch.equal(loaded.model.generate(ids, **options), plain.model.generate(ids, **options))

@@ -1,0 +1,326 @@
+"""Two processes (gloo, on the CPU) train a policy to the weights that one process gives: data parallel and FSDP2, rows
+and groups as the objective's scope, a critic, adapters, resumed by another number of processes, and when one fails.
+
+The rollouts are the same in both: each prompt is drawn by a seed of its own. `python test_distributed_policy.py
+FOLDER FUNCTION...` forks the two once all that takes long is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+from two_processes import PATIENCE_S, error_file, launch
+
+from assay.cli.main import main
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay.models.parallelism.distributed import joined
+from assay.models.parallelism.strategy import Alone, division
+from assay.workspace import Workspace
+from assay_policy_training.core.async_config import Asynchrony
+from assay_policy_training.core.batch import RolloutBatch, merged
+from assay_policy_training.core.optimizer_config import Optimisation
+from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.plugins.critics.value_model import ValueModel
+from assay_policy_training.plugins.protocols import PromptItem, Rewards
+from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
+from assay_serving.verifiers import MaxWords
+
+SUPPORT = str(Path(__file__).resolve().parents[2] / "support")
+CPU = torch.device("cpu")
+STEPS = 3
+#: Scenario -> recipe, division, what is changed. 3 prompts of 3 rollouts divide by two neither as prompts nor as rows.
+SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "grpo-ddp": ("grpo", "ddp", {}),
+    "grpo-fsdp": ("grpo", "fsdp", {}),
+    "pacs-ddp": ("pacs", "ddp", {}),
+    "pacs-fsdp": ("pacs", "fsdp", {}),
+    "ppo-fsdp": ("ppo", "fsdp", {}),
+    "lora-fsdp": ("grpo", "fsdp", {"lora": Lora(rank=4, alpha=8), "checkpointing": True}),
+}
+#: What two processes do, in functions of this file.
+TOGETHER = ("every_scenario", "one_fails", "refusals", "refused_command")
+FIGURES = ("loss", "grad_norm", "reward_mean", "entropy", "kl_k3", "approx_kl_old", "value_loss", "rollouts_trained")
+
+
+class StoppedError(Exception):
+    """A process that ends on its own account."""
+
+
+class ByPrompt:
+    """A sampler whose draw of a prompt depends on nothing but the prompt and the weights."""
+
+    def __init__(self, policy: Policy, sampling: Sampling) -> None:
+        self.policy, self.sampling = policy, sampling
+
+    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
+        inner = TransformersSampler(self.policy, self.sampling)
+        seeds = [zlib.crc32(item.prompt[-1].content.encode()) + version for item in items]
+        drawn = [inner.rollout([i], group_size, seed=s, version=version) for i, s in zip(items, seeds, strict=True)]
+        return merged(drawn)
+
+
+class Vowels:
+    """S3: the share of vowels in a response; missing for an empty one."""
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        shares = [sum(c in "aeiou" for c in text) / len(text) if text else torch.nan for text in responses]
+        return _rewards("vowels", shares)
+
+
+class Rank:
+    """S3: how many responses of the batch are shorter; it has to see them all."""
+
+    whole_batch = True
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        return _rewards("rank", [sum(len(a) < len(b) for a in responses) / len(responses) for b in responses])
+
+
+def _rewards(name: str, values: list[float]) -> Rewards:
+    return Rewards({name: torch.tensor(values, dtype=torch.float64)}, [() for _ in values], [{} for _ in values])
+
+
+def recipe_of(name: str) -> Recipe:
+    kind, _, changes = SCENARIOS[name]
+    chosen = load_recipe(kind)
+    optimisation = Optimisation(lr=1e-3, micro_batch_rows=2, minibatches=2 if kind != "pacs" else 1)
+    optimisation = replace(optimisation, gradient_checkpointing=changes.get("checkpointing", False))
+    if isinstance(chosen.critic, ValueModel):
+        chosen = replace(chosen, critic=replace(chosen.critic, lr=1e-3, warmup_steps=0, micro_batch_rows=2))
+    return replace(
+        chosen,
+        sampling=Sampling(prompts_per_step=3, group_size=3, max_new_tokens=10, max_prompt_tokens=64),
+        optimisation=optimisation,
+        lora=changes.get("lora", Lora()),
+        steps=STEPS,
+        checkpoint_every=2,
+    )
+
+
+def load(recipe: Recipe) -> Policy:
+    torch.manual_seed(7)  # of new adapters
+    return Policy(
+        "tiny",
+        device=CPU,
+        max_prompt_tokens=64,
+        lora=recipe.lora,
+        with_reference=recipe.needs_reference,
+        gradient_checkpointing=recipe.optimisation.gradient_checkpointing,
+    )
+
+
+def begin(recipe: Recipe, folder: Path, parallel: Alone) -> PolicyTrainer:
+    items = [
+        PromptItem((Message("user", f"{'Please. ' * (n % 3)}Name colour {n}."),), (MaxWords(1 + n % 2),))
+        for n in range(8)
+    ]
+    policy = load(recipe)
+    source = recipe.source.open(items, seed=recipe.seed, policy=policy)
+    policy.divide(parallel)
+    return PolicyTrainer(recipe, policy, source, [Vowels(), Rank()], folder, sampler=ByPrompt(policy, recipe.sampling))
+
+
+def finished(trainer: PolicyTrainer, parallel: Alone) -> dict[str, torch.Tensor]:
+    """The first process's whole trained weights."""
+    policy = parallel.whole(trainer.policy, lambda: load(trainer.recipe))
+    return {name: p.detach().clone() for name, p in policy.trainable().items()} if parallel.main else {}
+
+
+def run(name: str, folder: Path, parallel: Alone) -> dict[str, torch.Tensor]:
+    trainer = begin(recipe_of(name), folder, parallel)
+    trainer.resume()
+    trainer.train()
+    (folder / f"held-{parallel.rank}.json").write_text(json.dumps(held(trainer, parallel)))
+    return finished(trainer, parallel)
+
+
+def held(trainer: PolicyTrainer, parallel: Alone) -> dict[str, list[int]]:
+    """Numbers that this process holds of trained weights and of AdamW's moments, and those of the whole."""
+    moments = [t for state in trainer.optimiser.state.values() for t in state.values() if t.dim()]
+    return {
+        name: [sum(local(t).numel() for t in tensors), sum(parallel.full(t).numel() for t in tensors)]
+        for name, tensors in (("weights", list(trainer.parameters.values())), ("moments", moments))
+    }
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def every_scenario(folder: Path) -> None:
+    """Each scenario from beginning to end, and from what one process had saved."""
+    with joined() as group:
+        for name, (_, kind, _) in SCENARIOS.items():
+            parallel = division(kind, group, CPU)  # type: ignore[arg-type]
+            for which in ("two", "resumed"):
+                weights = run(name, folder / name / which, parallel)
+                if parallel.main:
+                    torch.save(weights, folder / name / which / "weights.pt")
+
+
+def one_fails(folder: Path) -> None:
+    """The second process fails in the middle of the run."""
+    with joined() as group:
+        trainer = begin(
+            replace(recipe_of("grpo-ddp"), checkpoint_every=0), folder / "fails", division("ddp", group, CPU)
+        )
+        trainer.train(1)
+        if group.rank:
+            raise StoppedError("stopped after 1 step")
+        trainer.train()
+
+
+def refusals(folder: Path) -> None:
+    """What does not work across processes is refused in all of them, before the first step."""
+    cases = [replace(recipe_of("grpo-ddp"), asynchrony=Asynchrony(lag=1)), load_recipe("t_ppo")]
+    said = []
+    with joined() as group:
+        for changed in cases:
+            policy = load(changed)
+            policy.divide(division("ddp", group, CPU))
+            source = changed.source.open([PromptItem((Message("user", "Hi"),))], seed=0, policy=policy)
+            try:
+                PolicyTrainer(changed, policy, source, [Vowels()], folder)
+            except BadInputError as error:
+                said.append(str(error))
+    (folder / f"refused-{group.rank}.json").write_text(json.dumps(said))
+
+
+def refused_command(folder: Path) -> None:
+    """`assay rl` with a setting that every process finds wrong, once it has the model."""
+    where = ["-w", str(folder / "workspace"), "--device", "cpu"]
+    main(["rl", "--policy", "tiny", "--reward", "verifier", "--set", "asynchrony.lag=1", *where])
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[int, str]]]]:
+    """Every scenario by one process; then by two, whole and from the one's checkpoint. Exit codes and standard error of
+    the two, also where one of them fails."""
+    folder = tmp_path_factory.mktemp("policies")
+    (folder / "fails").mkdir()
+    Workspace.create(folder / "workspace")
+    for name in SCENARIOS:
+        for kind in ("one", "two"):
+            (folder / name / kind).mkdir(parents=True)
+        torch.save(run(name, folder / name / "one", Alone()), folder / name / "one" / "weights.pt")
+        shutil.copytree(folder / name / "one", folder / name / "resumed")  # its checkpoint is of step 2
+    command = [sys.executable, __file__, str(folder), *TOGETHER]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SUPPORT}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, {
+        name: [(code, error_file(folder, name, rank).read_text()) for rank, code in enumerate(codes)]
+        for name, codes in json.loads(done.stdout).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> Path:
+    for code, error in ended[1]["every_scenario"]:
+        assert code == 0, error
+    return ended[0]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["two", "resumed"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_two_processes_train_what_one_trains(name: str, kind: str, trained: Path) -> None:
+    one, two = (torch.load(trained / name / which / "weights.pt") for which in ("one", kind))
+    assert one.keys() == two.keys()
+    start = load(recipe_of(name)).trainable()
+    moved = max(float((start[weight].detach() - value).abs().max()) for weight, value in one.items())
+    assert moved > 1e-3
+    for weight, value in one.items():
+        assert torch.allclose(two[weight], value, atol=2e-5), (weight, float((two[weight] - value).abs().max()))
+
+
+@pytest.mark.parametrize("kind", ["two", "resumed"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_they_draw_reward_and_measure_what_one_does(name: str, kind: str, trained: Path) -> None:
+    one, two = (rows(trained / name / which / ROLLOUTS_FILE) for which in ("one", kind))
+    assert len(one) == len(two) == STEPS * 9
+    for expected, found in zip(one, two, strict=True):
+        for key in ("step", "uid", "prompt", "response", "weights_version", "trained"):
+            assert found[key] == expected[key], key
+        assert found["parts"] == pytest.approx(expected["parts"])
+        assert found["advantage"] == pytest.approx(expected["advantage"], abs=1e-4)
+    one, two = (rows(trained / name / which / METRICS_FILE) for which in ("one", kind))
+    for expected, found in zip(one, two, strict=True):
+        assert found["step"] == expected["step"]
+        for figure in FIGURES:
+            assert (figure in found) == (figure in expected)
+            if figure in expected:
+                assert found[figure] == pytest.approx(expected[figure], rel=1e-3, abs=1e-5), figure
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_fsdp_divides_weights_and_moments(name: str, trained: Path) -> None:
+    shares = [json.loads((trained / name / "two" / f"held-{rank}.json").read_text()) for rank in range(2)]
+    for part, copies in (("weights", 1), ("moments", 2)):
+        (first, whole), (second, _) = (share[part] for share in shares)
+        assert whole == copies * shares[0]["weights"][1]
+        assert (first + second == whole) == name.endswith("fsdp")
+        assert (first == second == whole) == name.endswith("ddp")
+
+
+@pytest.mark.parametrize("name", ["pacs-ddp", "ppo-fsdp"])
+def test_one_process_goes_on_with_what_two_saved(name: str, trained: Path) -> None:
+    folder = trained / name / "two"  # its checkpoint is of step 2
+    trainer = begin(recipe_of(name), folder, Alone())
+    assert trainer.resume() == 2
+    trainer.train()
+    expected = torch.load(trained / name / "one" / "weights.pt")
+    for weight, value in finished(trainer, Alone()).items():
+        assert torch.allclose(value, expected[weight], atol=2e-5), weight
+    assert [row["step"] for row in rows(folder / METRICS_FILE)] == [1, 2, 3]
+
+
+def test_one_that_fails_ends_both_with_its_message(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
+    first, second = ended[1]["one_fails"]
+    assert first[0] != 0
+    assert "process 1 of the training failed: StoppedError: stopped after 1 step" in first[1]
+    assert second[0] != 0
+    assert "StoppedError" in second[1]
+
+
+def test_what_does_not_work_across_processes_is_refused(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
+    assert [code for code, _ in ended[1]["refusals"]] == [0, 0], ended[1]["refusals"]
+    for rank in range(2):
+        said = json.loads((ended[0] / f"refused-{rank}.json").read_text())
+        assert ["asynchrony.lag" in said[0], "sampler" in said[1]] == [True, True]
+
+
+def test_a_command_that_all_refuse_says_it_once(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
+    codes, errors = zip(*ended[1]["refused_command"], strict=True)
+    assert codes == (2, 2)
+    ours = [line for line in "".join(errors).splitlines() if line.startswith("assay: ")]
+    assert len(ours) == 1
+    assert "drawn ahead in 2 processes" in ours[0]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    load(recipe_of("lora-fsdp"))  # it imports what loading a model takes
+    importlib.import_module("torch.distributed.fsdp")
+    print(json.dumps({name: launch(name, globals()[name], Path(sys.argv[1])) for name in sys.argv[2:]}))

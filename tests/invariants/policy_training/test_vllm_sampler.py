@@ -1,0 +1,244 @@
+"""Rollouts of vLLM are the policy's: their log-probs are the trainer's, before and after weights are published, and
+an engine that kept old ones is caught.
+
+Needs a vLLM environment: ASSAY_VLLM_PYTHON names its Python (docs/policy-training/samplers.md). What needs none is in
+`test_vllm_requests.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.domain import Message
+from assay.errors import BackendError
+from assay.models.tiny import make_tiny
+from assay_policy_training.core.async_config import Asynchrony
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.prompts.source import ShuffledPrompts
+from assay_policy_training.plugins.samplers import vllm_rollouts
+from assay_policy_training.plugins.samplers.sampling import Sampling, top_p_filter
+from assay_policy_training.plugins.samplers.vllm_launch import BATCHED_TOKENS
+from assay_policy_training.plugins.samplers.vllm_rollouts import VllmSampler
+from assay_policy_training.plugins.samplers.vllm_server import VllmServer
+from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.rollouts.rewards import VerifierReward
+from assay_policy_training.training.loop import PolicyTrainer
+from assay_serving.verifiers import AllLowercase
+
+ENVIRONMENT = "ASSAY_VLLM_PYTHON"
+ROOT = Path(__file__).resolve().parents[3]
+CHILD = ROOT / "tests" / "support" / "vllm_sampler_child.py"
+CPU = torch.device("cpu")
+TOLERANCE = 1e-3
+SAMPLING = Sampling(max_new_tokens=16, max_prompt_tokens=96, temperature=0.8)
+ITEMS = [
+    PromptItem((Message("user", text),), (AllLowercase(),))
+    for text in ("hi", "a rather longer prompt than the others", "and you?")
+]
+
+pytestmark = pytest.mark.vllm
+
+
+@pytest.fixture(scope="module")
+def vllm_python() -> str:
+    named = os.environ.get(ENVIRONMENT)
+    if not named:
+        pytest.skip(f"no vLLM environment: set {ENVIRONMENT} to its Python")
+    return named
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tied model with heads of 32 (vLLM's CPU attention wants no less)."""
+    folder = tmp_path_factory.mktemp("vllm-policies") / "tied"
+    folder.mkdir()
+    make_tiny(folder, hidden=128)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def untied(tied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a vocabulary head of its own."""
+    folder = tmp_path_factory.mktemp("vllm-policies") / "untied"
+    policy = Policy(str(tied), device=CPU, max_prompt_tokens=96)
+    policy.model.config.tie_word_embeddings = False
+    head = policy.model.get_output_embeddings()
+    head.weight = torch.nn.Parameter(torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(0)) * 0.1)
+    policy.model._tied_weights_keys = None
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sampler(vllm_python: str, tied: Path) -> VllmSampler:
+    """Of a server of ours, which ends with the process."""
+    policy = Policy(str(tied), device=CPU, max_prompt_tokens=96)
+    plan = VllmServer(launch=True, python=vllm_python, arguments=("--max-num-seqs", "16"))
+    return plan.open(policy, SAMPLING)
+
+
+@pytest.fixture
+def fresh(sampler: VllmSampler, tied: Path) -> VllmSampler:
+    """The server with the weights that it started with, and nothing left of other tests."""
+    sampler.policy = Policy(str(tied), device=CPU, max_prompt_tokens=96)
+    sampler.sampling = SAMPLING
+    sampler.publish(sampler.policy, 0)
+    return sampler
+
+
+def gap(policy: Policy, batch: RolloutBatch, sampling: Sampling) -> float:
+    with torch.no_grad():
+        scores = policy.scores(batch, temperature=sampling.temperature, prune_log_ratio=sampling.prune_log_ratio)
+    return float((scores.logp - batch.logp_mu)[batch.mask].abs().max())
+
+
+@torch.no_grad()
+def move(policy: Policy, seed: int) -> None:
+    """Every weight, as an update would, but more."""
+    generator = torch.Generator().manual_seed(seed)
+    for weight in policy.trainable().values():
+        weight.add_(torch.randn(weight.shape, generator=generator) * 0.05)
+
+
+@pytest.mark.parametrize(("temperature", "prune"), [(1.0, None), (0.6, None), (1.3, -2.0)])
+def test_log_probs_are_the_trainers(fresh: VllmSampler, temperature: float, prune: float | None) -> None:
+    fresh.sampling = replace(SAMPLING, temperature=temperature, prune_log_ratio=prune)
+    batch = fresh.rollout(ITEMS, 4, seed=1, version=3)
+    assert gap(fresh.policy, batch, fresh.sampling) < TOLERANCE
+    assert batch.uid == tuple(f"3.{number}" for number in range(3) for _ in range(4))
+    assert batch.version.tolist() == [3] * 12
+    assert len({tuple(row.tolist()) for row in batch.tokens[:4]}) > 1, "rows of a group are drawn apart"
+
+
+def test_top_p_log_probs_are_of_the_distribution_sampled(fresh: VllmSampler) -> None:
+    fresh.sampling = replace(SAMPLING, top_p=0.6)
+    batch = fresh.rollout(ITEMS[:1], 3, seed=2, version=0)
+    for row in range(len(batch)):
+        context, own = batch.gen_input_ids[row][batch.gen_mask[row]], batch.tokens[row][batch.mask[row]]
+        with torch.no_grad():
+            logits = fresh.policy.model(input_ids=torch.cat([context, own])[None]).logits[0, len(context) - 1 : -1]
+        expected = top_p_filter(logits / SAMPLING.temperature, 0.6).log_softmax(-1).gather(1, own[:, None]).squeeze(1)
+        torch.testing.assert_close(batch.logp_mu[row][batch.mask[row]], expected, atol=TOLERANCE, rtol=0)
+
+
+def test_seeds_groups_and_parts(fresh: VllmSampler) -> None:
+    """One seed gives one draw; a group handed over early is that of the whole."""
+    batch = fresh.rollout(ITEMS, 3, seed=5, version=0)
+    again, other = (fresh.rollout(ITEMS, 3, seed=seed, version=0) for seed in (5, 6))
+    assert torch.equal(batch.tokens, again.tokens)
+    assert not torch.equal(batch.tokens, other.tokens)
+    parts = list(fresh.stream(ITEMS, 3, seed=5, version=0))
+    assert [len(part) for part in parts] == [3, 3, 3]
+    assert torch.equal(torch.cat([part.tokens for part in parts]), batch.tokens)
+
+
+def test_more_prompts_than_are_read_at_once(fresh: VllmSampler) -> None:
+    """vLLM 0.32 on a CPU ends where a seeded prompt is read in two parts."""
+    long = [PromptItem((Message("user", f"{number} " + "word " * 12),)) for number in range(8)]
+    batch = fresh.rollout(long, 16, seed=3, version=0)
+    assert int(batch.gen_mask.sum()) > 2 * BATCHED_TOKENS
+    assert gap(fresh.policy, batch, SAMPLING) < TOLERANCE
+
+
+def test_ends_truncation_and_forced_text(fresh: VllmSampler) -> None:
+    """A row that ended holds its end token; one that was cut holds all it may; forced tokens are given, not drawn."""
+    fresh.sampling = replace(SAMPLING, max_new_tokens=64, temperature=1.5)
+    forced = [replace(ITEMS[0], forced="So "), *ITEMS[1:]]
+    batch = fresh.rollout(forced, 16, seed=7, version=0)
+    last = batch.tokens.gather(1, batch.present.int().cumsum(1).argmax(1, keepdim=True)).squeeze(1)
+    ended = torch.isin(last, torch.tensor(sorted(fresh.policy.end_ids)))
+    assert torch.equal(ended, batch.finished)
+    assert torch.equal(batch.truncated, ~batch.finished)
+    assert 0 < int(batch.finished.sum()) < len(batch)
+    assert batch.lengths[batch.truncated].tolist() == [64] * int(batch.truncated.sum())
+    assert batch.forced is not None
+    given = int(batch.forced[0].sum())
+    assert given > 0
+    assert batch.forced.any(1).tolist() == [True] * 16 + [False] * 32
+    assert not (batch.forced & batch.mask).any()
+    assert all(text.startswith("So ") for text in batch.responses[:16])
+    assert gap(fresh.policy, batch, fresh.sampling) < TOLERANCE
+
+
+def test_published_weights_are_checked(fresh: VllmSampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = fresh.policy
+    move(policy, 1)
+    assert gap(policy, fresh.rollout(ITEMS, 3, seed=1, version=0), SAMPLING) > 0.1, "the weights did change"
+    fresh.publish(policy, 1)
+    assert fresh.difference is not None
+    assert fresh.difference < TOLERANCE
+    assert gap(policy, fresh.rollout(ITEMS, 3, seed=1, version=1), SAMPLING) < TOLERANCE
+    with torch.no_grad():
+        policy.model.get_input_embeddings().weight.mul_(1.3)
+    with monkeypatch.context() as patch:
+        patch.setattr(vllm_rollouts, "RELOAD", "reload_weights")  # vLLM's own: the tied head stays what it was
+        with pytest.raises(BackendError, match=r"does not have the policy's weights \(version 2\): log-prob"):
+            fresh.publish(policy, 2)
+    fresh.publish(policy, 3)
+    assert gap(policy, fresh.rollout(ITEMS, 3, seed=1, version=3), SAMPLING) < TOLERANCE
+    assert [path.name for path in fresh.folder.iterdir()] == ["weights-3"]
+
+
+def test_adapters_are_merged(fresh: VllmSampler, tied: Path) -> None:
+    policy = Policy(str(tied), device=CPU, max_prompt_tokens=96, lora=Lora(rank=4))
+    move(policy, 2)
+    fresh.publish(policy, 1)
+    batch = fresh.rollout(ITEMS, 3, seed=1, version=1)
+    assert gap(policy, batch, SAMPLING) < TOLERANCE
+    assert gap(Policy(str(tied), device=CPU, max_prompt_tokens=96), batch, SAMPLING) > 0.01
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_run_publishes_what_it_trains(fresh: VllmSampler, tmp_path: Path, lag: int) -> None:
+    """Without a lag the first ratio is 1 in every step; with one, mu is a step old, and the check still holds."""
+    recipe = load_recipe("grpo")
+    sampling = replace(SAMPLING, prompts_per_step=2, group_size=3)
+    optimisation = replace(recipe.optimisation, lr=1e-2, warmup_steps=0)
+    recipe = replace(recipe, sampling=sampling, optimisation=optimisation, steps=3, asynchrony=Asynchrony(lag, 2))
+    recipe = replace(recipe, kl=replace(recipe.kl, coefficient=0.0), report_kl=False)
+    prompts = ShuffledPrompts(ITEMS, seed=0)
+    rows = PolicyTrainer(recipe, fresh.policy, prompts, [VerifierReward()], tmp_path, sampler=fresh).train()
+    assert [row["staleness_max"] for row in rows] == [min(step, lag) for step in range(3)]
+    gaps = [row["sampler_gap_max"] for row in rows]
+    assert gaps[0] < TOLERANCE
+    assert all((g > TOLERANCE) == bool(lag) for g in gaps[1:]), gaps
+
+
+@pytest.mark.parametrize("which", ["tied", "untied"])
+def test_in_process(vllm_python: str, which: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    reply = tmp_path / "reply.json"
+    folders = ("platform", "serving", "policy_training")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": ":".join(str(ROOT / folder) for folder in folders),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_OMP_THREADS_BIND": "0",
+    }
+    made = subprocess.run(
+        [vllm_python, str(CHILD), str(request.getfixturevalue(which)), str(reply)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr[-3000:]
+    found = json.loads(reply.read_text())
+    assert found["before"] < TOLERANCE
+    assert found["stale"] > 0.1
+    assert max(found["checked"], found["after"], found["again"]) < TOLERANCE
+    if which == "tied":
+        assert "does not have the policy's weights" in found["plain"]
+    else:
+        assert found["plain"] == "published"

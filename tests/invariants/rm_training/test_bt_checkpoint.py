@@ -1,0 +1,130 @@
+"""Saved = loaded = merged: a checkpoint gives the trained model's scores, or there is no checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.domain import Message, PreferencePair
+from assay.errors import BackendError, BadInputError
+from assay.models.chat.renderer import Renderer
+from assay.models.spec import RewardModelSpec
+from assay.score import Score
+from assay_rm_training.checkpoints.checkpoint import TOLERANCE, compare, merged_scorer, save_checkpoint
+from assay_rm_training.data.pair_dataset import encode_pairs
+from assay_rm_training.methods.bradley_terry import PairTask
+from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.objectives import Objective
+from assay_rm_training.training.loop import train
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem
+
+CPU = torch.device("cpu")
+PAIRS = [
+    PreferencePair((Message("user", f"question {i}"),), f"yes {'!' * (i % 4)} {i}", f"no {'?' * (i % 3)} {i}")
+    for i in range(24)
+]
+SAMPLE = [ScoreItem(pair.prompt, text) for pair in PAIRS[:6] for text in (pair.chosen, pair.rejected)]
+
+
+def trained(folder: Path, lora: LoraConfig | None) -> tuple[Trainee, Renderer, RewardModelSpec]:
+    config = TrainingConfig("tiny", lr=5e-3, head_lr=5e-3, batch_size=8, lora=lora, device="cpu")
+    trainee = load_trainee(config, CPU)
+    renderer = Renderer(trainee.tokenizer, max_length=200)
+    task = PairTask(trainee, config, Objective())
+    train(trainee, task, encode_pairs(PAIRS, renderer), config, folder)
+    spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, renderer.max_length, version="unsaved")
+    return trainee, renderer, spec
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(4, 8)])
+@pytest.mark.parametrize("save_dtype", ["float32", "bfloat16"])
+def test_saved_loaded_and_merged_give_the_same_scores(lora: LoraConfig | None, save_dtype: str, tmp_path: Path) -> None:
+    trainee, renderer, spec = trained(tmp_path, lora)
+    before = TransformersScorer(trainee.model, renderer, spec, name="before").score(SAMPLE)
+    rewards = [score.reward for score in before if isinstance(score, Score)]
+    assert len(rewards) == len(SAMPLE)
+    assert max(rewards) - min(rewards) > 100 * TOLERANCE  # else equality would say little
+    assert compare(before, merged_scorer(trainee, spec, renderer, SAMPLE).score(SAMPLE)).passed
+    folder = tmp_path / "model"
+    written, parity = save_checkpoint(
+        trainee, spec, renderer, folder, sample=SAMPLE, card="# a card\n", save_dtype=save_dtype
+    )
+    assert parity.passed
+    assert parity.compared == len(SAMPLE)
+    again = TransformersScorer.load(str(folder), dtype="float32", device="cpu")
+    assert again.spec == written == RewardModelSpec.read(folder)
+    assert again.info.parity == "passed"
+    gap = compare(before, again.score(SAMPLE)).largest
+    assert gap <= (TOLERANCE if save_dtype == "float32" else 0.05 * (max(rewards) - min(rewards)))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForSequenceClassification"]
+    assert config["problem_type"] == "regression"
+    assert config["pad_token_id"] == trainee.tokenizer.pad_token_id
+    assert not list(folder.glob("adapter*"))
+    assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == ["model"]  # no scratch folder is left
+
+
+def test_any_engine_reads_the_checkpoint(tmp_path: Path) -> None:
+    """The stock class alone, without our code, gives the reward as its one logit."""
+    from transformers import AutoModelForSequenceClassification
+
+    trainee, renderer, spec = trained(tmp_path, LoraConfig(4, 8))
+    scorer = merged_scorer(trainee, spec, renderer, SAMPLE)
+    save_checkpoint(trainee, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
+    stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    for item, score in zip(SAMPLE, scorer.score(SAMPLE), strict=True):
+        ids = torch.tensor([renderer.encode(item.prompt, item.response).ids])
+        with torch.no_grad():
+            logit = stock(input_ids=ids).logits
+        assert isinstance(score, Score)
+        assert logit.shape == (1, 1)
+        assert float(logit) == pytest.approx(score.reward, abs=TOLERANCE)
+
+
+def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The field's most repeated defect, made on purpose: what is written to disk has another head."""
+    trainee, renderer, spec = trained(tmp_path, None)
+    save = trainee.model.save_pretrained
+
+    def save_with_another_head(folder: Path) -> None:
+        kept = trainee.model.score.weight.detach().clone()  # type: ignore[union-attr, operator]
+        with torch.no_grad():
+            trainee.model.score.weight.mul_(-1)  # type: ignore[union-attr, operator]
+            save(folder)
+            trainee.model.score.weight.copy_(kept)  # type: ignore[union-attr, operator]
+
+    monkeypatch.setattr(trainee.model, "save_pretrained", save_with_another_head)
+    with pytest.raises(BackendError, match="does not give the trained model's scores"):
+        save_checkpoint(trainee, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
+    assert not (tmp_path / "model").exists()
+    kept = RewardModelSpec.read(tmp_path / "model.failed")
+    assert kept is not None
+    assert kept.parity.startswith("failed: response 1")
+    with pytest.raises(BadInputError, match="not served"):
+        TransformersScorer.load(str(tmp_path / "model.failed"), device="cpu")
+
+
+def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
+    trainee, renderer, spec = trained(tmp_path, None)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "precious").write_text("x")
+    with pytest.raises(BadInputError, match="exists already"):
+        save_checkpoint(trainee, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
+    assert (tmp_path / "model" / "precious").read_text() == "x"
+
+
+def test_comparing_scores() -> None:
+    from assay.score import ScoreFailure
+
+    score = Score(1.0, "m", "1", "t", 5, truncated=False)
+    failure = ScoreFailure("too_long", "too long")
+    assert compare([score, failure], [replace(score, reward=1.0001), failure]).passed
+    assert not compare([score], [replace(score, reward=1.001)]).passed
+    assert not compare([score], [failure]).passed
+    assert not compare([failure], [failure]).passed

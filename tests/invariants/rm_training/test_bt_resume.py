@@ -1,0 +1,165 @@
+"""A resumed training is the uninterrupted one, bit for bit on a CPU: after an exception, and after kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.domain import Message, PreferencePair
+from assay.errors import BadInputError, NotFoundError
+from assay.models.chat.renderer import Renderer
+from assay.models.loading import load_tokenizer
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
+from assay_rm_training.methods.bradley_terry import PairTask
+from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.objectives import Objective
+from assay_rm_training.training.loop import train
+from assay_rm_training.training.metrics_file import read_metrics
+from assay_rm_training.training.resume_state import FILE
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
+
+CPU = torch.device("cpu")
+KINDS = {
+    "full": TrainingConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=1, eval_every=2, device="cpu"),
+    "lora": TrainingConfig("tiny", lr=1e-2, batch_size=8, epochs=2, save_every=1, lora=LoraConfig(4, 8, dropout=0.3)),
+}
+#: A process that trains slowly enough to be killed in the middle.
+VICTIM = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_bt_resume import KINDS, CPU, some_pairs, load_trainee, fit
+fit(load_trainee(KINDS["full"], CPU), some_pairs(), KINDS["full"], Path(sys.argv[1]), eval_data=some_pairs(),
+      advance=lambda _: time.sleep(0.2))
+"""
+
+
+def fit(trainee: Trainee, data: ItemSet[EncodedPair], chosen: TrainingConfig, folder: Path, **options: Any) -> Any:
+    return train(trainee, PairTask(trainee, chosen, Objective()), data, chosen, folder, **options)
+
+
+def some_pairs() -> ItemSet[EncodedPair]:
+    pairs = [
+        PreferencePair((Message("user", f"number {i}"),), f"{'so ' * (i % 5)}{i} it is", f"{i * 7} {'no ' * (i % 3)}")
+        for i in range(24)
+    ]
+    return encode_pairs(pairs, Renderer(load_tokenizer("tiny"), max_length=256))
+
+
+def is_measured_by_the_clock(name: str) -> bool:
+    return name.startswith(("seconds", "peak_")) or name.endswith("_per_s")
+
+
+class StoppedError(Exception):
+    pass
+
+
+def interrupt_after(steps: int) -> Any:
+    done = 0
+
+    def advance(_: int) -> None:
+        nonlocal done
+        done += 1
+        if done == steps:
+            raise StoppedError
+
+    return advance
+
+
+def outcome(
+    config: TrainingConfig, folder: Path, *, resume: bool
+) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    trainee = load_trainee(config, CPU)
+    fit(trainee, some_pairs(), config, folder, eval_data=some_pairs(), resume=resume)
+    rows = [{k: v for k, v in row.items() if not is_measured_by_the_clock(k)} for row in read_metrics(folder)]
+    return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}, rows
+
+
+def assert_same(found: tuple[Any, Any], expected: tuple[Any, Any]) -> None:
+    assert found[1] == expected[1]
+    assert found[0].keys() == expected[0].keys()
+    assert all(torch.equal(found[0][name], expected[0][name]) for name in expected[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stop", [1, 3, 5])  # in the first epoch, at its end, in the second
+def test_resumed_equals_uninterrupted(kind: str, stop: int, tmp_path: Path) -> None:
+    config = KINDS[kind]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    expected = outcome(config, whole, resume=False)
+    assert [row["step"] for row in expected[1] if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
+    trainee = load_trainee(config, CPU)
+    with pytest.raises(StoppedError):
+        fit(trainee, some_pairs(), config, broken, eval_data=some_pairs(), advance=interrupt_after(stop))
+    torch.manual_seed(99)  # the process that goes on has another random state
+    assert_same(outcome(config, broken, resume=True), expected)
+
+
+def test_resumed_after_steps_that_were_never_saved(tmp_path: Path) -> None:
+    """Killed between two saves: the lines past the saved state are measured again, not doubled."""
+    config = TrainingConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=2, device="cpu")
+    (tmp_path / "whole").mkdir()
+    expected = outcome(config, tmp_path / "whole", resume=False)
+    with pytest.raises(StoppedError):
+        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, advance=interrupt_after(3))
+    assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2, 3]
+    found = outcome(config, tmp_path, resume=True)
+    assert_same((found[0], found[1]), expected)
+
+
+def test_resumed_after_kill_9(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    expected = outcome(KINDS["full"], whole, resume=False)
+    victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(broken), str(Path(__file__).parent)])
+    try:
+        deadline = time.monotonic() + 60
+        while len(read_metrics(broken)) < 3 and time.monotonic() < deadline:
+            assert victim.poll() is None
+            time.sleep(0.02)
+        os.kill(victim.pid, signal.SIGKILL)
+    finally:
+        victim.kill()
+        victim.wait()
+    assert (broken / FILE).is_file()
+    assert max(row["step"] for row in read_metrics(broken)) < 6
+    assert_same(outcome(KINDS["full"], broken, resume=True), expected)
+
+
+def test_a_state_of_other_data_or_another_configuration_is_refused(tmp_path: Path) -> None:
+    config = KINDS["full"]
+    outcome(config, tmp_path, resume=False)
+    other = some_pairs()
+    other = ItemSet(other.items[:-1], other.left_out, other.truncated, "another digest")
+    with pytest.raises(BadInputError, match="another data"):
+        fit(load_trainee(config, CPU), other, config, tmp_path, resume=True)
+    changed = TrainingConfig.from_dict({**config.to_dict(), "lr": 5e-4})
+    with pytest.raises(BadInputError, match="another configuration"):
+        fit(load_trainee(changed, CPU), some_pairs(), changed, tmp_path, resume=True)
+    (tmp_path / FILE).write_bytes(b"broken")
+    with pytest.raises(BadInputError, match="not a training state"):
+        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, resume=True)
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
+    with pytest.raises(NotFoundError, match="before its first save"):
+        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, resume=True)
+
+
+def test_a_finished_state_gives_the_finished_model(tmp_path: Path) -> None:
+    first = outcome(KINDS["full"], tmp_path, resume=False)
+    assert_same(outcome(KINDS["full"], tmp_path, resume=True), first)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 6

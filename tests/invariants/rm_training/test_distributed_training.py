@@ -1,0 +1,203 @@
+"""Two processes (gloo, on the CPU) train what one process trains: data parallel and FSDP2, with adapters, with
+checkpointing, with batches that do not divide, resumed, and when one of them fails.
+
+`python test_distributed_training.py FOLDER FUNCTION...` forks the two once all that takes long is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from two_processes import PATIENCE_S, error_file, launch
+
+from assay.domain import Message, PreferencePair
+from assay.models.chat.renderer import Renderer
+from assay.models.loading import load_tokenizer
+from assay.models.parallelism.distributed import joined
+from assay.models.parallelism.strategy import Alone, division
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.pair_dataset import encode_pairs
+from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.odin import Odin
+from assay_rm_training.objectives import Objective
+from assay_rm_training.training.loop import train
+from assay_rm_training.training.metrics_file import read_metrics
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
+
+SUPPORT = str(Path(__file__).resolve().parents[2] / "support")
+CPU = torch.device("cpu")
+#: 13 pairs in batches of 4 end with one pair for two processes. A start away from zero: no gradient is rounding alone.
+BASE = TrainingConfig(
+    "tiny",
+    lr=1e-3,
+    head_lr=1e-3,
+    eps=1e-6,
+    batch_size=4,
+    epochs=2,
+    micro_batch_tokens=150,
+    dtype="float32",
+    device="cpu",
+    head_init="normal",
+    weight_decay=0.1,
+    save_every=2,
+    eval_every=3,
+)
+LORA = LoraConfig(4, 8)
+SCENARIOS = {
+    "ddp": replace(BASE, parallel="ddp"),
+    "fsdp": replace(BASE, parallel="fsdp"),
+    "ddp-lora": replace(BASE, parallel="ddp", lora=LORA, keep="best", metric="accuracy"),
+    "fsdp-lora-checkpointing": replace(BASE, parallel="fsdp", lora=LORA, gradient_checkpointing=True, keep="best"),
+    "fsdp-odin": replace(BASE, parallel="fsdp", batch_size=7, epochs=1),
+    "fsdp-ties": replace(BASE, parallel="fsdp", epochs=1),
+}
+#: Where it is not Bradley-Terry alone: a second head and a term of the whole batch; one number beside the model.
+METHODS = {"fsdp-odin": Odin(), "fsdp-ties": Pairwise(Objective("rao_kupper"))}
+#: What two processes do, in functions of this file.
+TOGETHER = ("every_scenario", "one_fails")
+
+
+class StoppedError(Exception):
+    """A process that ends on its own account."""
+
+
+def pairs(count: int = 13) -> ItemSet[Any]:
+    rows = [
+        PreferencePair(
+            (Message("user", f"number {i}"),),
+            f"{'so ' * (i % 5)}{i} it is",
+            f"{i * 7} {'no ' * (i % 3)}",
+            weight=1.0 + i % 3,
+            source="ab"[i % 2],
+        )
+        for i in range(count)
+    ]
+    return encode_pairs(rows, Renderer(load_tokenizer("tiny"), max_length=256))
+
+
+def run(
+    name: str, folder: Path, parallel: Alone, *, resume: bool = False, stop_after: int = 0
+) -> dict[str, torch.Tensor]:
+    """Train a scenario; the first process's whole weights."""
+    config, method = SCENARIOS[name], METHODS.get(name, Pairwise())
+    trainee = method.load(config, CPU)
+    parallel.prepare(trainee)
+    made = 0
+
+    def advance(steps: int) -> None:
+        nonlocal made
+        made += steps
+        if stop_after and made >= stop_after:
+            raise StoppedError(f"stopped after {made} steps")
+
+    data = pairs()
+    task = method.task(trainee, config)
+    train(trainee, task, data, config, folder, eval_data=data, resume=resume, parallel=parallel, advance=advance)
+    trainee = parallel.whole(trainee, lambda: method.load(config, CPU))
+    if not parallel.main:
+        return {}
+    return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}
+
+
+def every_scenario(folder: Path) -> None:
+    """Each scenario from beginning to end, then again from the state of one process; one scenario is cut off."""
+    with joined() as group:
+        for name, config in SCENARIOS.items():
+            parallel = division(config.parallel, group, CPU)
+            for kind, resume in (("whole", False), ("resumed", True)):
+                weights = run(name, folder / name / kind, parallel, resume=resume)
+                if parallel.main:
+                    torch.save(weights, folder / name / kind / "weights.pt")
+        with contextlib.suppress(StoppedError):  # in both, after the same step
+            parallel = division("fsdp", group, CPU)
+            run("fsdp", folder / "fsdp" / "cut", parallel, stop_after=5)
+
+
+def one_fails(folder: Path) -> None:
+    """The second process fails in the middle of the run."""
+    with joined() as group:
+        (folder / "fails").mkdir(exist_ok=True)
+        run("ddp", folder / "fails", division("ddp", group, CPU), stop_after=2 * group.rank)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[int, str]]]]:
+    """Every scenario by one process; then by two, whole and resumed from what one had saved. Exit codes and standard
+    error of the two, also where one of them fails."""
+    folder = tmp_path_factory.mktemp("two")
+    for name in SCENARIOS:
+        for kind in ("whole", "resumed", "one", "cut"):
+            (folder / name / kind).mkdir(parents=True)
+        torch.save(run(name, folder / name / "one", Alone()), folder / name / "one" / "weights.pt")
+        with pytest.raises(StoppedError):
+            run(name, folder / name / "resumed", Alone(), stop_after=2 if name in METHODS else 5)
+    command = [sys.executable, __file__, str(folder), *TOGETHER]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SUPPORT}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, {
+        name: [(code, error_file(folder, name, rank).read_text()) for rank, code in enumerate(codes)]
+        for name, codes in json.loads(done.stdout).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> Path:
+    for code, error in ended[1]["every_scenario"]:
+        assert code == 0, error
+    return ended[0]
+
+
+@pytest.mark.parametrize("kind", ["whole", "resumed"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_two_processes_train_what_one_trains(name: str, kind: str, trained: Path) -> None:
+    one, two = (torch.load(trained / name / which / "weights.pt") for which in ("one", kind))
+    assert one.keys() == two.keys()
+    for weight, value in one.items():
+        assert torch.allclose(two[weight], value, atol=2e-5), (weight, float((two[weight] - value).abs().max()))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_they_measure_what_one_measures(name: str, trained: Path) -> None:
+    one, two, resumed = (read_metrics(trained / name / which) for which in ("one", "whole", "resumed"))
+    assert [(row["kind"], row["step"]) for row in two] == [(row["kind"], row["step"]) for row in one]
+    assert [(row["kind"], row["step"]) for row in resumed] == [(row["kind"], row["step"]) for row in one]
+    for expected, found in zip(one, two, strict=True):
+        for figure in ("loss", "accuracy", "margin", "grad_norm", "tokens", "items", "chosen_std", "nll", "ece"):
+            assert (figure in found) == (figure in expected)
+            if figure in expected:
+                assert found[figure] == pytest.approx(expected[figure], rel=1e-3, abs=1e-4), figure
+        parts = [(part["by"], part["name"], part["pairs"]) for part in found.get("slices", ())]
+        assert parts == [(part["by"], part["name"], part["pairs"]) for part in expected.get("slices", ())]
+
+
+def test_one_process_goes_on_with_what_two_saved(trained: Path) -> None:
+    found = run("fsdp", trained / "fsdp" / "cut", Alone(), resume=True)
+    expected = torch.load(trained / "fsdp" / "one" / "weights.pt")
+    assert all(torch.allclose(found[name], value, atol=2e-5) for name, value in expected.items())
+    assert [row["step"] for row in read_metrics(trained / "fsdp" / "cut") if row["kind"] == "train"] == [*range(1, 9)]
+
+
+def test_one_that_fails_ends_both_with_its_message(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
+    first, second = ended[1]["one_fails"]
+    assert first[0] != 0
+    assert "process 1 of the training failed: StoppedError: stopped after 2 steps" in first[1]
+    assert second[0] != 0
+    assert "StoppedError" in second[1]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    Pairwise().load(BASE, CPU)  # it imports what loading a model takes
+    importlib.import_module("torch.distributed.fsdp")
+    print(json.dumps({name: launch(name, globals()[name], Path(sys.argv[1])) for name in sys.argv[2:]}))

@@ -1,0 +1,77 @@
+"""Annotation over HTTP as its tests take it: pairs worth showing, queues of them, one person's requests."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from assay.workspace import Workspace
+from assay_pipelines.annotation.items import QueueItem
+from assay_pipelines.annotation.queues import Overlap, create_queue
+from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.votes import QueueVote, queue_votes
+from assay_pipelines.attributes.schema import PairAttributes
+from assay_pipelines.importers.formats import ImportConfig
+from assay_pipelines.importers.importing import open_import, run_import
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CODE = "Use a `set`:\n\n```python\ndef unique(items):\n    return list(dict.fromkeys(items))\n```\n\nIt costs $O(n)$."
+ATTRIBUTES = PairAttributes("coding help", "objective", "low", "working code", "Prefer code that runs.")
+OPINION, REASONING = "judge-of-the-tests", "the first one runs, the second one does not"
+
+
+def import_pairs(workspace: Workspace, number: int) -> list[str]:
+    """Conversations of several turns with code and maths, through the importer; returns comparison ids."""
+    rows = [
+        {
+            "prompt": [
+                {"role": "user", "content": f"How do I drop duplicates from list {n}?"},
+                {"role": "assistant", "content": "Should the order stay?"},
+                {"role": "user", "content": "Yes, and tell me how long it takes for $n$ items."},
+            ],
+            "chosen": f"{CODE} (answer {n})",
+            "rejected": f"Sort it first, then compare neighbours; that is \\(O(n \\log n)\\). (answer {n})",
+        }
+        for n in range(number)
+    ]
+    file = workspace.root.parent / f"pairs-{number}.jsonl"
+    file.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    run_import(workspace, open_import(workspace, ImportConfig(str(file))))
+    with workspace.store.unit() as db:
+        return [row[0] for row in db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()]
+
+
+def make(workspace: Workspace, name: str, comparisons: list[str], overlap: Overlap = 1, **settings: Any) -> None:
+    items = [QueueItem(c, attributes=ATTRIBUTES, reason="judges disagree") for c in comparisons]
+    create_queue(workspace, name, items, overlap=overlap, run_id=None, **{"gold_checks": 0.0, **settings})
+
+
+def standing(workspace: Workspace, queue: str) -> list[QueueVote]:
+    with open_ledger(workspace) as ledger:
+        return queue_votes(ledger, queue)
+
+
+def take(client: httpx.Client, queue: str) -> dict[str, Any]:
+    reply = client.post(f"/api/annotate/queues/{queue}/item")
+    assert reply.status_code == 200, reply.text
+    found: dict[str, Any] = reply.json()
+    return found
+
+
+def body_of(item: dict[str, Any], person: str, **more: Any) -> dict[str, Any]:
+    return {"person": person, "ticket": item["ticket"], "seal": item["seal"], "seconds": 2.0, **more}
+
+
+def cast(client: httpx.Client, queue: str, item: dict[str, Any], person: str, **more: Any) -> httpx.Response:
+    return client.post(f"/api/annotate/queues/{queue}/votes", json=body_of(item, person, **more))
+
+
+def prompt_of(page: Page) -> str:
+    page.get_by_role("button", name="A is better").wait_for()
+    found = page.get_by_label("Response A").inner_text()
+    assert found
+    return found

@@ -1,0 +1,67 @@
+"""Runs inside a vLLM environment, with Assay's sources on PYTHONPATH: what rollouts of vLLM in process are worth.
+
+python vllm_sampler_child.py POLICY_FOLDER REPLY.json; asked by `test_vllm_sampler.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.domain import Message
+from assay.errors import BackendError
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.samplers import vllm_rollouts
+from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.plugins.samplers.vllm_in_process import Vllm
+from assay_policy_training.plugins.samplers.vllm_rollouts import VllmSampler
+
+SAMPLING = Sampling(max_new_tokens=12, max_prompt_tokens=96, temperature=0.8, prune_log_ratio=-6.0)
+ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "a rather longer prompt than the others", "and?")]
+
+
+def gap(policy: Policy, sampler: VllmSampler, version: int) -> float:
+    """Largest difference between the log-probs of fresh rollouts and the policy's."""
+    batch = sampler.rollout(ITEMS, 3, seed=version, version=version)
+    with torch.no_grad():
+        scores = policy.scores(batch, temperature=SAMPLING.temperature, prune_log_ratio=SAMPLING.prune_log_ratio)
+    return float((scores.logp - batch.logp_mu)[batch.mask].abs().max())
+
+
+@torch.no_grad()
+def move(weights: list[torch.nn.Parameter], seed: int) -> None:
+    """As an update would, but more."""
+    generator = torch.Generator().manual_seed(seed)
+    for weight in weights:
+        weight.add_(torch.randn(weight.shape, generator=generator) * 0.05)
+
+
+def main(folder: str, reply: Path) -> None:
+    policy = Policy(folder, device=torch.device("cpu"), max_prompt_tokens=96)
+    options = {"kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}
+    sampler = Vllm(options=options).open(policy, SAMPLING)
+    found: dict[str, Any] = {"before": gap(policy, sampler, 0)}
+    move(list(policy.trainable().values()), 1)
+    found["stale"] = gap(policy, sampler, 1)
+    sampler.publish(policy, 2)
+    found["checked"], found["after"] = sampler.difference, gap(policy, sampler, 2)
+    move([policy.model.get_input_embeddings().weight], 3)
+    vllm_rollouts.RELOAD = "reload_weights"  # vLLM's own
+    try:
+        sampler.publish(policy, 3)
+        found["plain"] = "published"
+    except BackendError as error:
+        found["plain"] = str(error)
+    vllm_rollouts.RELOAD = "load_policy"
+    sampler.publish(policy, 4)
+    found["again"] = gap(policy, sampler, 4)
+    reply.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,152 @@
+"""A real web server and a real browser for the tests of pages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import uvicorn
+
+from assay.workspace import Workspace
+from assay_web.app import create_app
+from assay_web.server.settings import WebSettings, page_folder
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+#: Names a folder where pictures of the pages are kept, to be looked at.
+SCREENSHOTS = "ASSAY_SCREENSHOTS"
+#: The folder whose pictures are in git and in the documentation; only they are kept there.
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
+COLOURS = 256  #: of a picture in the documentation
+
+
+@contextmanager
+def running_web(workspace: Workspace, **settings: Any) -> Iterator[str]:
+    """The web server of a workspace on a free port, from a thread of this process; without accounts unless told."""
+    app = create_app(workspace, WebSettings(**{"open_access": True, **settings}))
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        assert time.monotonic() < deadline, "the server did not start"
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listening.close()
+
+
+@contextmanager
+def signed_in(url: str, name: str = "ada", password: str | None = None) -> Iterator[httpx.Client]:
+    """A client with a session, whose changes carry its token."""
+    with httpx.Client(base_url=url, timeout=30) as client:
+        session = client.post("/api/session", json={"name": name, "password": password})
+        session.raise_for_status()
+        client.headers["X-CSRF-Token"] = session.json()["csrf"]
+        yield client
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Skips without Chromium, and without a built page."""
+    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if binary is None:
+        pytest.skip("no Chromium binary (apt-get install chromium)")
+    if not (page_folder() / "index.html").is_file():
+        pytest.skip("the page is not built (python web/build_frontend.py)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=binary, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def opened(
+    browser: Browser, url: str, *, name: str | None = "ada", password: str | None = None, **context: Any
+) -> Iterator[Page]:
+    """A page in a profile of its own, signed in unless `name` is None. Fails when its script throws."""
+    options = {"viewport": {"width": 1280, "height": 800}, "reduced_motion": "reduce", **context}
+    with browser.new_context(base_url=url, **options) as profile:
+        page = profile.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: errors.append(f"asked {request.url}") if foreign(request.url, url) else None)
+        if name is not None:
+            signed = profile.request.post("/api/session", data={"name": name, "password": password})
+            assert signed.ok, signed.text()
+        yield page
+        assert not errors, errors
+
+
+def foreign(asked: str, url: str) -> bool:
+    return not asked.startswith((url, "data:", "blob:"))
+
+
+def check_accessible(page: Page) -> None:
+    """No violation of WCAG 2.1 A and AA that axe finds, in what is shown now."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
+    problems = [
+        f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
+        for violation in found.response["violations"]
+    ]
+    assert not problems, "\n".join(problems)
+
+
+def screenshot(page: Page, name: str, *, full_page: bool = False) -> None:
+    """Keep a picture where $ASSAY_SCREENSHOTS names a folder, unless that is the documentation's."""
+    if (folder := kept_in()) and folder != DOCUMENTED:
+        page.screenshot(path=folder / f"{name}.png", full_page=full_page)
+
+
+def picture(page: Page, name: str, *, height: int) -> None:
+    """Keep a picture that the documentation shows: 1280 x `height` pixels from the page's top, with few colours."""
+    from PIL import Image
+
+    page.set_viewport_size({"width": 1280, "height": height})
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(400)  # what depends on the size is drawn anew
+    if folder := kept_in():
+        taken = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        few = taken.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        few.save(folder / f"{name}.png", optimize=True)
+
+
+def kept_in() -> Path | None:
+    named = os.environ.get(SCREENSHOTS)
+    if not named:
+        return None
+    folder = Path(named).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,462 @@
+"""The curation loop on the tiny model: real store, real features, simulated people and judges of stated accuracy."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from assay.data.snapshots import HashSlice, Selection
+from assay.domain import Answer
+from assay.errors import BadInputError
+from assay.runs.record import start_run
+from assay.score import Score
+from assay.store.intake import pair_schema, store_pairs
+from assay.store.records import Decision, insert_annotator, insert_decisions
+from assay.workspace import Workspace
+from assay_pipelines.attributes.schema import PairAttributes
+from assay_pipelines.attributes.stored import store_attributes
+from assay_pipelines.curation import candidates
+from assay_pipelines.curation.loop.config import ModelConfig, PeopleConfig, Stage1Config
+from assay_pipelines.curation.loop.parts import Parts
+from assay_pipelines.curation.loop.people import JudgedPeople, resolve
+from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel, ProbeModels, open_models
+from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
+from assay_pipelines.curation.loop.stage2 import Stage2Config, Stage2Parts, run_stage2
+from assay_pipelines.curation.loop.state import loop_steps
+from assay_pipelines.embedding.hashing import HashingEncoder
+from assay_pipelines.judging.budget import Budget, Spending
+from assay_pipelines.judging.judge import JudgeFailure, OnResult, Question
+from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
+from assay_serving.scorer import ScoreItem
+
+PAIRS = 60
+TOPICS = ("rivers", "metals", "birds")
+
+
+def pool(workspace: Workspace) -> dict[str, Answer]:
+    """PAIRS comparisons whose source is wrong on every fifth; returns the truth by comparison id."""
+    rows = []
+    for n in range(PAIRS):
+        topic = TOPICS[n % 3]
+        good, bad = f"A careful and complete answer about {topic}, number {n}.", f"dunno {n}"
+        rows.append(
+            {
+                **dict.fromkeys(pair_schema().names),
+                "row": n + 1,
+                "messages": [{"role": "user", "content": f"Tell me about {topic}, part {n}."}],
+                "first": good,
+                "second": bad,
+                "label": "second" if n % 5 == 0 else "first",
+                "source": "made-up",
+                "record_id": str(n),
+                "category": topic,
+            }
+        )
+    with workspace.store.unit() as db:
+        store_pairs(db, pa.Table.from_pylist(rows, schema=pair_schema()), None)
+        found = db.execute(
+            """SELECT comparison_id, if(a.content LIKE 'A careful%', 'A', 'B')
+               FROM comparisons c JOIN responses a ON a.response_id = c.response_a"""
+        ).fetchall()
+    return dict(found)
+
+
+@pytest.fixture
+def truth(workspace: Workspace) -> dict[str, Answer]:
+    return pool(workspace)
+
+
+CONFIG = Stage1Config(
+    name="loop",
+    iterations=2,
+    seed=12,
+    judges="given to the parts",
+    encoder="hashing",
+    model=ModelConfig(base="tiny", max_length=128, device="cpu"),
+    people=PeopleConfig(seed=10, per_iteration=4, queue=False, judges="given to the parts"),
+)
+
+
+class CountingJudge(SimulatedJudge):
+    """Notes every comparison it is asked."""
+
+    def __init__(self, truth: Mapping[str, Answer], *, name: str, accuracy: float = 1.0, stop_after: int | None = None):
+        super().__init__(truth, SimulatedConfig(accuracy=accuracy), name)
+        self.asked: list[str] = []
+        self.demonstrations: list[int] = []
+        self._stop_after = stop_after
+
+    def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
+        for place, question in enumerate(questions):
+            if self._stop_after is not None and len(self.asked) >= self._stop_after:
+                raise KeyboardInterrupt
+            self.asked.append(question.comparison_id)
+            self.demonstrations.append(len(question.demonstrations))
+            super().judge([question], lambda _, result, place=place: on_result(place, result))  # type: ignore[misc]
+
+
+def parts(workspace: Workspace, people: Sequence[Any], judges: Sequence[Any], **more: Any) -> Parts:
+    return Parts(
+        workspace,
+        open_models(workspace, CONFIG.model),
+        JudgedPeople(workspace, people),
+        HashingEncoder(64),
+        judges,
+        **more,
+    )
+
+
+def run(workspace: Workspace, config: Stage1Config, made: Parts) -> Stage1Report:
+    with start_run(workspace, "curate-stage1", config.to_dict()) as current:
+        return run_stage1(config, made, current)
+
+
+def decisions(workspace: Workspace) -> list[tuple[Any, ...]]:
+    with workspace.store.unit() as db:
+        return db.execute(
+            "SELECT comparison_id, pool, label, rule, reason, iteration FROM decisions ORDER BY ALL"
+        ).fetchall()
+
+
+def test_the_loop_fills_gold_and_silver_and_publishes_its_best_model(
+    workspace: Workspace, truth: dict[str, Answer]
+) -> None:
+    person, judge = CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge", accuracy=0.9)
+    report = run(workspace, CONFIG, parts(workspace, [person], [judge]))
+    assert report.waiting is None
+    assert report.stopped is None
+    assert [i["iteration"] for i in report.iterations][:2] == [0, 1]
+    pools = Counter((pool, iteration) for _, pool, _, _, _, iteration in decisions(workspace))
+    assert pools["gold", 0] == 10
+    assert pools["silver", 0] == 12
+    assert pools["gold", 1] <= 4
+    # a person who is always right makes gold that is always right, whatever the source said
+    for comparison, pool_, label, *_ in decisions(workspace):
+        if pool_ == "gold":
+            assert label == truth[comparison]
+    assert len(person.asked) == len(set(person.asked))
+    assert not set(person.asked) & set(judge.asked)  # what people were asked no judge was
+    assert max(judge.demonstrations[:12]) <= 8
+    assert report.model is not None
+    with workspace.store.unit() as db:
+        row = db.execute("SELECT path FROM artifacts WHERE artifact_id = ?", [report.model]).fetchone()
+    assert row is not None
+    assert (workspace.root / row[0] / "model.safetensors").is_file()
+    best = max(report.models, key=lambda m: (m["gold_accuracy"]["value"], m["iteration"]))
+    assert best["iteration"] in [m["iteration"] for m in report.models]
+
+
+def test_every_target_says_why_it_was_chosen(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    run(workspace, CONFIG, parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="j")]))
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            """SELECT t.comparison_id, t.why->>'gold', (t.why->>'p')::DOUBLE FROM loop_targets t WHERE iteration > 0"""
+        ).fetchall()
+        gold = {r[0] for r in db.execute("SELECT comparison_id FROM decisions WHERE pool = 'gold'").fetchall()}
+    assert rows
+    assert len({row[0] for row in rows}) == len(rows)
+    for comparison, neighbour_of, p in rows:
+        assert neighbour_of in gold
+        assert neighbour_of != comparison
+        assert 0 <= p <= 1
+
+
+def test_interrupted_and_run_again_it_ends_as_if_it_never_stopped(
+    workspace: Workspace, truth: dict[str, Answer], tmp_path: Path
+) -> None:
+    other = Workspace.create(tmp_path / "straight")
+    pool(other)
+    straight = [CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge")]
+    run(other, CONFIG, parts(other, straight[:1], straight[1:]))
+
+    asked: list[str] = []
+    for stop_after in (5, 9, 3, None):  # each a new process's worth of objects
+        person = CountingJudge(truth, name="ada", stop_after=stop_after)
+        judge = CountingJudge(truth, name="judge", stop_after=stop_after)
+        with contextlib.suppress(KeyboardInterrupt):
+            run(workspace, CONFIG, parts(workspace, [person], [judge]))
+        asked += person.asked + judge.asked
+    # an interrupted chunk's answers were written as they came: nothing is asked twice
+    assert len(asked) == len(set(asked))
+    assert sorted(asked) == sorted(straight[0].asked + straight[1].asked)
+    assert decisions(workspace) == decisions(other)
+
+
+def test_a_budget_stops_the_loop_and_a_larger_one_goes_on(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    person, judge = CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge")
+    report = run(workspace, CONFIG, parts(workspace, [person], [judge], spending=Spending(Budget(questions=5))))
+    assert report.stopped is not None
+    assert "5 questions" in report.stopped
+    assert len(judge.asked) == 5
+    report = run(workspace, CONFIG, parts(workspace, [person], [judge]))
+    assert report.stopped is None
+    assert len(judge.asked) == len(set(judge.asked))
+
+
+def test_source_and_model_can_vote_where_there_are_no_judges(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    config = replace(CONFIG, judges=None, source_votes=True, model_votes=True)
+    run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], []))
+    silver = [row for row in decisions(workspace) if row[1] == "silver"]
+    assert silver
+    later = [row for row in silver if row[5] > 0]
+    assert all("source" in row[4] and "reward model" in row[4] for row in later)
+
+
+@pytest.mark.parametrize("weights", ["equal", "accuracy"])
+def test_judges_that_are_wrong_on_gold_outvote_the_right_one_only_where_all_count_the_same(
+    workspace: Workspace, truth: dict[str, Answer], weights: Any
+) -> None:
+    judges = [CountingJudge(truth, name="right")]
+    judges += [CountingJudge(truth, name=name, accuracy=0.0) for name in ("wrong", "as wrong")]
+    config = replace(CONFIG, iterations=1, judge_weights=weights, source_votes=weights == "accuracy")
+    report = run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], judges))
+    silver = [row for row in decisions(workspace) if row[1] == "silver"]
+    assert silver
+    assert {row[2] == truth[row[0]] for row in silver} == {weights == "accuracy"}
+    found = report.iterations[0]["weights"]
+    gold = {row[0] for row in decisions(workspace) if row[1] == "gold"}
+    if weights == "equal":
+        assert found is None
+        assert not gold & set(judges[0].asked)
+        return
+    assert gold <= set(judges[0].asked)
+    of = {name.split("@")[0]: weight for name, weight in found.items()}
+    assert sorted(of.values())[:2] == [0, 0]
+    assert max(of.values()) == pytest.approx(math.log(11))  # right on all ten of the seed's gold
+    assert len(judges[0].asked) == len(set(judges[0].asked))
+
+
+def test_a_loop_from_before_judge_weights_goes_on(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    made = parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
+    run(workspace, CONFIG, made)
+    with workspace.store.unit() as db:
+        db.execute("UPDATE loops SET config = json_merge_patch(config::JSON, '{\"judge_weights\": null}')")
+    assert run(workspace, CONFIG, made).stopped is None
+    with pytest.raises(BadInputError, match="judge_weights"):
+        run(workspace, replace(CONFIG, judge_weights="accuracy"), made)
+
+
+def test_what_people_cannot_decide_is_discarded_and_put_to_no_judge(
+    workspace: Workspace, truth: dict[str, Answer]
+) -> None:
+    class Undecided(CountingJudge):
+        def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
+            from assay_pipelines.judging.judge import Opinion, Vote
+
+            known = [q for q in questions if int(q.comparison_id[-1], 16) % 2]
+            super().judge(known, lambda place, result: on_result(questions.index(known[place]), result))
+            for place, question in enumerate(questions):
+                if question not in known:
+                    on_result(place, Opinion("skip", None, (Vote("skip"),)))
+
+    judge = CountingJudge(truth, name="judge")
+    run(workspace, CONFIG, parts(workspace, [Undecided(truth, name="ada")], [judge]))
+    dropped = {row[0] for row in decisions(workspace) if row[3] == "people_undecided"}
+    assert dropped
+    assert not dropped & set(judge.asked)
+
+
+def test_another_configuration_under_the_same_name_is_refused(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    made = parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
+    run(workspace, CONFIG, made)
+    with pytest.raises(BadInputError, match="k_max"):
+        run(workspace, replace(CONFIG, k_max=4), made)
+    steps = [(iteration, step) for iteration, step, _, _ in loop_steps(workspace, "loop")]
+    assert steps[:3] == [(0, "targets"), (0, "people"), (0, "judges")]
+
+
+@pytest.mark.parametrize("page", [1, 7, 1000])
+def test_pages_of_candidates_hold_each_once_whatever_their_size(
+    workspace: Workspace, truth: dict[str, Answer], monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(candidates, "PAGE", 9)  # comparisons looked at in one unit
+    gold = sorted(truth)[::4]
+    with workspace.store.unit() as db:
+        insert_decisions(db, [Decision(c, "gold", "A", "verifier", "checked") for c in gold], None)
+    for selection, wanted in (
+        (Selection(("unverified",)), sorted(set(truth) - set(gold))),
+        (Selection(("gold",)), gold),
+        (Selection(("silver",)), []),
+    ):
+        pages = list(candidates.iter_candidates(workspace, selection, page=page))
+        assert [c.comparison_id for found in pages for c in found] == wanted
+        assert all(len(found) == page for found in pages[:-1])
+    sliced = [Selection(("unverified",), slice=HashSlice(*part, by="category")) for part in ((0.0, 0.5), (0.5, 1.0))]
+    halves = [c for half in sliced for found in candidates.iter_candidates(workspace, half) for c in found]
+    assert sorted(c.comparison_id for c in halves) == sorted(set(truth) - set(gold))
+
+
+def test_an_empty_pool_is_a_clear_error(workspace: Workspace) -> None:
+    with pytest.raises(BadInputError, match="pool is empty"):
+        run(workspace, replace(CONFIG, sources=("nothing",)), parts(workspace, [], []))
+    with pytest.raises(BadInputError, match="pool is empty"):  # and the name is free for what was meant
+        run(workspace, replace(CONFIG, sources=("something",)), parts(workspace, [], []))
+
+
+def test_a_source_by_its_name_alone_is_a_list_of_one() -> None:
+    assert Stage1Config.of({"name": "x", "source_votes": True, "sources": "one"}).sources == ("one",)
+
+
+@pytest.mark.parametrize(
+    ("votes", "verdict"),
+    [
+        (["A"], "A"),
+        (["A", "A", "B"], "A"),
+        (["A", "B"], "conflict"),
+        (["A", "B", "tie"], "conflict"),
+        (["both_good", "both_bad", "A"], "tie"),
+        (["skip", "skip", "A"], "undecided"),
+        (["skip", "A"], "conflict"),
+    ],
+)
+def test_votes_come_to_a_label_only_by_majority(votes: list[str], verdict: str) -> None:
+    assert resolve(votes).verdict == verdict
+
+
+def test_full_training_as_the_loops_reward_model(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    model = replace(CONFIG.model, backend="bt", options={"batch_size": 8, "lr": 1e-3})
+    config = replace(CONFIG, iterations=1, model=model)
+    made = replace(
+        parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")]),
+        models=open_models(workspace, model),
+    )
+    report = run(workspace, config, made)
+    best = max(report.models, key=lambda m: (m["gold_accuracy"]["value"], m["iteration"]))
+    name = f"loop-i{best['iteration']}"
+    with workspace.store.unit() as db:
+        row = db.execute("SELECT name, kind FROM artifacts WHERE artifact_id = ?", [report.model]).fetchone()
+        snapshot = db.execute("SELECT items FROM snapshots WHERE name = ?", [f"{name}-train"]).fetchone()
+    assert row == (name, "reward_model")
+    assert snapshot == (best["trained_on"],)
+    assert (workspace.models / name / "README.md").is_file()
+
+
+class Failing(CountingJudge):
+    """Fails on every question, or on those that `fails` names."""
+
+    def __init__(self, truth: Mapping[str, Answer], fails: Callable[[str], bool]) -> None:
+        super().__init__(truth, name="failing")
+        self._fails = fails
+        self.attributes: dict[str, PairAttributes | None] = {}
+
+    def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
+        self.attributes = {q.comparison_id: q.attributes for q in questions} | self.attributes
+        for place, question in enumerate(questions):
+            if self._fails(question.comparison_id):
+                on_result(place, JudgeFailure("timeout", "no reply"))
+            else:
+                super().judge([question], lambda _, result, place=place: on_result(place, result))  # type: ignore[misc]
+
+
+def test_a_training_that_was_killed_goes_on_though_somebody_decided_since(
+    workspace: Workspace, truth: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    config = replace(CONFIG, iterations=1)
+    made = parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
+    with monkeypatch.context() as patch:
+        patch.setattr(ProbeModels, "train", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(workspace, config, made)
+    with workspace.store.unit() as db:
+        row = db.execute("SELECT comparison_id FROM pools WHERE pool = 'unverified' ORDER BY 1 LIMIT 1").fetchone()
+        assert row is not None
+        insert_decisions(db, [Decision(row[0], "gold", "A", "verifier", "checked meanwhile")], None)
+    report = run(workspace, config, made)
+    assert report.model is not None
+    assert report.model_name == "loop"
+
+
+def test_what_is_discarded_while_people_look_at_it_stays_discarded(
+    workspace: Workspace, truth: dict[str, Answer]
+) -> None:
+    judges = [CountingJudge(truth, name="judge")]
+    with contextlib.suppress(KeyboardInterrupt):
+        run(workspace, CONFIG, parts(workspace, [CountingJudge(truth, name="ada", stop_after=3)], judges))
+    with workspace.store.unit() as db:
+        row = db.execute("SELECT comparison_id FROM loop_targets WHERE route = 'people' AND place = 0").fetchone()
+        assert row is not None
+        insert_decisions(db, [Decision(row[0], "discarded", None, "contamination", "a leak")], None)
+    report = run(workspace, CONFIG, parts(workspace, [CountingJudge(truth, name="ada")], judges))
+    assert report.iterations[0]["people_overtaken"] == 1
+    assert report.iterations[0]["gold"] == CONFIG.people.seed - 1
+    assert [d[1:4] for d in decisions(workspace) if d[0] == row[0]] == [("discarded", None, "contamination")]
+
+
+def test_judges_that_all_fail_stop_the_loop_and_label_nothing(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    config = replace(CONFIG, iterations=1, source_votes=True)
+    people = [CountingJudge(truth, name="ada")]
+    report = run(workspace, config, parts(workspace, people, [Failing(truth, lambda _: True)]))
+    assert report.stopped is not None
+    assert "no judge answered" in report.stopped
+    assert "timeout 12" in report.stopped
+    assert not [d for d in decisions(workspace) if d[1] == "silver"]
+    report = run(workspace, config, parts(workspace, people, [Failing(truth, lambda _: False)]))
+    assert report.stopped is None
+    assert report.iterations[0]["silver"] > 0
+
+
+def test_where_judges_fail_the_source_alone_makes_no_silver(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    config = replace(CONFIG, iterations=1, source_votes=True)
+
+    def odd(comparison: str) -> bool:
+        return int(comparison[-1], 16) % 2 == 1
+
+    run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], [Failing(truth, odd)]))
+    silver = [d[0] for d in decisions(workspace) if d[1] == "silver"]
+    assert silver
+    assert not [comparison for comparison in silver if odd(comparison)]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_stage2_decides_nothing_that_hangs_on_judges_who_failed(
+    workspace: Workspace, truth: dict[str, Answer], fails: bool
+) -> None:
+    class Fixed:
+        """Gives each pair's first item the same margin over its second."""
+
+        def __init__(self, margin: float) -> None:
+            self.margin = margin
+
+        def score(self, items: Sequence[ScoreItem]) -> list[Score]:
+            rewards = [self.margin, 0.0] * (len(items) // 2)
+            return [Score(reward, "fixed", "1", "none", 1, False) for reward in rewards]
+
+    described = PairAttributes("facts", "objective", "low", "a right answer", "check it")
+    some = next(iter(truth))
+    with workspace.store.unit() as db:
+        machine = insert_annotator(db, "llm", "describer")
+    store_attributes(workspace, machine, {some: described}, None)
+    judge = Failing(truth, lambda _: fails)
+    doubts, agrees = LoopModel(Fixed(-1.0), UNCALIBRATED), LoopModel(Fixed(1.0), UNCALIBRATED)  # type: ignore[arg-type]
+    report = run_stage2(
+        Stage2Config(), Stage2Parts(workspace, doubts, agrees, [judge]), Selection(("unverified",)), "run"
+    )
+    assert report.seen == PAIRS
+    assert judge.attributes == {**dict.fromkeys(truth), some: described}  # judges see what is known of the pair
+    assert report.unanswered == (PAIRS if fails else 0)
+    assert report.kept == (0 if fails else PAIRS - PAIRS // 5)  # the source is wrong on every fifth
+    assert report.discarded == (0 if fails else PAIRS // 5)
+
+
+def test_gold_that_is_trained_on_chooses_nothing(workspace: Workspace, truth: dict[str, Answer]) -> None:
+    config = replace(CONFIG, train_on="silver+gold")
+    report = run(
+        workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
+    )
+    steps = {(i, step): outcome for i, step, outcome, _ in loop_steps(workspace, "loop")}
+    trained = [outcome for (_, step), outcome in steps.items() if step in ("train", "final")]
+    assert trained
+    assert all("cross-validation" in outcome["model"]["chosen_on"] for outcome in trained)
+    published = next(outcome for (_, step), outcome in steps.items() if step == "publish")
+    assert published["best"] == max(m["iteration"] for m in report.models)

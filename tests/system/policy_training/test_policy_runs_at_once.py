@@ -1,0 +1,102 @@
+"""Several policy trainings in one workspace at the same time, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.cli.main import main
+from assay.errors import BadInputError
+from assay.system.name_lock import claimed
+from assay.workspace import Workspace
+
+PLAN = ["--recipe", "dr_grpo", "--reward", "verifier", "--policy", "tiny", "--prompts", "constrained:8"]
+PLAN += ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--set", "checkpoint_every=1"]
+PLAN += ["--set", "report_kl=false"]
+
+
+def started(workspace: Workspace, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "assay.cli", "rl", *PLAN, *arguments, "--json", "-w", str(workspace.root)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that goes on and on; beside it others of another name, of the same name, and from its own checkpoint."""
+
+    def assay(*arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["rl", *arguments, "--json", "-w", str(workspace.root)])
+        printed = capsys.readouterr()
+        assert ended.value.code == code, printed.err
+        return printed.err if code else printed.out
+
+    long = started(workspace, "--steps", "100000", "--name", "long")
+    short = started(workspace, "--steps", "2", "--name", "short", "--seed", "5")
+    try:
+        assert long.stderr is not None
+        run = next(line.split()[1] for line in long.stderr if line.startswith("run "))
+        assert f"{run} is making it" in assay(*PLAN, "--steps", "2", "--name", "long", code=2)
+        assert f"{run} is still running" in assay("--resume", run, "--name", "branch", code=2)
+        printed, problem = short.communicate(timeout=120)
+        assert short.returncode == 0, problem
+        made = json.loads(printed)
+        assert made["steps"] == 2
+        assert Path(made["policy"]) == workspace.models / "short"
+        with workspace.store.unit() as db:
+            states = dict(db.execute("SELECT run_id, status FROM runs WHERE kind = 'rl'").fetchall())
+            policies = db.execute("SELECT name FROM artifacts WHERE kind = 'policy'").fetchall()
+        assert states == {run: "running", made["run"]: "done"}, "what is refused leaves no run"
+        assert policies == [("short",)]
+        assert long.poll() is None
+    finally:
+        for process in (long, short):
+            process.kill()
+            process.communicate()
+    assert Path(json.loads(assay("--resume", run, "--steps", "1"))["policy"]) == workspace.models / "long"
+    assert not list(workspace.models.glob(".*")), "no claim is left behind"
+
+
+def test_a_claim_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
+    target = tmp_path / "models" / "name"
+    holding = "import sys, time, pathlib; from assay.system.name_lock import claimed\n"
+    holding += (
+        "with claimed(pathlib.Path(sys.argv[1])) as told: told('run-x'); print('held', flush=True); time.sleep(600)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", holding, str(target)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(BadInputError, match="run-x is making it"), claimed(target):
+            pytest.fail("two hold one name")
+        with claimed(target.with_name("other")):
+            pass
+    finally:
+        other.kill()
+        other.communicate()
+    for _ in range(2):
+        with claimed(target):
+            assert not target.exists()
+
+
+def test_a_claim_that_ends_while_its_holder_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder removes its file between the look at its lock and the reading of its name."""
+    read = Path.read_text
+
+    def late(path: Path, *args: str, **options: str) -> str:
+        path.unlink()
+        return read(path, *args, **options)
+
+    with claimed(tmp_path / "name"):
+        monkeypatch.setattr(Path, "read_text", late)
+        with pytest.raises(BadInputError, match="another run is making it"), claimed(tmp_path / "name"):
+            pass

@@ -1,0 +1,154 @@
+"""`assay train bt` under torchrun: one command, two processes, a model as one process makes it; killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.workspace import Workspace
+from assay_rm_training.training.metrics_file import read_metrics
+from assay_rm_training.training.resume_state import FILE
+
+WORDS = ["red", "blue", "green", "tree", "stone", "river", "cloud", "apple"]
+SETTINGS = ["--base", "tiny", "--max-length", "256", "--device", "cpu", "--dtype", "float32"]
+SETTINGS += ["--batch-size", "4", "--save-every", "1"]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """A file of 20 pairs."""
+    path = tmp_path / "pairs.jsonl"
+    rows = [
+        {"prompt": f"{n} {WORDS[n % 8]}", "chosen": f"{WORDS[n % 7]} it is!", "rejected": f"{WORDS[n % 5]} it is?"}
+        for n in range(20)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def torchrun(*arguments: str) -> list[str]:
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "assay.cli"]
+    return [*start, *arguments]
+
+
+def run_of(workspace: Workspace) -> tuple[str, str, str | None, dict[str, Any], dict[str, Any]]:
+    """Id, status, error, configuration and metrics of the newest run."""
+    with workspace.store.unit() as db:
+        row = db.execute(
+            "SELECT run_id, status, error, config, metrics FROM runs ORDER BY started_at DESC, run_id DESC LIMIT 1"
+        ).fetchone()
+    assert row is not None
+    return row[0], row[1], row[2], json.loads(row[3]), json.loads(row[4] or "{}")
+
+
+def trainers(parent: int) -> dict[int, int]:
+    """Rank -> process id of the training processes below `parent`, by what the system says of them."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (folder / "stat").read_text()
+            environment = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        ranks = [int(entry[5:]) for entry in environment if entry.startswith(b"RANK=")]
+        if ranks and int(status.rpartition(")")[2].split()[1]) == parent:
+            found[ranks[0]] = int(folder.name)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_killed_in_the_middle_of_a_step_and_resumed(
+    parallel: str, pairs: Path, workspace: Workspace, tmp_path: Path
+) -> None:
+    """kill -9 of one process ends the other and torchrun; the run goes on from its state, under both or alone."""
+    where = ["-w", str(workspace.root)]
+    command = ["train", "bt", "--data", str(pairs), *SETTINGS, "--epochs", "12", "--parallel", parallel, *where]
+    victim = subprocess.Popen(
+        torchrun(*command, "--name", "killed"),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while time.monotonic() < deadline and victim.poll() is None:
+            states = list(workspace.runs.glob(f"*/{FILE}"))
+            if states and len(read_metrics(states[0].parent)) >= 3:
+                break
+            time.sleep(0.05)
+        assert victim.poll() is None
+        os.kill(trainers(victim.pid)[1], signal.SIGKILL)
+        victim.communicate(timeout=100)
+    finally:
+        victim.kill()
+    assert victim.returncode != 0
+    killed, status, _, config, _ = run_of(workspace)
+    assert status in ("failed", "interrupted")
+    assert (config["processes"], config["division"]) == (2, parallel)
+    before = read_metrics(workspace.runs / killed)
+    assert 3 <= before[-1]["step"] < 60
+    done = subprocess.run(
+        torchrun("train", "bt", "--resume", killed, *where),
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    run, status, _, _, metrics = run_of(workspace)
+    assert status == "done"
+    assert metrics["training"]["processes"] == 2
+    rows = read_metrics(workspace.runs / run)
+    assert [row["step"] for row in rows] == list(range(1, 61))
+    assert rows[:2] == before[:2]  # the steps before the state are the killed run's own
+    alone = ["train", "bt", "--data", str(pairs), *SETTINGS, "--epochs", "12", "--name", "alone", *where]
+    subprocess.run([sys.executable, "-m", "assay.cli", *alone], check=True, capture_output=True, timeout=300)
+    expected = [row["loss"] for row in read_metrics(workspace.runs / run_of(workspace)[0])]
+    assert [row["loss"] for row in rows] == pytest.approx(expected, abs=1e-3)
+    assert (workspace.models / "killed" / "assay.json").is_file()
+
+
+def test_two_processes_make_one_model(pairs: Path, workspace: Workspace) -> None:
+    done = subprocess.run(
+        torchrun(
+            *["train", "bt", "--data", str(pairs), "--eval-data", str(pairs), *SETTINGS, "--eval-every", "2"],
+            *["--keep", "best", "--parallel", "fsdp", "--name", "two", "--json", "-w", str(workspace.root)],
+        ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    payload = json.loads(done.stdout)  # one process alone speaks
+    assert payload["parity"] == "passed"
+    assert (payload["training"]["processes"], payload["training"]["parallel"]) == (2, "fsdp")
+    assert "figures flatter the model" in payload["chosen"]
+    assert payload["chosen"] in (workspace.models / "two" / "README.md").read_text()
+    _, status, _, config, _ = run_of(workspace)
+    assert (status, config["processes"]) == ("done", 2)
+    assert len(list(workspace.runs.iterdir())) == 1
+    assert not list(workspace.runs.glob("*/*.pt"))
+
+
+def test_bad_input_ends_all_with_one_line(workspace: Workspace) -> None:
+    done = subprocess.run(
+        torchrun("train", "bt", "--data", "nowhere.jsonl", *SETTINGS, "-w", str(workspace.root)),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode != 0
+    ours = [line for line in done.stderr.splitlines() if line.startswith("assay: ")]
+    assert len(ours) == 1
+    assert "'nowhere.jsonl' is neither a snapshot" in ours[0]

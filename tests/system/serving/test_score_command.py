@@ -1,0 +1,210 @@
+"""`assay score`: files and texts, broken lines, a server or a model, scores kept in the workspace."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from assay.cli.main import main
+from assay.domain import Message
+from assay.http.listening import Tls
+from assay.score import Score
+from assay.workspace import Workspace
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.process import running_server
+from assay_serving.scorer import ScoreItem
+
+LINES = [
+    json.dumps({"id": "one", "prompt": "Name a metal.", "response": "Gold.", "extra": 1}),
+    json.dumps({"id": 2, "prompt": [{"role": "user", "content": "Name a metal."}], "responses": ["Gold.", "Glass."]}),
+    "{broken",
+    json.dumps({"id": "no-prompt", "response": "Gold."}),
+    "",
+    json.dumps({"id": "long", "prompt": "Name a metal.", "responses": ["x" * 3000, "Tin."]}),
+    json.dumps({"prompt": "Name a metal.", "response": ""}),
+    json.dumps({"id": "both", "prompt": "a", "response": "b", "responses": ["c"]}),
+]
+
+
+@pytest.fixture(scope="module")
+def offline(tiny_reward_model: Path) -> TransformersScorer:
+    return TransformersScorer.load(str(tiny_reward_model), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def url(offline: TransformersScorer) -> Iterator[str]:
+    with running_server({"tiny-rm": offline}) as running:
+        yield running.url
+
+
+@pytest.fixture
+def lines_file(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert isinstance(stopped.value.code, int)
+    return stopped.value.code, captured.out, captured.err
+
+
+def reward_of(scorer: TransformersScorer, response: str) -> float:
+    [result] = scorer.score([ScoreItem((Message("user", "Name a metal."),), response)])
+    assert isinstance(result, Score)
+    return result.reward
+
+
+def check(lines: Sequence[dict[str, Any]], offline: TransformersScorer) -> None:
+    assert [line["row"] for line in lines] == [1, 2, 3, 4, 6, 7, 8]
+    assert [line.get("id") for line in lines] == ["one", 2, None, "no-prompt", "long", None, "both"]
+    gold, pair, broken, missing, long, empty, both = lines
+    assert gold["score"]["reward"] == pytest.approx(reward_of(offline, "Gold."), abs=1e-5)
+    expected = [reward_of(offline, "Gold."), reward_of(offline, "Glass.")]
+    assert [score["reward"] for score in pair["scores"]] == pytest.approx(expected, abs=1e-5)
+    for line in (broken, missing, both):
+        assert line["error"]["code"] == "bad_input"
+        assert not {"score", "scores"} & set(line)
+    assert long["scores"][0]["error"]["code"] == "too_long"
+    assert long["scores"][1]["reward"] == pytest.approx(reward_of(offline, "Tin."), abs=1e-5)
+    assert empty["score"]["reward"] == pytest.approx(reward_of(offline, ""), abs=1e-5)
+
+
+def test_every_line_in_gives_one_line_out(
+    capsys: pytest.CaptureFixture[str],
+    lines_file: Path,
+    tiny_reward_model: Path,
+    url: str,
+    offline: TransformersScorer,
+    tmp_path: Path,
+) -> None:
+    sources: list[list[str]] = [["--model", str(tiny_reward_model), "--device", "cpu"], ["--reward", url]]
+    for number, source in enumerate(sources):
+        out = tmp_path / f"out-{number}.jsonl"
+        code, stdout, stderr = run(capsys, "score", lines_file, *source, "--out", out, "--json")
+        assert code == 2
+        summary = json.loads(stdout)
+        assert (summary["rows"], summary["scored"], summary["failed"]) == (7, 5, 4)
+        assert summary["failures"] == {"bad_input": 3, "too_long": 1}
+        for complaint in ("row 3: broken JSON", "row 4: field 'prompt': missing", "row 6: 1 of 2 responses", "row 8: "):
+            assert complaint in stderr
+        check([json.loads(line) for line in out.read_text().splitlines()], offline)
+
+
+def test_standard_output_and_compressed_input(
+    capsys: pytest.CaptureFixture[str], url: str, offline: TransformersScorer, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(LINES).encode()))
+    code, stdout, _ = run(capsys, "score", path, "--reward", url)
+    assert code == 2
+    check([json.loads(line) for line in stdout.splitlines()], offline)
+
+
+def test_texts_on_the_command_line(capsys: pytest.CaptureFixture[str], url: str, offline: TransformersScorer) -> None:
+    texts = ["--prompt", "Name a metal.", "--response", "Gold.", "--response", "Glass."]
+    code, stdout, _ = run(capsys, "score", "--reward", url, *texts)
+    assert code == 0
+    assert [line.split()[-1] for line in stdout.splitlines()] == ["Gold.", "Glass."]
+    assert float(stdout.split()[0]) == pytest.approx(reward_of(offline, "Gold."), abs=1e-4)
+    code, stdout, _ = run(capsys, "score", "--reward", url, *texts, "--json")
+    assert [s["model"] for s in json.loads(stdout)["scores"]] == ["tiny-rm"] * 2
+
+
+def test_saved_scores_are_in_the_workspace_with_their_run(
+    capsys: pytest.CaptureFixture[str], lines_file: Path, url: str, offline: TransformersScorer, workspace: Workspace
+) -> None:
+    out = lines_file.with_name("out.jsonl")
+    arguments = ("score", lines_file, "--reward", url, "--out", out, "--save", "-w", workspace.root, "--json")
+    summary = json.loads(run(capsys, *arguments)[1])
+    again = json.loads(run(capsys, *arguments)[1])
+    assert summary["run"] != again["run"]
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            """SELECT content, reward, error, model, model_version, scores.run_id
+               FROM scores JOIN responses USING (response_id) ORDER BY content"""
+        ).fetchall()
+        runs = db.execute("SELECT kind, status FROM runs").fetchall()
+    scored = {content: reward for content, reward, *_ in rows}
+    assert len(rows) == len(scored) == 5  # "Gold." was scored twice, and everything a second time
+    assert scored["Gold."] == pytest.approx(reward_of(offline, "Gold."), abs=1e-5)
+    assert scored["x" * 3000] is None
+    for _, reward, error, model, version, run_id in rows:
+        assert (reward is None) == (error is not None)
+        assert (model, version, run_id) == ("tiny-rm", offline.info.version, summary["run"])
+    assert runs == [("score", "done")] * 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_line(capsys: pytest.CaptureFixture[str], lines_file: Path, url: str) -> None:
+    code, _, stderr = run(capsys, "score", lines_file, "--reward", url, "--out", "/dev/full")
+    assert code == 5
+    assert "/dev/full: No space left on device" in stderr.splitlines()[-1]
+
+
+def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:  # bound and not listening, as a server that loads its model
+        taken.bind(("127.0.0.1", 0))
+        where = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        arguments = ("--reward", where, "--wait", "0.5", "--prompt", "a", "--response", "b")
+        code, _, stderr = run(capsys, "score", *arguments)
+    assert code == 5
+    assert f"{where} is not ready after 0.5 s" in stderr.splitlines()[-1]
+
+
+def test_a_server_with_a_certificate_of_its_own(
+    capsys: pytest.CaptureFixture[str], offline: TransformersScorer, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    cert, key, ca = (tmp_path / name for name in ("server.pem", "server.key", "ca.pem"))
+    certificate.private_key_pem.write_to_path(key)
+    certificate.cert_chain_pems[0].write_to_path(cert)
+    authority.cert_pem.write_to_path(ca)
+    asked = ("--prompt", "Name a metal.", "--response", "Gold.", "--wait", "1")
+    with running_server({"tiny-rm": offline}, tls=Tls(str(cert), str(key))) as running:
+        assert running.url.startswith("https://")
+        code, stdout, _ = run(capsys, "score", "--reward", running.url, "--ca", ca, *asked, "--json")
+        assert code == 0
+        (score,) = json.loads(stdout)["scores"]
+        assert score["reward"] == pytest.approx(reward_of(offline, "Gold."), abs=1e-5)
+        code, _, stderr = run(capsys, "score", "--reward", running.url, *asked)
+        assert code == 5  # nobody that this machine believes has signed it
+        code, _, stderr = run(capsys, "score", "--reward", running.url, "--ca", tmp_path / "none.pem", *asked)
+        assert (code, stderr) == (3, f"assay: no such file: {tmp_path / 'none.pem'}\n")
+        code, _, stderr = run(capsys, "score", "--model", "tiny", "--ca", ca, *asked)
+        assert (code, stderr) == (2, "assay: --ca is for a server: --reward https://...\n")
+
+
+def test_wrong_calls_are_one_line(
+    capsys: pytest.CaptureFixture[str], lines_file: Path, url: str, tmp_path: Path
+) -> None:
+    for arguments, code, words in (
+        (["--reward", url], 2, "FILE"),
+        ([lines_file, "--prompt", "a", "--reward", url], 2, "either"),
+        (["--prompt", "a", "--reward", url], 2, "--response"),
+        ([lines_file], 2, "--reward"),
+        ([lines_file, "--reward", url, "--out", lines_file], 2, "is the input"),
+        ([lines_file, "--reward", url, "--json"], 2, "--out"),
+        ([tmp_path / "none.jsonl", "--reward", url], 2, "no such file"),
+        ([lines_file, "--reward", url, "--out", tmp_path / "no" / "folder"], 2, "cannot be written"),
+        ([lines_file, "--reward", url, "--model", "other"], 3, "tiny-rm"),
+        ([lines_file, "--reward", "http://"], 2, "address"),
+        ([lines_file, "--model", tmp_path / "nothing"], 3, "no model"),
+        ([lines_file, "--model", tmp_path / "nothing.yaml"], 3, "no model"),
+    ):
+        found, _, stderr = run(capsys, "score", *arguments)
+        assert found == code, (arguments, stderr)
+        assert words in stderr.splitlines()[-1]
+        assert stderr.splitlines()[-1].startswith("assay: ")
+    assert lines_file.read_text().splitlines() == LINES

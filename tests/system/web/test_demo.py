@@ -1,0 +1,154 @@
+"""`assay demo --quick`: the whole house end to end, as a user starts it, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.cli.main import main
+from assay.data.snapshots import get_snapshot, load_pairs
+from assay.errors import BadInputError, NotFoundError
+from assay.workspace import Workspace
+from assay_web.demo.source import SOURCE_BLEMISHES
+from assay_web.report.pages.runs import write_run_page
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("demo") / "workspace"
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", "demo", "--quick", "--json", "--folder", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    payload: dict[str, Any] = json.loads(done.stdout)
+    return payload
+
+
+@pytest.fixture(scope="module")
+def workspace(demo: dict[str, Any]) -> Workspace:
+    return Workspace.open(demo["workspace"])
+
+
+def test_every_row_of_the_file_is_accounted_for(demo: dict[str, Any], workspace: Workspace) -> None:
+    imported = demo["imported"]
+    rejected = sum(imported["rejected"].values())
+    assert imported["rows"] == imported["pairs"] + rejected
+    assert (
+        rejected == SOURCE_BLEMISHES.identical_sides + SOURCE_BLEMISHES.empty_responses + SOURCE_BLEMISHES.broken_lines
+    )
+    assert imported["pairs"] - imported["new"]["comparisons"] == SOURCE_BLEMISHES.repeated
+    with workspace.store.unit() as db:
+        (kept,) = db.execute("SELECT count(*) FROM rejects WHERE run_id = ?", [imported["run_id"]]).fetchone() or (0,)
+        undecided = db.execute("SELECT count(*) FROM pools WHERE pool = 'unverified'").fetchone()
+    assert kept == rejected
+    assert undecided == (0,)
+
+
+def verified_gold(verified: dict[str, int]) -> int:
+    return verified["confirmed"] + verified["corrected"] + verified["undecided_source"] + verified["ties"]
+
+
+def test_the_error_figures_add_up(demo: dict[str, Any], workspace: Workspace) -> None:
+    errors, verified, passed = demo["errors"], demo["verified"], demo["consistency"]
+    assert errors["pairs"] == demo["snapshots"]["raw"] == verified_gold(verified) + passed["seen"]
+    assert errors["errors"] == round(0.2 * errors["pairs"])
+    assert errors["caught"] + errors["false_alarms"] == verified["corrected"] + passed["flipped"] + passed["discarded"]
+    assert errors["kept"] == demo["snapshots"]["curated"] == get_snapshot(workspace, "curated").items
+    # The verifier is never wrong about its own constraints: every error on the gold slice is corrected.
+    with workspace.store.unit() as db:
+        wrong_gold = db.execute(
+            """SELECT count(DISTINCT p.comparison_id)
+               FROM pools p JOIN source_labels s USING (comparison_id) JOIN origins o USING (comparison_id)
+               WHERE p.pool = 'gold' AND p.label <> s.label AND o.source = 'demo-source'"""
+        ).fetchone()
+    assert wrong_gold == (verified["corrected"],)
+
+
+def test_raw_and_curated_differ_only_by_what_curation_decided(demo: dict[str, Any], workspace: Workspace) -> None:
+    raw = {p.comparison_id: p.chosen for p in load_pairs(workspace, "raw")}
+    curated = {p.comparison_id: p.chosen for p in load_pairs(workspace, "curated")}
+    assert curated.keys() <= raw.keys()
+    changed = sum(raw[key] != chosen for key, chosen in curated.items())
+    assert changed == demo["verified"]["corrected"] + demo["consistency"]["flipped"]
+
+
+def test_no_training_prompt_is_held_out(workspace: Workspace) -> None:
+    seen = {p.prompt for p in load_pairs(workspace, "raw")}
+    for name in ("heldout-dev", "heldout-test"):
+        assert not seen & {p.prompt for p in load_pairs(workspace, name)}
+
+
+def test_the_report_says_what_the_run_measured(demo: dict[str, Any]) -> None:
+    page = Path(demo["report"]).read_text(encoding="utf-8")
+    for label in ("gold", "raw", "curated"):
+        assert f"{100 * demo['accuracy'][label]['value']:.1f} %" in page
+    assert f"{100 * demo['errors']['recall']:.1f} %" in page
+    assert demo["run"] in page
+    assert "No data" not in page
+
+
+def assay(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error) of the command."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+def test_lineage_walks_from_the_policy_back_to_the_judgments(
+    demo: dict[str, Any], workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = assay(capsys, "lineage", demo["policy"]["artifact"], "--json", "-w", str(workspace.root))
+    assert code == 0, err
+    assert get_snapshot(workspace, "curated").id in out
+    for step in ("reward_model rm-curated", "decision gold", "judgment"):
+        assert step in out
+
+
+def test_the_trained_reward_model_is_used_by_the_other_commands(
+    demo: dict[str, Any], workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["eval", "--model", "rm-curated", "--data", "heldout-test", "--json", "-w", str(workspace.root)]
+    code, out, err = assay(capsys, *command)
+    assert code == 0, err
+    assert f"{demo['accuracy']['curated']['value']:.6f}"[:6] in out
+
+
+@pytest.mark.parametrize(("kind", "curves"), [("train", 5), ("rl", 7)])
+def test_a_training_run_has_its_page(
+    demo: dict[str, Any], workspace: Workspace, tmp_path: Path, kind: str, curves: int
+) -> None:
+    with workspace.store.unit() as db:
+        (run,) = db.execute("SELECT max(run_id) FROM runs WHERE kind = ?", [kind]).fetchone() or ("",)
+    page = write_run_page(workspace, run, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<svg") >= curves
+    steps = [json.loads(line) for line in (workspace.runs / run / "metrics.jsonl").read_text().splitlines()]
+    assert re.search(rf"{len(steps)} (rows|steps?) of", page)
+    assert "seed" in page
+
+
+def test_a_run_without_curves_says_so(demo: dict[str, Any], workspace: Workspace) -> None:
+    with pytest.raises(BadInputError, match="without curves"):
+        write_run_page(workspace, demo["imported"]["run_id"])
+    with pytest.raises(NotFoundError, match="no run"):
+        write_run_page(workspace, "run-nowhere")
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "something").write_text("mine")
+    code, _, err = assay(capsys, "demo", "--quick", "--folder", str(tmp_path))
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert "not an empty folder" in err
+    assert (tmp_path / "something").read_text() == "mine"

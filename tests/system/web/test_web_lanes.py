@@ -1,0 +1,86 @@
+"""Votes go through while many pages wait: for a store that another process holds, or behind each other."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+from web_pages import running_web, signed_in
+
+from assay.errors import BusyError
+from assay.runs.record import mark_dead_runs
+from assay.workspace import Workspace
+from assay_pipelines.annotation.service import Desk
+from assay_web.server.settings import WebSettings
+from assay_web.service import WebService
+
+HOLD = "import sys, duckdb; db = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+PAGES = 100
+
+
+async def who_among_pages(url: str, session: httpx.Client) -> tuple[float, list[int]]:
+    """Seconds until a request without the store is answered amid PAGES that wait for it, and what came of those."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=url, cookies=session.cookies, timeout=120, limits=limits) as client:
+        pages = [asyncio.create_task(client.get("/api/curate/funnel")) for _ in range(PAGES)]
+        await asyncio.sleep(0.5)  # all are under way
+        asked = time.monotonic()
+        headers = {"X-CSRF-Token": session.headers["X-CSRF-Token"]}
+        # The route of a vote, and all that a vote passes on its way; of a queue that there is not.
+        voted = await client.post("/api/annotate/queues/none/item", headers=headers)
+        seconds = time.monotonic() - asked
+        assert voted.status_code == 404, voted.text
+        assert not any(page.done() for page in pages), "nothing waited: this shows nothing"
+        return seconds, [reply.status_code for reply in await asyncio.gather(*pages)]
+
+
+def test_a_vote_goes_through_while_a_hundred_pages_wait_for_the_store(workspace: Workspace) -> None:
+    wait = 4.0
+    with running_web(workspace, store_wait_s=wait) as url, signed_in(url) as session:
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(workspace.store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            seconds, pages = asyncio.run(who_among_pages(url, session))
+            holder.communicate(b"")
+        assert seconds < wait / 2
+        assert set(pages) == {503}
+        assert session.get("/api/curate/funnel").status_code == 200, "the lanes were not given back"
+
+
+def test_votes_are_folded_again_after_an_attempt_that_failed_in_a_way_nobody_foresaw(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[None] = []
+
+    def fails_once(desk: Desk) -> bool:
+        attempts.append(None)
+        if len(attempts) == 1:
+            raise OSError("a disk that was away for a moment")
+        return True
+
+    monkeypatch.setattr(Desk, "fold", fails_once)
+    with running_web(workspace, fold_every_s=0.05):
+        until = time.monotonic() + 20
+        while len(attempts) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+    assert len(attempts) >= 2
+
+
+def test_no_route_waits_for_the_store_as_long_as_a_command_does(workspace: Workspace) -> None:
+    service = WebService(workspace, WebSettings(store_wait_s=0.2))
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(workspace.store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        asked = time.monotonic()
+        with pytest.raises(BusyError, match=r"waited 0.2 s"):
+            mark_dead_runs(service.workspace)  # as the routes of runs do
+        assert time.monotonic() - asked < workspace.wait / 3
+        holder.communicate(b"")

@@ -1,0 +1,330 @@
+"""Contamination: n-grams against a plain count, planted overlaps all found, near misses not, the ledger and waivers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.data.snapshots import POOLS, Selection, create_snapshot
+from assay.domain import Message, PreferencePair
+from assay.errors import BadInputError, NotFoundError
+from assay.runs.contamination_gate import (
+    BenchmarkState,
+    benchmarks_in,
+    contamination_of,
+    record_waivers,
+    require_clean,
+)
+from assay.store.intake import pair_schema, store_pairs
+from assay.store.records import Decision, insert_decisions
+from assay.workspace import Workspace
+from assay_pipelines.hygiene.contamination.benchmarks import add_benchmark, first_prompt, list_benchmarks
+from assay_pipelines.hygiene.contamination.check import CheckConfig, CheckReport, check_benchmarks, discard_overlaps
+from assay_pipelines.hygiene.tokens import Unit, ngrams, normalised, tokenise, whole_texts, words_of
+
+EVERYTHING = Selection(POOLS)
+
+
+def put(workspace: Workspace, *prompts: Any, run_id: str | None = None) -> None:
+    rows = [
+        {
+            "row": number,
+            "messages": prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}],
+            "first": f"good {number}",
+            "second": f"bad {number}",
+            "label": "first",
+            "source": "test",
+            "record_id": str(number),
+        }
+        for number, prompt in enumerate(prompts)
+    ]
+    with workspace.store.unit() as db:
+        store_pairs(db, pa.Table.from_pylist(rows, schema=pair_schema()), run_id)
+
+
+def register(workspace: Workspace, tmp_path: Path, name: str, *prompts: str) -> None:
+    path = tmp_path / f"{name}.jsonl"
+    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    add_benchmark(workspace, name, path, None)
+
+
+def check(workspace: Workspace, run_id: str = "run-1", **options: Any) -> list[CheckReport]:
+    return check_benchmarks(workspace, CheckConfig(**options), run_id, page=7)
+
+
+def hits(workspace: Workspace) -> list[tuple[Any, ...]]:
+    with workspace.store.unit() as db:
+        return db.execute(
+            """SELECT m.messages[1].content, h.turn, h."position", h.overlap, h.ngrams
+               FROM contamination_hits h JOIN prompts m USING (prompt_id) ORDER BY ALL"""
+        ).fetchall()
+
+
+def words(low: int, high: int) -> str:
+    return " ".join(f"word{n}" for n in range(low, high))
+
+
+def plain_words(text: str) -> list[str]:
+    """The rule of the module once more, by Python's own means."""
+    lowered = unicodedata.normalize("NFC", text).lower()
+    kept = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in lowered)
+    return kept.split()
+
+
+# Without letters whose lower case differs between Unicode libraries' ages; those with several parts are in.
+texts = st.text(
+    st.one_of(
+        st.characters(codec="ascii"),
+        st.sampled_from("éÉüßñçІйمن你好世界かな한글ｅ\u0301\u200b\u00a0\u3000¼²🙂—"),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(texts, max_size=6))
+def test_words_are_those_of_the_rule(some: list[str]) -> None:
+    found = words_of(normalised(pa.array(some, pa.string()))).to_list()
+    assert found == [plain_words(text) for text in some]
+    assert tokenise(pa.array(some, pa.string())).counts.tolist() == [len(w) for w in found]
+    by_character = tokenise(pa.array(some, pa.string()), "character")
+    assert by_character.counts.tolist() == [len("".join(w)) for w in found]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), max_size=7).map(" ".join), max_size=8),
+    st.integers(1, 4),
+    st.sampled_from(["word", "character"]),
+)
+def test_ngrams_are_equal_exactly_where_the_words_are(some: list[str], n: int, unit: Unit) -> None:
+    tokens = tokenise(pa.array(some, pa.string()), unit)
+    for short in (False, True):
+        grams = ngrams(tokens, n, short=short)
+        plain: list[tuple[str, ...]] = []
+        for text in some:
+            parts = text.split()
+            runs = [tuple(parts[i : i + n]) for i in range(len(parts) - n + 1)]
+            plain += runs or ([tuple(parts)] if short and parts else [])
+        assert len(grams.hashes) == len(plain)
+        pairs = set(zip(grams.hashes.tolist(), plain, strict=True))
+        assert len(pairs) == len(set(grams.hashes.tolist())) == len(set(plain))
+    whole = set(zip(whole_texts(tokens).tolist(), (tuple(text.split()) for text in some), strict=True))
+    assert len(whole) == len({h for h, _ in whole}) == len({w for _, w in whole})
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=12).map(" ".join), min_size=1, max_size=12))
+def test_what_overlaps_is_what_a_plain_search_finds(tmp_path_factory: pytest.TempPathFactory, some: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("overlap")
+    workspace = Workspace.create(folder / "ws")
+    benchmark, training = some[::2], some[1::2]
+    register(workspace, folder, "b", *benchmark)
+    put(workspace, *training)
+    check(workspace, ngram=4)
+
+    def plain(text: str) -> bool:
+        mine = f" {text} "
+        for other in benchmark:
+            parts = other.split()
+            runs = [" ".join(parts[i : i + 4]) for i in range(len(parts) - 3)]
+            if any(f" {run} " in mine for run in runs) or (not runs and other == text):
+                return True
+        return False
+
+    assert {row[0] for row in hits(workspace)} == {text for text in training if plain(text)}
+
+
+def test_planted_overlaps_are_found_and_near_misses_are_not(workspace: Workspace, tmp_path: Path) -> None:
+    register(workspace, tmp_path, "b", words(0, 40), words(100, 113), "Say hello, please!")
+    planted = [f"Before {n}: {words(n, n + 13).upper().replace(' ', ' -- ')}?! after" for n in range(28)]
+    planted += [f"x {words(100, 113)}", "say  HELLO please"]
+    near = [f"before {words(n, n + 12)} and {words(n + 13, n + 25)}" for n in range(15)]
+    near += [words(100, 112), "say hello please now", "say hello"]
+    put(workspace, *planted, *near)
+    (report,) = check(workspace)
+    assert (report.hits, report.comparisons, report.prompts) == (len(planted), len(planted), len(planted) + len(near))
+    found = {text: (turn, position, overlap, n) for text, turn, position, overlap, n in hits(workspace)}
+    assert set(found) == set(planted)
+    assert found[planted[3]] == (1, 3, words(3, 16), 1)
+    assert found["say  HELLO please"] == (1, 1, "say hello please", 0)
+    assert discard_overlaps(workspace, [report], CheckConfig(), EVERYTHING, "run-1") == {"b": len(planted)}
+    with workspace.store.unit() as db:
+        reasons = [row[0] for row in db.execute("SELECT reason FROM pools WHERE pool = 'discarded'").fetchall()]
+    assert len(reasons) == len(planted)
+    assert all(
+        re.match(r'turn 1(, from word \d+ on, shares 13 words with| is) prompt p-\w+ of b: ".+"$', r) for r in reasons
+    )
+
+
+def test_every_turn_counts_and_characters_serve_other_scripts(workspace: Workspace, tmp_path: Path) -> None:
+    register(workspace, tmp_path, "zh", "今天天气很好我们去公园散步吧朋友们")
+    chat = [
+        {"role": "user", "content": "你好"},
+        {"role": "assistant", "content": "请说"},
+        {"role": "user", "content": "他说，今天天气很好，我们去公园散步。"},
+    ]
+    put(workspace, chat, "今天天气不好")
+    (report,) = check(workspace, ngram=10, unit="character")
+    assert report.hits == 1
+    assert hits(workspace) == [("你好", 3, 3, "今天天气很好我们去公", 4)]
+    assert check(workspace, "run-2", ngram=14, unit="character")[0].hits == 0
+
+
+def test_pools_limit_what_is_discarded_and_what_is_put_back_stays(workspace: Workspace, tmp_path: Path) -> None:
+    register(workspace, tmp_path, "b", words(0, 20))
+    put(workspace, words(0, 20), words(5, 20))
+    with workspace.store.unit() as db:
+        first = db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()[0][0]
+        insert_decisions(db, [Decision(first, "gold", "A", "vote", "unanimous")], None)
+    reports = check(workspace)
+    assert discard_overlaps(workspace, reports, CheckConfig(), Selection(), "run-1") == {"b": 2}, "gold leaks too"
+    assert discard_overlaps(workspace, reports, CheckConfig(), Selection(), "run-1") == {"b": 0}
+    with workspace.store.unit() as db:
+        insert_decisions(db, [Decision(first, "silver", "A", "review", "not the same question")], None)
+    assert discard_overlaps(workspace, check(workspace, "run-2"), CheckConfig(), Selection(), "run-2") == {"b": 0}
+
+
+def test_the_ledger_knows_what_was_imported_since(workspace: Workspace, tmp_path: Path) -> None:
+    put(workspace, words(0, 20), words(50, 70), run_id="import-1")
+    train = create_snapshot(workspace, "train", Selection(), None)
+    assert contamination_of(workspace, train.id) == [], "nothing is registered: nothing to ask for"
+    register(workspace, tmp_path, "clean", words(200, 220))
+    register(workspace, tmp_path, "leaks", words(0, 20))
+    assert [s.state for s in contamination_of(workspace, train.id)] == ["not_checked"] * 2
+    check(workspace, benchmarks=("clean",))
+    clean, leaks = contamination_of(workspace, train.id)
+    assert (clean.state, clean.ngram, clean.unit, clean.run_id) == ("clean", 13, "word", "run-1")
+    assert leaks.state == "not_checked"
+    reports = check(workspace, "run-2")
+    clean, leaks = contamination_of(workspace, train.id)
+    assert (clean.run_id, leaks.state, leaks.overlaps) == ("run-2", "overlaps", 1)
+    discard_overlaps(workspace, reports, CheckConfig(), EVERYTHING, "run-2")
+    again = create_snapshot(workspace, "again", Selection(), None)
+    assert [s.state for s in contamination_of(workspace, again.id)] == ["clean", "clean"]
+    put(workspace, words(70, 90), run_id="import-2")
+    assert [s.state for s in contamination_of(workspace, again.id)] == ["clean", "clean"], "not of this snapshot"
+    wider = create_snapshot(workspace, "wider", Selection(), None)
+    assert [s.state for s in contamination_of(workspace, wider.id)] == ["not_checked"] * 2
+    put(workspace, words(30, 50), run_id="import-1")
+    assert [s.state for s in contamination_of(workspace, again.id)] == ["not_checked"] * 2, "its import went on"
+    check(workspace, "run-3")
+    assert [s.state for s in contamination_of(workspace, wider.id)] == ["clean", "clean"]
+
+
+def test_waivers_are_asked_for_and_recorded(workspace: Workspace, tmp_path: Path) -> None:
+    put(workspace, words(0, 20))
+    register(workspace, tmp_path, "b", words(0, 20))
+    train = create_snapshot(workspace, "train", Selection(), None)
+    states = contamination_of(workspace, train.id)
+    with pytest.raises(BadInputError, match="'train' is not checked against benchmark 'b'; run: assay data decontam"):
+        require_clean(states, {}, data="snapshot 'train'", snapshot=True)
+    check(workspace)
+    states = contamination_of(workspace, train.id)
+    with pytest.raises(BadInputError, match=r"has 1 overlaps with benchmark 'b'.*--waive-contamination b=REASON"):
+        require_clean(states, {}, data="snapshot 'train'", snapshot=True)
+    with pytest.raises(BadInputError, match="needs a reason"):
+        require_clean(states, {"b": " "}, data="train", snapshot=True)
+    with pytest.raises(BadInputError, match=r"cannot waive 'c': not a registered benchmark \(b\)"):
+        require_clean(states, {"c": "why"}, data="train", snapshot=True)
+    with pytest.raises(BadInputError, match="the ledger knows snapshots only"):
+        require_clean(contamination_of(workspace, None), {}, data="file", snapshot=False)
+    waived = require_clean(states, {"b": " an old run "}, data="train", snapshot=True)
+    record_waivers(workspace, "run-9", train.id, waived)
+    (state,) = contamination_of(workspace, train.id, run_id="run-9")
+    assert str(state) == "b: 1 overlaps (13 words, run-1), waived: an old run"
+    clean = [BenchmarkState("b", "h", "clean", 0, 13, "word", "run-1")]
+    assert require_clean(clean, {"b": "not needed"}, data="train", snapshot=True) == clean
+
+
+def test_what_is_evaluated_is_known_by_its_prompts(workspace: Workspace, tmp_path: Path) -> None:
+    register(workspace, tmp_path, "b", "one?", "two?")
+    system, answer, second = Message("system", "s"), Message("assistant", "x"), Message("user", "y")
+    pairs = [
+        PreferencePair((system, Message("user", text), answer, second), "a", "b") for text in ("one?", "one?", "three?")
+    ]
+    assert benchmarks_in(workspace, pairs) == {"b": 1}
+    assert benchmarks_in(workspace, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("record", "prompt"),
+    [
+        ({"prompt": "p", "chosen": "c"}, "p"),
+        ({"question": "q", "response_A": "a"}, "q"),
+        ({"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}, "u"),
+        ({"conversations": [{"from": "human", "value": "h"}]}, "h"),
+        ({"turns": ["first", "second"]}, "first"),
+        ({"chosen": "\n\nHuman: hello\nthere\n\nAssistant: hi\n\nHuman: no"}, "hello\nthere"),
+        ({"chosen": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]}, "u"),
+    ],
+)
+def test_the_first_turn_of_the_publishers_shapes(record: dict[str, Any], prompt: str) -> None:
+    assert first_prompt(record) == prompt
+
+
+def test_registering_is_idempotent_and_names_what_is_wrong(workspace: Workspace, tmp_path: Path) -> None:
+    array = tmp_path / "array.json.gz"
+    array.write_bytes(gzip.compress(json.dumps([{"prompt": "one"}, {"prompt": "two"}, {"prompt": "one"}]).encode()))
+    made = add_benchmark(workspace, "b", array, None)
+    assert (made.prompts, made.rows, made.created) == (2, 3, True)
+    lines = tmp_path / "same.txt"
+    lines.write_text("two\none\n")
+    assert not add_benchmark(workspace, "b", lines, None).created, "the same prompts, in another file and order"
+    assert [b.name for b in list_benchmarks(workspace)] == ["b"]
+
+    def fails(content: str, message: str, name: str = "c", field: str | None = None) -> None:
+        path = tmp_path / "bad.jsonl"
+        path.write_text(content)
+        with pytest.raises(BadInputError, match=message):
+            add_benchmark(workspace, name, path, None, field=field)
+
+    fails('{"prompt": "other"}\n', "exists with other prompts", name="b")
+    fails('{"prompt": "other"}\n', "is not a benchmark name", name="../x")
+    fails('{"prompt": "x"}\n{"foo": 1}\n', r"row 2: no prompt among the fields foo; name one with --field")
+    fails('{"prompt": "x"}\n', "row 1, field 'q': no such field; there are prompt", field="q")
+    fails('{"prompt": " "}\n', "row 1: the prompt has no text")
+    fails('{"prompt": {"a": 1}}\n', "field 'prompt': neither a text nor a list of messages")
+    fails("{broken\n", "row 1")
+    fails("", "holds no prompt")
+    with pytest.raises(BadInputError, match="no such file"):
+        add_benchmark(workspace, "c", tmp_path / "none", None)
+    with pytest.raises(NotFoundError, match="no benchmark 'x'; there are: b"):
+        check(workspace, benchmarks=("x",))
+    with pytest.raises(BadInputError, match="unknown unit"):
+        CheckConfig(unit="token")  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match="at least 1"):
+        CheckConfig(ngram=0)
+
+
+def test_nothing_to_check_against(workspace: Workspace) -> None:
+    with pytest.raises(NotFoundError, match="no benchmark is registered"):
+        check(workspace)
+
+
+def test_an_empty_store_is_checked_too(workspace: Workspace, tmp_path: Path) -> None:
+    register(workspace, tmp_path, "b", "one")
+    (report,) = check(workspace)
+    assert (report.prompts, report.hits) == (0, 0)
+
+
+def test_a_laxer_check_does_not_clear_what_a_strict_one_found(workspace: Workspace, tmp_path: Path) -> None:
+    put(workspace, words(0, 20), run_id="import-1")
+    train = create_snapshot(workspace, "train", Selection(), None)
+    register(workspace, tmp_path, "leaks", words(0, 20))
+    check_benchmarks(workspace, CheckConfig(ngram=60), "run-lax")
+    (lax,) = contamination_of(workspace, train.id)
+    assert (lax.run_id, lax.ngram) == ("run-lax", 60), "the only one there is"
+    check(workspace, "run-strict")
+    check_benchmarks(workspace, CheckConfig(ngram=60), "run-lax-again")
+    (state,) = contamination_of(workspace, train.id)
+    assert (state.state, state.overlaps, state.run_id) == ("overlaps", 1, "run-strict")

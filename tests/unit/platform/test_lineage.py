@@ -1,0 +1,120 @@
+"""Lineage: from a vote to the rollouts of the policy it helped to train, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from assay import ids
+from assay.data.snapshots import Selection, create_snapshot
+from assay.domain import Judgment, Message
+from assay.errors import NotFoundError
+from assay.runs.lineage import lineage
+from assay.runs.record import start_run
+from assay.score import Score
+from assay.store.intake import pair_schema, store_pairs
+from assay.store.integrity import dangling
+from assay.store.records import (
+    Decision,
+    insert_annotator,
+    insert_decisions,
+    insert_judgments,
+    insert_responses,
+    insert_scores,
+)
+from assay.workspace import Workspace
+
+
+@pytest.fixture
+def chain(workspace: Workspace, tmp_path: Path) -> dict[str, str]:
+    """One thing of each kind, made as the commands make them; name -> id."""
+    made: dict[str, str] = {}
+    row = {
+        "row": 1,
+        "messages": [{"role": "user", "content": "q"}],
+        "first": "a",
+        "second": "b",
+        "label": "first",
+        "source": "s",
+        "record_id": "1",
+    }
+    with start_run(workspace, "import", {}, inputs={str(tmp_path / "pairs.jsonl"): "file"}) as run:
+        made["import"] = run.id
+        with workspace.store.unit() as db:
+            store_pairs(db, pa.Table.from_pylist([row], schema=pair_schema()), run.id)
+            (made["comparison"],) = db.execute("SELECT comparison_id FROM comparisons").fetchall()[0]
+    with start_run(workspace, "curate", {}) as run, workspace.store.unit() as db:
+        made["curate"] = run.id
+        judgment = Judgment(made["comparison"], insert_annotator(db, "human", "ann"), "A")
+        insert_judgments(db, [judgment], None)
+        made["vote"] = judgment.id
+    with workspace.store.unit() as db:
+        insert_decisions(db, [Decision(made["comparison"], "gold", "A", "majority", "one of one")], made["curate"])
+    with start_run(workspace, "snapshot", {}) as run:
+        made["snapshot"] = create_snapshot(workspace, "train", Selection(pools=("gold",)), run.id).id
+    with start_run(workspace, "train", {}, inputs={made["snapshot"]: "snapshot"}) as run:
+        made["train"] = run.id
+        made["model"] = run.add_artifact(
+            "reward_model", "rm", tmp_path / "rm", content_hash="of-the-folder", spec={"version": "hash-of-rm"}
+        )
+    with start_run(workspace, "rl", {}) as run:
+        made["rl"] = run.id
+        run.link("input", "model_version", "hash-of-rm")
+        score = Score(1.0, "rm", "hash-of-rm", "t", tokens=3, truncated=False)
+        with workspace.store.unit() as db:
+            (made["rollout"],) = insert_responses(db, [((Message("user", "q"),), "new answer")], run.id)
+            insert_scores(
+                db, [(made["rollout"], score)], model="rm", version="hash-of-rm", template_hash="t", run_id=run.id
+            )
+        made["rollouts"] = run.add_artifact("rollouts", "rollouts", tmp_path / "rollouts", content_hash="h2")
+    return made
+
+
+def test_a_vote_leads_to_the_rollouts(workspace: Workspace, chain: dict[str, str]) -> None:
+    reached = {node.id for node in lineage(workspace, chain["vote"], "down", depth=12).walk()}
+    assert {chain[name] for name in ("snapshot", "train", "model", "rl", "rollout", "rollouts")} <= reached
+    assert "d-1" in reached
+
+
+def test_rollouts_lead_back_to_the_vote_and_the_file(
+    workspace: Workspace, chain: dict[str, str], tmp_path: Path
+) -> None:
+    for start in ("rollouts", "rollout"):
+        reached = {node.id for node in lineage(workspace, chain[start], "up", depth=12).walk()}
+        assert {chain[name] for name in ("model", "train", "snapshot", "comparison", "vote", "import")} <= reached
+        assert ids.annotator_id("human", "ann") in reached
+        assert str(tmp_path / "pairs.jsonl") in reached
+
+
+def test_a_model_leads_to_what_it_scored(workspace: Workspace, chain: dict[str, str]) -> None:
+    scored = {node.id for node in lineage(workspace, "rm", "down", depth=1).walk()}
+    assert {chain["rollout"], chain["rl"]} <= scored
+
+
+def test_names_files_and_unknown_ids(workspace: Workspace, chain: dict[str, str], tmp_path: Path) -> None:
+    assert lineage(workspace, "train", "up").id == chain["snapshot"]
+    assert lineage(workspace, "rm", "up").id == chain["model"]
+    file = lineage(workspace, str(tmp_path / "pairs.jsonl"), "down")
+    assert chain["import"] in {node.id for node in file.walk()}
+    for unknown in ("j-nothing", "nothing", "d-99"):
+        with pytest.raises(NotFoundError, match=unknown):
+            lineage(workspace, unknown, "up")
+
+
+def test_width_is_bounded_and_says_what_is_left_out(workspace: Workspace, chain: dict[str, str]) -> None:
+    with workspace.store.unit() as db:
+        prompt = (Message("user", "q"),)
+        insert_responses(db, [(prompt, f"answer {n}") for n in range(20)], None)
+    tree = lineage(workspace, ids.prompt_id(prompt), "down", width=3, depth=1)
+    answers = next(b for b in tree.branches if b.relation == "answered by")
+    assert (len(answers.nodes), answers.more) == (3, 20)
+    assert tree.to_dict()["branches"][0]["more"] == 20
+
+
+def test_references_hold_and_broken_ones_are_found(workspace: Workspace, chain: dict[str, str]) -> None:
+    with workspace.store.unit() as db:
+        assert dangling(db) == {}
+        insert_judgments(db, [Judgment("c-nowhere", ids.annotator_id("human", "ann"), "A")], "run-nowhere")
+        assert dangling(db) == {"judgments.comparison_id": 1, "judgments.run_id": 1}

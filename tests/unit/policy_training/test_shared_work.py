@@ -1,0 +1,96 @@
+"""How processes share a step of policy training: prompts of a draw, rows of a minibatch, means over tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rollout_rows import rollouts
+
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay.models.parallelism.distributed import division_named
+from assay.models.parallelism.strategy import Alone, resolve
+from assay_policy_training.core.micro_batches import own_pieces
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.rollouts.collector import share_of
+from assay_policy_training.rollouts.generate import Draw
+from assay_policy_training.training.metrics import TokenMeans
+
+
+class Seat(Alone):
+    """One of several processes, as far as dealing out goes."""
+
+    def __init__(self, rank: int, world: int, *, equal: bool) -> None:
+        self.rank, self.world = rank, world
+        self.equal_passes = equal
+
+
+@given(prompts=st.integers(0, 9), world=st.integers(1, 5))
+def test_every_prompt_of_a_draw_is_one_process_s(prompts: int, world: int) -> None:
+    items = tuple(PromptItem((Message("user", str(number)),)) for number in range(prompts))
+    whole = Draw(4, items, tuple(f"4.{n}" for n in range(prompts)), 77, Sampling())
+    shares = [share_of(whole, rank, world) for rank in range(world)]
+    assert tuple(item for share in shares for item in share.items) == items
+    assert tuple(uid for share in shares for uid in share.uids) == whole.uids
+    sizes = [len(share.items) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+    assert shares[0].seed == whole.seed  # as one process would draw them
+    seeds = [share.seed for share in shares if share.items]
+    assert len(set(seeds)) == len(seeds)
+
+
+@example(lengths=[1, 1, 1, 1], size=5, world=3, shared=False, equal=True)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=13),
+    size=st.integers(1, 5),
+    world=st.integers(1, 4),
+    shared=st.booleans(),
+    equal=st.booleans(),
+)
+def test_every_row_counts_once_in_equally_many_passes(
+    lengths: list[int], size: int, world: int, shared: bool, equal: bool
+) -> None:
+    batch = rollouts(lengths)
+    rows = torch.arange(len(lengths))
+    hands = [
+        own_pieces(batch, rows, size=size, shared=shared, parallel=Seat(rank, world, equal=equal))
+        for rank in range(world)
+    ]
+    counted = [row for hand in hands for piece in hand if piece.counts for row in piece.rows.tolist()]
+    assert sorted(counted) == rows.tolist()
+    assert all(len(piece.rows) <= size for hand in hands for piece in hand)
+    if equal:
+        assert len({len(hand) for hand in hands}) == 1
+    else:
+        assert all(piece.counts for hand in hands for piece in hand)
+    if len(lengths) >= world:
+        assert all(any(piece.counts for piece in hand) for hand in hands)
+
+
+def test_means_of_processes_are_those_of_all_tokens() -> None:
+    values, mask = torch.arange(12.0).view(3, 4), torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]]).bool()
+    whole, parts = TokenMeans(), [TokenMeans(), TokenMeans()]
+    for means, rows in ((whole, [0, 1, 2]), (parts[0], [1]), (parts[1], [0, 2])):
+        means.add("x", values[rows], mask[rows])
+        means.add_largest("gap", -values[rows], mask[rows])
+    for means in (whole, *parts):
+        means.add_number("of the minibatch", 3.5)
+    parts[1].add("seen by one alone", values, mask)
+    whole.add("seen by one alone", values, mask)
+    assert TokenMeans.joined(parts).to_dict() == pytest.approx(whole.to_dict())
+    assert whole.to_dict()["x"] == pytest.approx((0 + 1 + 2 + 4 + 8 + 9 + 10 + 11) / 8)
+
+
+def test_a_division_that_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadInputError, match="one of auto, none, ddp, fsdp, not 'zero3'"):
+        division_named("zero3")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(BadInputError, match="torchrun"):
+        resolve(division_named("fsdp"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(BadInputError, match="choose ddp or fsdp"):
+        resolve(division_named("none"))
+    assert resolve(division_named("auto")) == "ddp"

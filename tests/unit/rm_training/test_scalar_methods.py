@@ -1,0 +1,379 @@
+"""Every scalar way to train, on the tiny model: it learns its rule, resumes bit for bit, saves what it has learnt."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.errors import BadInputError
+from assay.models.chat.renderer import Renderer
+from assay.models.readings import Aggregation, Stepwise
+from assay.models.spec import RewardModelSpec
+from assay.score import Score
+from assay.statistics.rank_correlation import spearman
+from assay_rm_training.checkpoints.checkpoint import merged_scorer, save_checkpoint
+from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.grm import TextRegularised
+from assay_rm_training.methods.method import METHODS, Finishes, Method, Prepares, method_of, method_payload
+from assay_rm_training.methods.multi_objective import Ratings, agreement
+from assay_rm_training.methods.odin import Odin
+from assay_rm_training.methods.process_reward import Steps
+from assay_rm_training.methods.ranked_lists import RankedLists
+from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.objectives import Objective
+from assay_rm_training.training.loop import train
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_loader import load_engine
+from assay_serving.scorer import ScoreItem
+
+CPU = torch.device("cpu")
+WORDS = ["red", "blue", "green", "tree", "stone", "river", "cloud", "apple"]
+ENDS = ("?", ".", "!")  #: a response's quality is its end alone, and its length says nothing
+
+
+def texts(rng: random.Random) -> tuple[str, str]:
+    """A prompt and the words of a response."""
+    return " ".join(rng.choices(WORDS, k=3)), " ".join(rng.choices(WORDS, k=rng.randint(1, 3)))
+
+
+def decided(rng: random.Random) -> dict[str, Any]:
+    prompt, text = texts(rng)
+    return {"prompt": prompt, "chosen": f"{text}!", "rejected": f"{text}?", "votes": {"chosen": 4, "rejected": 1}}
+
+
+def maybe_tied(rng: random.Random) -> dict[str, Any]:
+    prompt, text = texts(rng)
+    if rng.random() < 0.5:
+        return {"prompt": prompt, "responses": [f"{text}!", f"{text}?"], "label": "A"}
+    return {"prompt": prompt, "responses": [f"{text}, a!", f"{text}, b!"], "label": "tie"}
+
+
+def ranked(rng: random.Random) -> dict[str, Any]:
+    prompt, text = texts(rng)
+    return {"prompt": prompt, "responses": [text + end for end in ENDS], "ranks": [3, 2, 1]}
+
+
+def rated(rng: random.Random) -> dict[str, Any]:
+    prompt, text = texts(rng)
+    level = rng.randrange(3)
+    ratings = {"quality": 10 + level, "spare": None if rng.random() < 0.3 else 50 - 10 * level}
+    return {"prompt": prompt, "response": text + ENDS[level], "ratings": ratings}
+
+
+def stepped(rng: random.Random) -> dict[str, Any]:
+    prompt, _ = texts(rng)
+    labels = [rng.random() < 0.6 for _ in range(rng.randint(2, 3))]
+    steps = [f"{texts(rng)[1]}{'!' if right else '?'}" for right in labels]
+    return {"prompt": prompt, "steps": steps, "labels": [None, *labels[1:]] if len(labels) > 2 else labels}
+
+
+CASES: dict[str, tuple[Method, Callable[[random.Random], dict[str, Any]]]] = {
+    "soft labels": (Pairwise(Objective(soft_labels=True)), decided),
+    "rao_kupper": (Pairwise(Objective("rao_kupper")), maybe_tied),
+    "davidson": (Pairwise(Objective("davidson")), maybe_tied),
+    "bounded focal": (Pairwise(Objective("focal_internlm", bound=0.01, centring=0.0)), decided),
+    "positive mean": (Pairwise(positive=0.1), decided),
+    "odin": (Odin(of_sum=True), decided),
+    "grm": (TextRegularised(), decided),
+    "grm dpo": (TextRegularised(text="dpo"), decided),
+    "lists": (RankedLists(), ranked),
+    "lists by pairs": (RankedLists("pairs"), ranked),
+    "ratings": (Ratings(("quality", "spare"), Aggregation("weights", (2.0, -0.1))), rated),
+    "ratings, the worst": (Ratings(("quality", "spare"), Aggregation("min")), rated),
+    "steps": (Steps(Stepwise(aggregation="product")), stepped),
+}
+#: What a case needs to learn its rule: rows, and settings of the training.
+NEEDS: dict[str, tuple[int, dict[str, Any]]] = {
+    "odin": (32, {"lora": LoraConfig(4, 8), "lr": 1e-2, "head_lr": 1e-2, "epochs": 5}),
+    "ratings": (32, {"lr": 5e-3, "head_lr": 5e-3, "epochs": 8}),
+    "ratings, the worst": (32, {"lr": 5e-3, "head_lr": 5e-3, "epochs": 8}),
+    "steps": (96, {"epochs": 4}),
+}
+by_case = pytest.mark.parametrize("case", CASES)
+
+
+def config(**changes: Any) -> TrainingConfig:
+    settings = {"lr": 3e-3, "head_lr": 3e-3, "batch_size": 8, "epochs": 3, "dtype": "float32", "device": "cpu"}
+    return TrainingConfig("tiny", **{**settings, **changes})
+
+
+def write(path: Path, make: Callable[[random.Random], dict[str, Any]], count: int = 32, seed: int = 0) -> str:
+    rng = random.Random(seed)
+    path.write_text("".join(json.dumps(make(rng)) + "\n" for _ in range(count)))
+    return str(path)
+
+
+def ready(method: Method, chosen: TrainingConfig, data: str) -> tuple[Trainee, Renderer, ItemSet[Any]]:
+    trainee = method.load(chosen, CPU)
+    renderer = Renderer(trainee.tokenizer, max_length=256)
+    items = method.encode(method.read(None, data), renderer)
+    if isinstance(method, Prepares):
+        items, _ = method.prepare(trainee, chosen, items, None)
+    return trainee, renderer, items
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_after(steps: int) -> Callable[[int], None]:
+    left = [steps]
+
+    def advance(_: int) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise StoppedError
+
+    return advance
+
+
+@by_case
+def test_it_learns_and_the_saved_model_gives_its_scores(case: str, tmp_path: Path) -> None:
+    method, make = CASES[case]
+    count, needs = NEEDS.get(case, (32, {}))
+    data = write(tmp_path / "data.jsonl", make, count)
+    chosen = config(**needs)
+    trainee, renderer, items = ready(method, chosen, data)
+    summary = train(trainee, method.task(trainee, chosen), items, chosen, tmp_path)
+    assert summary.last_loss < summary.first_loss
+    settled = method.finish(trainee, items) if isinstance(method, Finishes) else {}
+    assert not [name for name, _ in trainee.model.named_modules() if "assay" in name]  # the stock model is left
+    fields = method.spec_fields(trainee) | settled
+    spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", **fields)
+    rows = method.read(None, data)
+    sample = method.responses(rows)[:8]
+    before = merged_scorer(trainee, spec, renderer, sample, engine=method.engine).score(sample)
+    save_checkpoint(trainee, spec, renderer, tmp_path / "model", sample=sample, card="", engine=method.engine)
+    again = load_engine(str(tmp_path / "model"), device="cpu")
+    for first, second in zip(before, again.score(sample), strict=True):
+        assert isinstance(first, Score)
+        assert isinstance(second, Score)
+        assert second.reward == pytest.approx(first.reward, abs=1e-5)
+    held_out = method.read(None, write(tmp_path / "held.jsonl", make, seed=7))
+    found = method.evaluate(again, held_out, seed=0)
+    assert found is not None
+    figures = found.to_dict()
+    assert figures == method.evaluate(again, held_out, seed=0).to_dict()  # type: ignore[union-attr]
+    reached = figures["spearman"] if "spearman" in figures else figures["accuracy"]
+    assert (reached["value"] if isinstance(reached, dict) else reached) > 0.8, figures
+    assert found.card_rows()
+    assert method.card_rows()
+
+
+@by_case
+def test_a_resumed_training_is_the_uninterrupted_one(case: str, tmp_path: Path) -> None:
+    method, make = CASES[case]
+    data = write(tmp_path / "data.jsonl", make, count=16)
+    chosen = config(epochs=2, save_every=1)
+    weights = []
+    for name in ("whole", "stopped"):
+        folder = tmp_path / name
+        folder.mkdir()
+        trainee, _, items = ready(method, chosen, data)
+        if name == "stopped":
+            with pytest.raises(StoppedError):
+                train(trainee, method.task(trainee, chosen), items, chosen, folder, advance=stop_after(3))
+            trainee, _, items = ready(method, chosen, data)
+        train(trainee, method.task(trainee, chosen), items, chosen, folder, resume=name == "stopped")
+        weights.append({n: p.detach() for n, p in trainee.trainable().items()})
+    assert weights[0].keys() == weights[1].keys()
+    for name, weight in weights[0].items():
+        assert torch.equal(weight, weights[1][name]), name
+
+
+@by_case
+def test_a_method_survives_its_json_form(case: str) -> None:
+    method = CASES[case][0]
+    assert method_of(json.loads(json.dumps(method_payload(method)))) == method
+    assert method.name in METHODS
+    with pytest.raises(BadInputError, match="not a method of this version"):
+        method_of({**method_payload(method), "novelty": 1, "aggregation": None, "reading": 1})
+
+
+@pytest.mark.parametrize("aggregation", [Aggregation("weights", (2.0, -0.1)), Aggregation("min")])
+@pytest.mark.parametrize("lora", [None, LoraConfig(2, 4)])
+def test_rating_heads_become_the_reward(aggregation: Aggregation, lora: LoraConfig | None, tmp_path: Path) -> None:
+    """The saved reward is the aggregate of what the heads say, in the ratings' units; but for a constant if linear."""
+    method = Ratings(("quality", "spare"), aggregation)
+    data = write(tmp_path / "data.jsonl", rated, count=12)
+    trainee, renderer, items = ready(method, config(lora=lora), data)
+    heads = trainee.trainable()["assay_ratings.weight"]
+    with torch.no_grad():
+        heads.normal_(generator=torch.Generator().manual_seed(1))
+        trainee.model.train(False)
+        task = method.task(trainee, config())
+        hidden = torch.cat([task._forward(trainee, [item.group]).last() for item in items.items])
+        said = hidden @ heads.T  # standardised
+    scale = items.items[0].scale
+    own = (said * torch.tensor(scale.deviations) + torch.tensor(scale.means)).tolist()
+    constant = aggregation(scale.means) if aggregation.is_linear else 0.0
+    settled = method.finish(trainee, items)
+    spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", **settled)
+    sample = method.responses(method.read(None, data))
+    merged_scorer(trainee, spec, renderer, sample, engine=method.engine)
+    save_checkpoint(trainee, spec, renderer, tmp_path / "m", sample=sample, card="", engine=method.engine)
+    again = load_engine(str(tmp_path / "m"), device="cpu")
+    found = [score.reward for score in again.score(sample) if isinstance(score, Score)]
+    assert found == pytest.approx([aggregation(row) - constant for row in own], abs=1e-4)
+    if not aggregation.is_linear:
+        with pytest.raises(BadInputError, match="2 labels; a scalar reward model has one"):
+            TransformersScorer.load(str(tmp_path / "m"))
+
+
+def test_ties_teach_that_two_are_equal(tmp_path: Path) -> None:
+    """A pair that is tied half the time gets a smaller margin than with its ties left out; the parameter is learned."""
+    data = write(tmp_path / "data.jsonl", maybe_tied, count=64)
+    margins, parameters = {}, {}
+    for name in ("davidson", "bradley_terry"):
+        method = Pairwise(Objective(name, centring=0.0))
+        chosen = config(epochs=4)
+        trainee, _, items = ready(Pairwise(Objective("davidson")), chosen, data)
+        kept = items if name == "davidson" else ItemSet([i for i in items.items if not i.tie], {}, 0, "")
+        parameters[name] = trainee.trainable()["assay_tie.value"]
+        start = parameters[name].item()
+        (tmp_path / name).mkdir()
+        train(trainee, method.task(trainee, chosen), kept, chosen, tmp_path / name)
+        assert (parameters[name].item() != start) == (name == "davidson")
+        margins[name] = _tied_spread(trainee, items)
+    assert margins["davidson"] < margins["bradley_terry"]
+
+
+def _tied_spread(trainee: Trainee, items: ItemSet[Any]) -> float:
+    task = Pairwise().task(trainee, config())
+    tied = [item for item in items.items if item.tie]
+    trainee.model.train(False)
+    with torch.no_grad():
+        outputs = task.measure(trainee, tied).outputs
+    assert outputs is not None
+    return float((outputs[:, 0] - outputs[:, 1]).abs().mean())
+
+
+def test_a_process_reward_model_is_a_stock_classifier_of_tokens_too(tmp_path: Path) -> None:
+    """Step rewards = logits of the stock token classifier at the steps' ends; the last one = the stock reward."""
+    from transformers import AutoModelForTokenClassification
+
+    from assay.models.step_reader import read_steps
+    from assay_serving.engines.process_reward import StepScorer, StepScores
+
+    method = Steps()
+    data = write(tmp_path / "data.jsonl", stepped, count=16)
+    chosen = config(epochs=1)
+    trainee, renderer, items = ready(method, chosen, data)
+    train(trainee, method.task(trainee, chosen), items, chosen, tmp_path)
+    rows = method.read(None, data)
+    spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", stepwise=method.reading)
+    save_checkpoint(trainee, spec, renderer, tmp_path / "m", sample=method.responses(rows), card="", engine=StepScorer)
+    scorer = load_engine(str(tmp_path / "m"), device="cpu")
+    assert isinstance(scorer, StepScorer)
+    stock = TransformersScorer.load(str(tmp_path / "m"), device="cpu").score(method.responses(rows))
+    tokens = AutoModelForTokenClassification.from_pretrained(tmp_path / "m", num_labels=1)
+    found = scorer.score_steps([(row.prompt, row.steps) for row in rows])
+    whole = scorer.score(method.responses(rows))
+    for row, scores, last, response in zip(rows, found, stock, whole, strict=True):
+        assert isinstance(scores, StepScores)
+        assert isinstance(last, Score)
+        assert isinstance(response, Score)
+        places = read_steps(renderer, row.prompt, row.steps, separator="\n")
+        with torch.no_grad():
+            logits = tokens(torch.tensor([places.ids])).logits[0, list(places.places), 0]
+        assert scores.rewards == pytest.approx(logits.tolist(), abs=1e-5)
+        assert scores.rewards[-1] == pytest.approx(last.reward, abs=1e-5)
+        assert response.reward == pytest.approx(min(scores.rewards), abs=1e-6)
+    assert [name for name, _ in scorer.other_ways()] == ["packed = padded", "left = right padding"]
+    for _, other in scorer.other_ways():
+        assert [s.reward for s in other.score(method.responses(rows)) if isinstance(s, Score)] == pytest.approx(
+            [s.reward for s in whole if isinstance(s, Score)], abs=1e-5
+        )
+
+
+def test_a_response_that_cannot_be_read_by_steps_fails_alone(tmp_path: Path) -> None:
+    from assay.domain import Message
+    from assay_serving.engines.process_reward import StepScorer
+
+    method = Steps()
+    chosen = config()
+    trainee = method.load(chosen, CPU)
+    renderer = Renderer(trainee.tokenizer, max_length=60)
+    spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 60, "v", stepwise=method.reading)
+    scorer = StepScorer(trainee.model, renderer, spec, name="steps")
+    prompt = (Message("user", "hi"),)
+    good, long = scorer.score([ScoreItem(prompt, "one\ntwo"), ScoreItem(prompt, "x" * 200)])
+    assert isinstance(good, Score)
+    assert not isinstance(long, Score)
+    assert long.code == "too_long"
+
+
+def test_steps_that_responses_share_are_computed_once_and_scored_in_each() -> None:
+    from assay.domain import Message
+    from assay_serving.engines.process_reward import StepScorer, StepScores
+
+    method = Steps()
+    trainee = method.load(config(), CPU)
+    renderer = Renderer(trainee.tokenizer, max_length=200)
+    spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 200, "v", stepwise=method.reading)
+    scorer = StepScorer(trainee.model, renderer, spec, name="steps")
+    prompt, first = (Message("user", "Add 2 and 3, then double it."),), "First I add two and three, that is five."
+    responses = [(prompt, (first, *rest)) for rest in (("Ten.",), ("Doubled: eleven.", "So 11."), ("Ten!",))]
+    together = scorer.score_steps(responses)
+    assert scorer.last_computed < scorer.last_tokens
+    alone = [scorer.score_steps([response])[0] for response in responses]
+    for one, other, (_, steps) in zip(together, alone, responses, strict=True):
+        assert isinstance(one, StepScores)
+        assert isinstance(other, StepScores)
+        assert len(one.rewards) == len(steps)
+        assert one.rewards == pytest.approx(other.rewards, abs=1e-5)
+    plain = RewardModelSpec("scalar", "tiny", renderer.template_hash, 200, "v")
+    with pytest.raises(BadInputError, match="steps was not trained on steps"):
+        StepScorer(trainee.model, renderer, plain, name="steps")
+
+
+def test_agreement_with_ratings_has_an_interval() -> None:
+    """Card D9's vectors; what does not vary agrees with nothing."""
+    found = agreement(spearman, [1, 2, 3, 4, 5], [2, 1, 4, 3, 5])
+    assert found is not None
+    assert found.value == pytest.approx(0.8)
+    assert found.low < 0.8 < found.high
+    assert agreement(spearman, [1, 1], [2, 3]) is None
+
+
+def test_a_step_that_engines_would_cut_is_left_out(tmp_path: Path) -> None:
+    whole = {"prompt": "q", "steps": ["one", "two"], "labels": [True, False]}
+    halves = {"prompt": "q", "steps": ["one\nand a half", "two"], "labels": [True, False]}
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (whole, halves)))
+    for separator, kept in (("\n", 1), ("\n\n", 2)):
+        items = ready(Steps(Stepwise(separator)), config(), str(path))[2]
+        assert (len(items), sum(items.left_out.values())) == (kept, 2 - kept)
+
+
+def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
+    for make in (
+        lambda: Ratings(()),
+        lambda: Ratings(("a", "a")),
+        lambda: Ratings(("a", "b"), Aggregation("weights", (1.0,))),
+        lambda: RankedLists("listmle"),  # type: ignore[arg-type]
+        lambda: Odin(Objective("davidson")),
+        lambda: Odin(length=-1.0),
+        lambda: TextRegularised(share=2.0),
+        lambda: TextRegularised(text="poem"),  # type: ignore[arg-type]
+        lambda: Pairwise(vote_prior=-1.0),
+    ):
+        with pytest.raises(BadInputError):
+            make()
+    rows = write(tmp_path / "data.jsonl", rated)
+    absent = Ratings(("quality", "absent"))
+    with pytest.raises(BadInputError, match="no row has the rating 'absent'"):
+        ready(absent, config(), rows)
+
+
+def test_grm_needs_a_language_model(tiny_reward_model: Path) -> None:
+    with pytest.raises(BadInputError, match="language model and its head"):
+        TextRegularised().load(TrainingConfig(str(tiny_reward_model)), CPU)

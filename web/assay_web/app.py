@@ -1,0 +1,84 @@
+"""The application: routes by area, access, page and lifespan put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+
+from assay import __version__
+from assay.http.docs_pages import mount_pages
+from assay.http.problems import install_handlers
+from assay.workspace import Workspace
+from assay_web.access.account_routes import router as account_router
+from assay_web.access.routes import router as access_router
+from assay_web.access.same_origin import SameOrigin
+from assay_web.annotate.queue_routes import router as queue_router
+from assay_web.annotate.sitting_routes import router as sitting_router
+from assay_web.comparisons.routes import router as comparisons_router
+from assay_web.curate.routes import router as curate_router
+from assay_web.curate.stage_routes import router as stage_router
+from assay_web.rewards.routes import router as rewards_router
+from assay_web.runs.routes import router as runs_router
+from assay_web.server.gate import Gate
+from assay_web.server.lanes import Lanes
+from assay_web.server.page import mount_page
+from assay_web.server.settings import WebSettings
+from assay_web.service import WebService
+from assay_web.training_sets.routes import router as training_set_router
+
+#: One router an area; each path begins with /api. They are tried in this order: first those of somebody who votes.
+ROUTERS = (
+    sitting_router,
+    access_router,
+    account_router,
+    queue_router,
+    curate_router,
+    stage_router,
+    rewards_router,
+    runs_router,
+    comparisons_router,
+    training_set_router,
+)
+
+
+def create_app(workspace: Workspace, settings: WebSettings | None = None) -> FastAPI:
+    """The web server of a workspace. `app.state.service` is its `WebService`."""
+    settings = settings or WebSettings()
+    service = WebService(workspace, settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(service.start)
+        try:
+            yield
+        finally:
+            await run_in_threadpool(service.stop)
+
+    app = FastAPI(
+        title="Assay web",
+        version=__version__,
+        description="Annotation, curation, data, rewards and runs of one workspace: what the page uses, for anybody.",
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's own pages load their scripts from elsewhere
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.service = service
+    for router in ROUTERS:
+        app.include_router(router)
+    mount_pages(app)
+    mount_page(app, settings.page)
+    install_handlers(app)
+    app.add_middleware(Lanes)
+    app.add_middleware(SameOrigin, allowed_hosts=settings.allowed_hosts)
+    app.add_middleware(Gate, limits=settings.body_limits)  # the last one is the outermost
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    """The function's name: what clients made from the description call the operation. Names are unique over areas."""
+    return route.name

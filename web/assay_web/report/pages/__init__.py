@@ -1,0 +1,1 @@
+"""Reports of single runs: training, policy training, calibration."""

@@ -1,0 +1,101 @@
+"""The page of one training run: its curves from `metrics.jsonl`, its final figures, its configuration.
+
+Covers: reward-model training (`training_page.py`) and policy training (`policy_page.py`), finished or still going on;
+calibrations (`calibration_page.py`).
+Leaves out: the demo's report (`demo.pages`), comparing runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.data.json_lines import Lines, parse_object
+from assay.errors import BadInputError, NotFoundError
+from assay.runs.record import mark_dead_runs
+from assay.workspace import Workspace
+from assay_web.report import Block, Commands, Report, Section, Table, write
+from assay_web.report.pages.calibration import calibration_sections
+from assay_web.report.pages.policy import policy_sections
+from assay_web.report.pages.training import training_sections
+
+METRICS, ROLLOUTS = "metrics.jsonl", "rollouts.jsonl"
+Rows = Sequence[Mapping[str, Any]]
+
+#: Kinds of runs that have a page with curves.
+KINDS = ("train", "rl")
+
+
+def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None) -> Path:
+    """Write the page of a run and return its path (default: in the workspace's reports).
+
+    Raises NotFoundError for an unknown run, BadInputError for one that has no curves.
+    """
+    mark_dead_runs(workspace)
+    with workspace.store.unit() as db:
+        row = db.execute(
+            "SELECT kind, status, config, metrics, error, code_version, started_at::VARCHAR FROM runs WHERE run_id = ?",
+            [run_id],
+        ).fetchone()
+    if row is None:
+        raise NotFoundError(f"no run {run_id!r} in {workspace.root}")
+    kind, status, config, metrics, error, code, started = row
+    path = workspace.runs / run_id / METRICS
+    found = json.loads(metrics) if metrics else {}
+    sections = calibration_sections(found) if kind == "calibrate" else []
+    if not sections:
+        if kind not in KINDS or not path.is_file():
+            raise BadInputError(
+                f"{run_id} is a run of kind {kind} without curves; those of {', '.join(KINDS)} have them"
+            )
+        rows = [parse_object(line) for _, line in Lines(path)]
+        if kind == "train" and not is_policy(rows):
+            sections = training_sections(rows, json.loads(config))
+        else:
+            rollouts = path.with_name(ROLLOUTS)
+            drawn = (parse_object(line) for _, line in Lines(rollouts)) if rollouts.is_file() else iter(())
+            sections = policy_sections(rows, drawn)
+        sections.append(Section("Figures", _figures(found)))
+    subtitle = f"{kind}, {status}, started {started[:19]} UTC, assay {code}" + (f": {error}" if error else "")
+    named = json.loads(config).get("name") or json.loads(config).get("model")
+    report = Report(
+        title=f"{Path(str(named)).name}: {run_id}" if named else run_id,
+        subtitle=subtitle,
+        sections=[
+            *sections,
+            Section("Configuration", [_settings(json.loads(config)), Commands([f"assay lineage {run_id}"])]),
+        ],
+    )
+    page = target or workspace.reports / f"{run_id}.html"
+    write(report, page)
+    return page
+
+
+def is_policy(rows: Rows) -> bool:
+    """Whether rollouts were made: a judge trained by reinforcement is a reward model and a policy."""
+    return bool(rows) and "rollouts" in rows[0]
+
+
+def _figures(metrics: Mapping[str, Any]) -> list[Block]:
+    """Numbers and short texts of the run's record; what is nested is flattened by dots."""
+    rows = [(name, value) for name, value in flattened(metrics) if isinstance(value, str | int | float)]
+    return [Table(("figure", "value"), rows, note="" if rows else "Nothing yet: the run has not ended.")]
+
+
+def _settings(config: Mapping[str, Any]) -> Table:
+    return Table(
+        ("setting", "value"), [(name, "" if value is None else str(value)) for name, value in flattened(config)]
+    )
+
+
+def flattened(payload: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """What is nested by its place: {"a": {"b": 1}} is ("a.b", 1)."""
+    flat: list[tuple[str, Any]] = []
+    for name, value in payload.items():
+        if isinstance(value, Mapping):
+            flat += flattened(value, f"{prefix}{name}.")
+        else:
+            flat.append((f"{prefix}{name}", value))
+    return flat

@@ -1,0 +1,118 @@
+"""What the page of a reward-model training shows: the run in short, learning, held-out slices, optimiser, speed.
+
+Covers: sections made from the rows of `metrics.jsonl`, of a run that has ended or still goes on. Leaves out: which
+curves there are (`run_charts`), reading the rows, settings and final figures (`run_pages.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.system.plurals import counted
+from assay_rm_training.training.early_stopping import Choice, choose
+from assay_web.report import BarChart, Block, Figure, Figures, Section, Series, Table
+from assay_web.run_charts import Measured, line_chart, slice_charts, training_charts, with_slices
+from assay_web.run_charts.training import DIVISIONS
+
+Row = Mapping[str, Any]
+
+
+def training_sections(rows: Sequence[Row], config: Mapping[str, Any]) -> list[Section]:
+    """`config`: the run record's; its `config` holds the training's settings."""
+    settings = config.get("config", {})
+    steps = [row for row in rows if row.get("kind", "train") == "train"]
+    evaluations = [row for row in rows if row.get("kind") == "eval"]
+    metric = str(settings.get("metric", "nll"))
+    choice = choose(evaluations, metric if all(metric in row for row in evaluations) else "nll")
+    best = next((row for row in evaluations if choice is not None and row["step"] == choice.step), None)
+    found: dict[str, list[Block]] = {}
+    for chart in training_charts(Measured.of_rows(steps, evaluations)):
+        found.setdefault(chart.section, []).append(line_chart(chart, steps, evaluations))
+    sections = [
+        Section("In short", [Figures(_in_short(steps, best, choice, keeps=settings.get("keep") == "best"))]),
+        Section("Curves", found.get("Curves", []), f"{len(rows)} rows of metrics.jsonl."),
+    ]
+    if best is not None and choice is not None:
+        sections.append(Section("Held out", _held_out(evaluations, best), _held_out_intro(best, choice)))
+    sections += [Section(title, found.get(title, [])) for title in ("Optimiser", "Speed and memory")]
+    return sections
+
+
+def _in_short(steps: Sequence[Row], best: Row | None, choice: Choice | None, *, keeps: bool) -> list[Figure]:
+    if not steps:
+        return [Figure("steps", 0, "nothing was measured yet")]
+    last = steps[-1]
+    figures = [Figure("steps", last["step"], f"{last.get('epoch', 0):.2f} epochs, {last.get('seconds', 0):.0f} s")]
+    if best is not None and choice is not None:
+        name = "best step (kept)" if keeps else "best step"
+        figures.append(
+            Figure(
+                name, choice.step, f"{choice.metric} {choice.value:.4f} of {counted(choice.evaluations, 'evaluation')}"
+            )
+        )
+        if "accuracy_low" in best:
+            note = f"95 %: {best['accuracy_low']:.3f} to {best['accuracy_high']:.3f}"
+            if "length_baseline" in best:
+                note += f"; choosing the longer (characters): {best['length_baseline']:.3f}"
+            figures.append(Figure("held-out accuracy there", best["accuracy"], note))
+    if computed := sum(row.get("computed_tokens", 0) for row in steps):
+        padding = sum(row["padded_share"] * row["computed_tokens"] for row in steps) / computed
+        figures.append(Figure("padding", f"{100 * padding:.1f} %", "of what went through the model"))
+    if all("shared_share" in row for row in steps):
+        tokens = sum(row["tokens"] for row in steps)
+        shared = sum(row["shared_share"] * row["tokens"] for row in steps) / tokens
+        figures.append(Figure("computed once", f"{100 * shared:.1f} %", "of tokens: common beginnings, not repeated"))
+    if "clipped" in last:
+        clipped = sum(row["clipped"] for row in steps) / len(steps)
+        figures.append(Figure("clipped", f"{100 * clipped:.0f} %", "of steps"))
+    return figures
+
+
+def _held_out_intro(best: Row, choice: Choice) -> str:
+    return (
+        f"Step {choice.step}, the best of {choice.evaluations} by {choice.metric}, on {best.get('items', '?')} items "
+        "in the training's number format. The best of several flatters; intervals are Wilson's, 95 %."
+    )
+
+
+def _held_out(evaluations: Sequence[Row], best: Row) -> list[Block]:
+    blocks: list[Block] = []
+    parts = list(best.get("slices", ()))
+    for by, title in DIVISIONS.items():
+        found = [part for part in parts if part["by"] == by]
+        if not found:
+            continue
+        accuracy = Series(
+            "accuracy",
+            [part["accuracy"] for part in found],
+            low=[part["wilson"]["low"] for part in found],
+            high=[part["wilson"]["high"] for part in found],
+        )
+        longer = Series("choosing the longer response (characters)", [part["length"] for part in found])
+        series = [accuracy] if by == "longer" else [accuracy, longer]
+        names = [f"{part['name']} ({part['pairs']})" for part in found]
+        note = "In brackets: pairs. The line across: the accuracy on all."
+        chart = BarChart(f"Accuracy by {title}", names, series, note=note, percent=True, reference=best["accuracy"])
+        blocks.append(chart)
+        if len(evaluations) > 1:
+            flat = [with_slices(row) for row in evaluations]
+            curves = slice_charts({by: [part["name"] for part in found]})
+            blocks += [line_chart(each, (), flat) for each in curves]
+    if not parts:
+        return [Table(("figure", "value"), [(k, v) for k, v in best.items() if isinstance(v, int | float)])]
+    table = [
+        (
+            part["by"],
+            part["name"],
+            part["pairs"],
+            part["accuracy"],
+            f"{part['wilson']['low']:.3f} to {part['wilson']['high']:.3f}",
+            part["length"],
+            part["margin"],
+        )
+        for part in parts
+    ]
+    columns = ("by", "part", "pairs", "accuracy", "95 %", "longer", "mean margin")
+    note = "longer: accuracy of choosing the response of more characters"
+    return [*blocks, Table(columns, table, title="All parts", note=note)]
