@@ -1,0 +1,68 @@
+"""`assay plugins`: what can be extended, what is there, where it comes from, which settings it has.
+
+Covers: the kinds, the members of one kind, one member with its settings. Leaves out: making anything (the commands
+that use a member). Only the member that is asked about is imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import typer
+
+from assay.errors import AssayError
+from assay.registry import Kind, Member, all_kinds, kind_named, settings_of, unknown
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("plugins", help="List what can be extended, and its members with their settings.")(plugins)
+
+
+def plugins(
+    kind: str = typer.Argument("", help="A kind, such as importer or judge. Without it: all kinds."),
+    name: str = typer.Argument("", help="A member of that kind, to see its settings; or your own module:Name."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object instead of text."),
+) -> None:
+    """List kinds of plug-ins, the members of one kind, or the settings of one member."""
+    if not kind:
+        kinds = all_kinds()
+        if as_json:
+            typer.echo(json.dumps({k.name: {"summary": k.summary, "members": k.names()} for k in kinds}))
+            return
+        for one in kinds:
+            typer.echo(f"{one.name:<18} {len(one.names()):>3}  {one.summary}")
+        return
+    chosen = kind_named(kind)
+    members = chosen.entries()
+    if name:
+        members = [member for member in members if member.name == name]
+        if not members and ":" not in name:
+            raise unknown(chosen.name, name, chosen.names())
+        members = members or [Member(chosen.name, name, name, "given")]
+    described = [_describe(chosen, member) for member in members]
+    if as_json:
+        typer.echo(json.dumps({"kind": chosen.name, "summary": chosen.summary, "members": described}))
+        return
+    typer.echo(chosen.summary)
+    for member in described:
+        typer.echo(f"\n{member['name']}  ({member['origin']}: {member['target']})")
+        if member["summary"]:
+            typer.echo(f"    {member['summary']}")
+        for setting in member["settings"]:
+            default = "required" if setting["default"] is None else f"default {setting['default']}"
+            typer.echo(f"    {setting['name']}: {setting['type'] or 'any'} ({default})")
+
+
+def _describe(kind: Kind[Any], member: Member) -> dict[str, Any]:
+    """A member as plain data; one that cannot be imported here says why in place of its settings."""
+    described: dict[str, Any] = {"name": member.name, "origin": member.origin, "target": member.target}
+    try:
+        thing = kind.find(member.name)
+    except AssayError as error:
+        return described | {"summary": f"cannot be used here: {error}", "settings": []}
+    lines = (inspect.getdoc(thing) or "").splitlines()
+    settings = [{"name": s.name, "type": s.annotation, "default": s.default} for s in settings_of(thing)]
+    return described | {"summary": lines[0] if lines else "", "settings": settings}
