@@ -58,7 +58,7 @@ def url_when_ready(process: subprocess.Popen[str]) -> str:
 
 
 def children_of(pid: int) -> dict[str, int]:
-    """Pids by what they are: engine, front 0, front 1, ..."""
+    """Pids by what they are: engine, http_worker 0, http_worker 1, ..."""
     found: dict[str, int] = {}
     with suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
@@ -171,7 +171,7 @@ def server(
 
 def test_only_the_engine_holds_torch(server: tuple[str, subprocess.Popen[str]]) -> None:
     children = children_of(server[1].pid)
-    assert set(children) == {"engine", "front 0", "front 1"}
+    assert set(children) == {"engine", "http_worker 0", "http_worker 1"}
     for name, pid in [*children.items(), ("supervisor", server[1].pid)]:
         libraries = Path(f"/proc/{pid}/maps").read_text()
         assert ("libtorch" in libraries) == (name == "engine"), name
@@ -200,8 +200,8 @@ def test_every_front_tells_the_counts_of_all(server: tuple[str, subprocess.Popen
     assert {count() for _ in range(8)} == {before + 20}
     # A front that ends takes nothing with it, and another takes its place.
     old = children_of(process.pid)
-    os.kill(old["front 0"], signal.SIGKILL)
-    until(lambda: len(children_of(process.pid)) == 3 and old["front 0"] not in children_of(process.pid).values())
+    os.kill(old["http_worker 0"], signal.SIGKILL)
+    until(lambda: len(children_of(process.pid)) == 3 and old["http_worker 0"] not in children_of(process.pid).values())
     assert count() == before + 20
     assert children_of(process.pid)["engine"] == old["engine"]
 
@@ -304,7 +304,7 @@ def test_a_file_with_everything_over_https_and_a_second_interrupt(
     with started("--config", str(tmp_path / "serve.yaml"), "--workers", "1") as process:
         url = url_when_ready(process)
         assert url.startswith("https://")
-        assert set(children_of(process.pid)) == {"engine", "front 0"}  # the option goes before the file
+        assert set(children_of(process.pid)) == {"engine", "http_worker 0"}  # the option goes before the file
         with pytest.raises(httpx.ConnectError, match="certificate"):
             httpx.get(url + "/healthz")
         children = list(children_of(process.pid).values())

@@ -128,8 +128,8 @@ def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(rule_reward:
         opened = max(int(name) for name in os.listdir(f"/proc/{process.pid}/fd"))
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (opened, most))  # no file more, so no pipe to a child
         old = children_of(process.pid)
-        os.kill(old["front 0"], signal.SIGKILL)
-        until(lambda: set(children_of(process.pid)) == {"engine", "front 0"})
+        os.kill(old["http_worker 0"], signal.SIGKILL)
+        until(lambda: set(children_of(process.pid)) == {"engine", "http_worker 0"})
         assert process.stderr is not None
         for line in process.stderr:
             if "cannot be started: Too many open files; another one in 0.4 s" in line:  # the third try
