@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from assay_serving.engine_process.engine import main
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Scorer
 from scripted_engine import ScriptedScorer
 
 
 def scripted(
-    plans: tuple[ModelPlan, ...], workspace: Path | None = None
-) -> tuple[dict[str, Scorer], dict[str, ModelPlan]]:
+    plans: tuple[ModelConfig, ...], workspace: Path | None = None
+) -> tuple[dict[str, Scorer], dict[str, ModelConfig]]:
     """A plan's reference is "scripted" or "nothing"."""
     scorers: dict[str, Scorer] = {}
     named = {plan.served_as or plan.reference: plan for plan in plans}

@@ -11,7 +11,7 @@ import asyncio
 
 from assay.http.listening import claim_port
 from assay_serving.engine_process.supervisor import Supervisor
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import serve_until_stopped
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.http.app import app_of
@@ -37,7 +37,7 @@ def main() -> None:
         max_body_bytes=options.max_body_bytes,
         cache_entries=options.cache_entries,
     )
-    plan = ModelPlan("nothing" if options.nothing else "scripted", served_as="scripted")
+    plan = ModelConfig("nothing" if options.nothing else "scripted", served_as="scripted")
     config = ServeConfig((plan,), port=options.port, workers=options.workers, settings=settings)
     listening = claim_port(config.host, config.port)
     if config.workers:

@@ -20,7 +20,7 @@ HIDDEN = "(hidden)"
 
 
 @dataclass(frozen=True)
-class ModelPlan:
+class ModelConfig:
     """`reference`: folder, hub id, or name of an artifact in the workspace. Others: see `opening.load_engine`.
 
     `aliases`: other names that requests may use for it; the reference is one (a trainer names a model by its path).

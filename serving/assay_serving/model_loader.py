@@ -324,12 +324,12 @@ def located(reference: str, workspace: Path | None = None) -> str:
     from assay.models import embedded, tiny
     from assay.runs.record import MODEL_KINDS, locate_model
 
-    found = find_workspace(workspace)
-    folder, artifact = locate_model(found, reference)
+    opened_workspace = find_workspace(workspace)
+    folder, artifact = locate_model(opened_workspace, reference)
     path_like = "/" in reference or reference.startswith((".", "~")) or Path(reference).exists()
-    if found is None or artifact is not None or path_like or reference in (embedded.NAME, tiny.NAME):
+    if opened_workspace is None or artifact is not None or path_like or reference in (embedded.NAME, tiny.NAME):
         return folder
-    with found.store.unit() as db:
+    with opened_workspace.store.unit() as db:
         rows = db.execute(
             """SELECT name FROM artifacts WHERE list_contains($kinds, kind)
                GROUP BY name ORDER BY max(created_at) DESC""",
@@ -342,12 +342,12 @@ def located(reference: str, workspace: Path | None = None) -> str:
     raise NotFoundError(f"no model {reference!r}; the workspace has {', '.join(names)}{more}")
 
 
-def find_workspace(named: Path | None) -> Workspace | None:
+def find_workspace(path: Path | None) -> Workspace | None:
     """The named workspace, else the one that every command finds, else None."""
     from assay.workspace import Workspace
 
-    if named is not None:
-        return Workspace.open(named)
+    if path is not None:
+        return Workspace.open(path)
     try:
         return Workspace.find()
     except NotFoundError:

@@ -41,7 +41,7 @@ def items(given: list[list[str]], *, principle: bool) -> list[ScoreItem]:
 
 def written(writer: Any, judging: Judging) -> dict[str, Any]:
     """What a writer says to fixed questions, greedily; its labels' log-probs after fixed answers; seeded draws."""
-    from assay_serving.generative.generation import Drawing
+    from assay_serving.generative.generation import SamplingParams
 
     metals = ("gold", "iron", "tin")
     prompts = [POINTWISE.ask((Message("user", "Name a metal."),), (metal,), None) for metal in metals]
@@ -49,7 +49,7 @@ def written(writer: Any, judging: Judging) -> dict[str, Any]:
     labels = (*POINTWISE.labels, POINTWISE.labels[0])
     texts = [f"It is {metal}.\n{POINTWISE.final_line(said)}" for metal, said in zip(metals, labels, strict=True)]
     rows = [writer.renderer.encode(prompt).ids for prompt in prompts]
-    drawing = Drawing(6, 0.8, 0.9)
+    drawing = SamplingParams(6, 0.8, 0.9)
     drawn = [writer.generate(part, drawing, samples=2, seed=3) for part in (rows, rows[1:])]
     return {
         "answers": [[(a.text, a.tokens_in, a.tokens_out, a.ended) for a in own] for own in answers],

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from assay_pipelines.judging.annotators import Annotator, versioned
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Call, Endpoint
+from assay_pipelines.llm.endpoint import Endpoint, ModelCall
 from assay_pipelines.llm.prompts import Prompts
 from assay_pipelines.llm.replies import StrictAnswer
 
@@ -39,10 +39,10 @@ class Asker:
         config = {**endpoint.identity(), "task": task, **identity, "prompts": self.prompt_hash}
         self.annotator: Annotator = versioned("llm", name or endpoint.model_name, config)
 
-    def ask(self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **shown: Any) -> Call[A]:
+    def ask(self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **shown: Any) -> ModelCall[A]:
         """The call about `ref` (a comparison or a response) with `shown` in the user's prompt."""
         messages = (
             {"role": "system", "content": self._system},
             {"role": "user", "content": self.prompts.render(self._user, **shown)},
         )
-        return Call(self.task, ref, messages, answer, self.prompt_hash, order)
+        return ModelCall(self.task, ref, messages, answer, self.prompt_hash, order)

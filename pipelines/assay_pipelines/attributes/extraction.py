@@ -23,7 +23,7 @@ from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.judge import JudgingReport, Question
 from assay_pipelines.judging.simulated import orders
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Call
+from assay_pipelines.llm.endpoint import ModelCall
 from assay_pipelines.llm.prompts import mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.llm.sweep import sweep
@@ -73,7 +73,7 @@ class AttributeExtractor(Asker):
         super().__init__(TASK, config.endpoint, config.name, config.prompts, {"seed": config.seed})
         self.seed = config.seed
 
-    def call(self, question: Question) -> Call[AttributesAnswer]:
+    def call(self, question: Question) -> ModelCall[AttributesAnswer]:
         (order,) = orders(question.comparison_id, 0, self.seed, both=False)
         first, second = question.response_a, question.response_b
         if order == "BA":
@@ -117,5 +117,13 @@ def extract_attributes(
 
     calls = [extractor.call(question) for question in todo]
     return sweep(
-        workspace, extractor.endpoint, annotator, calls, write, run_id, known=len(known), budget=budget, advance=advance
+        workspace,
+        extractor.endpoint,
+        annotator,
+        calls,
+        write,
+        run_id,
+        already_stored=len(known),
+        budget=budget,
+        advance=advance,
     )

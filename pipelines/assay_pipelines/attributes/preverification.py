@@ -22,7 +22,7 @@ from assay_pipelines.attributes.asker import Asker
 from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.judge import JudgingReport, Question
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Call
+from assay_pipelines.llm.endpoint import ModelCall
 from assay_pipelines.llm.prompts import mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.llm.sweep import sweep
@@ -53,7 +53,7 @@ class CorrectnessChecker(Asker):
     def __init__(self, config: CheckerConfig) -> None:
         super().__init__(TASK, config.endpoint, config.name, config.prompts, {})
 
-    def call(self, prompt: Prompt, response_id: str, response: str) -> Call[CorrectnessAnswer]:
+    def call(self, prompt: Prompt, response_id: str, response: str) -> ModelCall[CorrectnessAnswer]:
         seen = turns(prompt)
         return self.ask(response_id, CorrectnessAnswer, turns=seen, response=response, mark=mark(response_id))
 
@@ -117,7 +117,15 @@ def preverify(
 
     calls = [checker.call(p, response, text) for response, (p, text) in responses.items() if response not in known]
     return sweep(
-        workspace, checker.endpoint, annotator, calls, write, run_id, known=len(known), budget=budget, advance=advance
+        workspace,
+        checker.endpoint,
+        annotator,
+        calls,
+        write,
+        run_id,
+        already_stored=len(known),
+        budget=budget,
+        advance=advance,
     )
 
 

@@ -80,8 +80,8 @@ def longer_wins(*, position_bias: float = 0.0, seed: int = 0) -> Rule:
 def prefers(worth: Callable[[str], float], *, accuracy: float = 1.0, position_bias: float = 0.0, seed: int = 0) -> Rule:
     """Judges by `worth`; the better one wins with chance `accuracy`, drawn from the pair and not from its order."""
 
-    def rule(asked: Asked) -> Mapping[str, Any]:
-        if asked.task == "attributes":
+    def rule(request: Asked) -> Mapping[str, Any]:
+        if request.task == "attributes":
             return {
                 "task_category": "chat",
                 "objectivity": "objective",
@@ -89,12 +89,12 @@ def prefers(worth: Callable[[str], float], *, accuracy: float = 1.0, position_bi
                 "desired": "A helpful answer.",
                 "guideline": "Prefer the longer one.",
             }
-        if asked.task == "correctness":
-            text = asked.sections["Response to check"]
+        if request.task == "correctness":
+            text = request.sections["Response to check"]
             return {"reasoning": "By its worth.", "verdict": "correct" if worth(text) > 0 else "incorrect"}
-        first, second = asked.candidates
+        first, second = request.candidates
         pair = digest("\x1f".join(sorted((first, second))))
-        if fraction(seed, "position", pair, asked.key) < position_bias:
+        if fraction(seed, "position", pair, request.key) < position_bias:
             return {"reasoning": "It came first.", "verdict": "1", "strength": 1, "confidence": 0.6}
         one, other = worth(first), worth(second)
         if one == other:
@@ -123,10 +123,10 @@ def always(fault: Fault) -> Script:
 def share(chance: float, *faults: Fault, seed: int = 0) -> Script:
     """Any request fails with this chance, drawn by a hash of request and repeat, with one of the faults."""
 
-    def script(asked: Asked) -> Fault | None:
-        if fraction(seed, "fault", asked.key, asked.repeat) >= chance:
+    def script(request: Asked) -> Fault | None:
+        if fraction(seed, "fault", request.key, request.repeat) >= chance:
             return None
-        return faults[int(fraction(seed, "which", asked.key, asked.repeat) * len(faults))]
+        return faults[int(fraction(seed, "which", request.key, request.repeat) * len(faults))]
 
     return script
 
@@ -166,8 +166,8 @@ class FakeEndpoint:
             await _reply(send, 404, _error("no such path", "not_found"))
             return
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
-            given = request.headers.get("authorization", "nothing")
-            await _reply(send, 401, _error(f"Incorrect API key provided: {given}", "invalid_api_key"))
+            authorization = request.headers.get("authorization", "nothing")
+            await _reply(send, 401, _error(f"Incorrect API key provided: {authorization}", "invalid_api_key"))
             return
         asked = self._note(json.loads(await request.body()))
         fault = self.faults(asked)

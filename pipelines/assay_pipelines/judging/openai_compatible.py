@@ -35,7 +35,7 @@ from assay_pipelines.judging.merging import OnSplit, merge_votes
 from assay_pipelines.judging.simulated import fraction, orders
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Answered, Call, CallFailure, Endpoint, Outcome
+from assay_pipelines.llm.endpoint import Answered, CallFailure, Endpoint, ModelCall, Outcome
 from assay_pipelines.llm.prompts import GUIDELINE, Prompts, mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
 
@@ -119,17 +119,17 @@ class LlmJudge:
         """As `asking.SpendingJudge`. Raises BackendError where the endpoint refuses every call alike."""
         items = [self.calls(question) for question in questions]
 
-        def finish(place: int, outcomes: Sequence[Outcome[JudgeAnswer]]) -> None:
-            on_result(place, self.result(items[place], outcomes))
+        def finish(index: int, outcomes: Sequence[Outcome[JudgeAnswer]]) -> None:
+            on_result(index, self.result(items[index], outcomes))
 
         with CallLog(self.workspace, annotator_of(self).id) as log:
             return self.endpoint.ask_all(items, finish, log=log, spending=spending, run_id=run_id)
 
-    def calls(self, question: Question) -> list[Call[JudgeAnswer]]:
+    def calls(self, question: Question) -> list[ModelCall[JudgeAnswer]]:
         """The calls that one question takes."""
         s = self.settings
         return [
-            Call(
+            ModelCall(
                 TASK, question.comparison_id, self.messages(question, order, n), JudgeAnswer, self.prompt_hash, order, n
             )
             for n in range(s.samples)
@@ -139,12 +139,12 @@ class LlmJudge:
     def messages(self, question: Question, order: ShownOrder, sample: int) -> tuple[Mapping[str, str], ...]:
         """What the model reads."""
         first, second = _shown(question.response_a, question.response_b, order)
-        shown = []
+        demonstrations = []
         for number, example in enumerate(question.demonstrations[:DEMONSTRATIONS]):
             drawn = fraction(self.settings.seed, "demonstration", question.comparison_id, sample, number)
             its_order: ShownOrder = "AB" if drawn < 0.5 else "BA"
             candidate_1, candidate_2 = _shown(example.response_a, example.response_b, its_order)
-            shown.append(
+            demonstrations.append(
                 {
                     "turns": turns(example.prompt),
                     "candidate_1": candidate_1,
@@ -159,12 +159,12 @@ class LlmJudge:
             candidate_1=first,
             candidate_2=second,
             attributes=question.attributes.to_dict() if question.attributes else None,
-            demonstrations=shown,
+            demonstrations=demonstrations,
             mark=mark(question.comparison_id, *(d.response_a + d.response_b for d in question.demonstrations)),
         )
         return ({"role": "system", "content": self._system}, {"role": "user", "content": text})
 
-    def result(self, calls: Sequence[Call[JudgeAnswer]], outcomes: Sequence[Outcome[JudgeAnswer]]) -> JudgeResult:
+    def result(self, calls: Sequence[ModelCall[JudgeAnswer]], outcomes: Sequence[Outcome[JudgeAnswer]]) -> JudgeResult:
         """The opinion of the votes, or why there is none (see the module)."""
         votes = [
             vote_of(outcome.value, call.order or "AB", call.sample, None if outcome.reused else outcome.seconds)
@@ -203,5 +203,5 @@ def _shown(a: str, b: str, order: ShownOrder) -> tuple[str, str]:
 
 
 def _verdict(answer: Answer, order: ShownOrder) -> str:
-    shown = answer if order == "AB" else swap_answer(answer)
-    return {"A": "1", "B": "2"}.get(shown, shown)
+    displayed = answer if order == "AB" else swap_answer(answer)
+    return {"A": "1", "B": "2"}.get(displayed, displayed)

@@ -141,17 +141,19 @@ class CallLog:
     def answers(self, keys: Iterable[str]) -> dict[str, str]:
         """call key -> text of an answer to exactly that call, for those that have one."""
         with self._lock:
-            found = {a.call_key: a.response for a in self._pending if a.outcome == ANSWERED and a.response is not None}
-        wanted = set(keys)
+            pending = {
+                a.call_key: a.response for a in self._pending if a.outcome == ANSWERED and a.response is not None
+            }
+        requested = set(keys)
         with self.workspace.store.unit() as db:
             rows = db.execute(
                 """SELECT call_key, arg_max(response, created_at)
                    FROM model_calls JOIN (SELECT unnest($keys) AS call_key) USING (call_key)
                    WHERE annotator_id = $annotator AND outcome = $answered AND response IS NOT NULL
                    GROUP BY call_key""",
-                {"keys": sorted(wanted), "annotator": self.annotator_id, "answered": ANSWERED},
+                {"keys": sorted(requested), "annotator": self.annotator_id, "answered": ANSWERED},
             ).fetchall()
-        return dict(rows) | {key: text for key, text in found.items() if key in wanted}
+        return dict(rows) | {key: text for key, text in pending.items() if key in requested}
 
 
 def fold_calls(workspace: Workspace) -> None:
@@ -167,14 +169,14 @@ def fold_calls(workspace: Workspace) -> None:
 
 def waiting_attempts(workspace: Workspace) -> list[Attempt]:
     """What the journals hold that is not in the store yet, of logs in use too; each attempt once."""
-    found = {}
+    attempts = {}
     for path in sorted(workspace.journal.glob("calls-*.jsonl")):
         try:
             content = path.read_bytes()
         except FileNotFoundError:
             continue
-        found.update({attempt.call_id: attempt for attempt in _read(content)})
-    return list(found.values())
+        attempts.update({attempt.call_id: attempt for attempt in _read(content)})
+    return list(attempts.values())
 
 
 def insert_attempts(db: duckdb.DuckDBPyConnection, attempts: Iterable[Attempt]) -> None:
@@ -202,10 +204,10 @@ def insert_attempts(db: duckdb.DuckDBPyConnection, attempts: Iterable[Attempt]) 
 
 def _read(content: bytes) -> list[Attempt]:
     """The whole lines; one that a kill or a full disk tore is an attempt that was never used."""
-    found = []
+    attempts = []
     for line in content.split(b"\n"):
         try:
-            found.append(Attempt(**json.loads(line)))
+            attempts.append(Attempt(**json.loads(line)))
         except (ValueError, TypeError):
             continue
-    return found
+    return attempts

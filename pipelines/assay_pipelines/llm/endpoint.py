@@ -37,7 +37,7 @@ from assay_pipelines.llm.calls import ANSWERED, Attempt, CallLog
 from assay_pipelines.llm.configuration import EndpointConfig, Structured
 from assay_pipelines.llm.faults import fault_of, retry_after_of
 from assay_pipelines.llm.prompts import Prompts
-from assay_pipelines.llm.replies import Reply, StrictAnswer, is_refusal, parse, reply_of, sent_schema
+from assay_pipelines.llm.replies import ModelReply, StrictAnswer, is_refusal, parse, reply_of, sent_schema
 from assay_serving.client.connection import POOL_SIZE, Pools
 from assay_serving.client.retries import Attempts, RetryPolicy
 
@@ -53,7 +53,7 @@ A = TypeVar("A", bound=StrictAnswer)
 
 
 @dataclass(frozen=True)
-class Call(Generic[A]):
+class ModelCall(Generic[A]):
     """One question to the model, of which one answer of type `kind` is wanted."""
 
     task: str
@@ -112,7 +112,7 @@ class Endpoint:
         self._failed_in_a_row = self._unreadable_in_a_row = 0
         self.stopped: str | None = None
 
-    def learn(self, messages: Sequence[Mapping[str, str]], reply: Reply | None) -> None:
+    def learn(self, messages: Sequence[Mapping[str, str]], reply: ModelReply | None) -> None:
         """What a reply says of this model's tokens; a call without one lets another go ahead."""
         if reply is None:
             self._first_out = False
@@ -123,7 +123,7 @@ class Endpoint:
 
     def ask_all(
         self,
-        items: Sequence[Sequence[Call[Any]]],
+        items: Sequence[Sequence[ModelCall[Any]]],
         on_item: OnItem,
         *,
         log: CallLog,
@@ -155,7 +155,7 @@ class _Session:
     key: str | None
     paid: Mapping[str, str]
 
-    async def run(self, items: Sequence[Sequence[Call[Any]]], on_item: OnItem) -> None:
+    async def run(self, items: Sequence[Sequence[ModelCall[Any]]], on_item: OnItem) -> None:
         config = self.endpoint.config
         self.written = self.synced = 0
         self.syncing = asyncio.Lock()
@@ -178,9 +178,9 @@ class _Session:
             self.pools = Pools(clients)
 
             async def work() -> None:
-                for place, calls in queue:
+                for index, calls in queue:
                     outcomes = await asyncio.gather(*(self.call(call) for call in calls))
-                    on_item(place, outcomes)
+                    on_item(index, outcomes)
                     if self.log.due:
                         await asyncio.to_thread(self._fold)
 
@@ -194,7 +194,7 @@ class _Session:
         except AssayError:  # somebody holds the store: the attempts are safe in the file
             return
 
-    async def call(self, call: Call[A]) -> Outcome[A]:
+    async def call(self, call: ModelCall[A]) -> Outcome[A]:
         key = call.key(self.endpoint.config)
         if (text := self.paid.get(key)) is not None:
             try:
@@ -204,7 +204,7 @@ class _Session:
         async with self.room:
             return await self._ask(call, key)
 
-    async def _ask(self, call: Call[A], key: str) -> Outcome[A]:
+    async def _ask(self, call: ModelCall[A], key: str) -> Outcome[A]:
         config = self.endpoint.config
         tries = Attempts(RetryPolicy(config.retries, 0.5, config.longest_wait, None))
         messages = list(call.messages)
@@ -253,18 +253,18 @@ class _Session:
             if self.endpoint.stopped is not None:
                 code = OVER_BUDGET if self.endpoint.stopped.startswith("budget") else NOT_ASKED
                 return CallFailure(code, self.endpoint.stopped)
-            made = self.spending.reserve(tokens_in + config.max_tokens, cost)
-            if isinstance(made, Reservation):
+            reservation = self.spending.reserve(tokens_in + config.max_tokens, cost)
+            if isinstance(reservation, Reservation):
                 self.endpoint._first_out = True
-                return made
-            if made is not None:
-                self.endpoint.stopped = made
+                return reservation
+            if reservation is not None:
+                self.endpoint.stopped = reservation
             else:
                 await asyncio.sleep(0.02)
 
     async def _attempt(
         self,
-        call: Call[A],
+        call: ModelCall[A],
         key: str,
         attempt: int,
         messages: Sequence[Mapping[str, str]],
@@ -338,7 +338,7 @@ class _Session:
                 await asyncio.to_thread(self.log.sync)
                 self.synced = reached
 
-    async def _send(self, call: Call[A], messages: Sequence[Mapping[str, str]]) -> _Got[A]:
+    async def _send(self, call: ModelCall[A], messages: Sequence[Mapping[str, str]]) -> _Got[A]:
         config = self.endpoint.config
         body: dict[str, Any] = {
             "model": config.model,
@@ -366,11 +366,11 @@ class _Session:
         got.with_format = "response_format" in body
         return got
 
-    def _read(self, call: Call[A], response: httpx.Response) -> _Got[A]:
+    def _read(self, call: ModelCall[A], response: httpx.Response) -> _Got[A]:
         status = response.status_code
         if status != 200:
-            code, told = fault_of(response, schema_may_be_refused=self.endpoint.config.structured == "auto")
-            return _Got(code, status, error=told, retry_after=retry_after_of(response))
+            code, message = fault_of(response, schema_may_be_refused=self.endpoint.config.structured == "auto")
+            return _Got(code, status, error=message, retry_after=retry_after_of(response))
         try:
             reply = reply_of(response.json())
         except ValueError as error:  # a proxy's page, half a body: the endpoint is at fault, not the model
@@ -410,7 +410,7 @@ class _Session:
             if self.endpoint._failed_in_a_row >= GIVE_UP_AFTER and self.endpoint.stopped is None:
                 self.endpoint.stopped = f"{GIVE_UP_AFTER} calls in a row failed, the last: {failure.message}"
 
-    def _repaired(self, call: Call[A], got: _Got[A]) -> list[Mapping[str, str]]:
+    def _repaired(self, call: ModelCall[A], got: _Got[A]) -> list[Mapping[str, str]]:
         """The conversation with what was wrong, for one more try."""
         text = got.reply.text if got.reply else ""
         schema = json.dumps(sent_schema(call.kind))
@@ -439,7 +439,7 @@ class _Got(Generic[A]):
 
     outcome: str
     status: int | None = None
-    reply: Reply | None = None
+    reply: ModelReply | None = None
     answer: A | None = None
     error: str | None = None
     retry_after: float | None = None

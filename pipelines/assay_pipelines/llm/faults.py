@@ -17,21 +17,21 @@ def fault_of(response: httpx.Response, *, schema_may_be_refused: bool) -> tuple[
     `no_schema`: it does not take a response format."""
     status = response.status_code
     code, message = _problem(response)
-    told = f"HTTP {status}" + (f": {message}" if message else "")
+    description = f"HTTP {status}" + (f": {message}" if message else "")
     if status == 429:
-        return ("no_quota" if code == "insufficient_quota" else "rate_limited"), told
+        return ("no_quota" if code == "insufficient_quota" else "rate_limited"), description
     if status in (408, 409, 425) or status >= 500:
-        return "server_error", told
+        return "server_error", description
     text = f"{code} {message}".lower()
     if status in (400, 422) and schema_may_be_refused and "response_format" in _one_spelling(text):
-        return "no_schema", told
+        return "no_schema", description
     if "content_filter" in text or "content management policy" in text:
-        return "refused", told
+        return "refused", description
     if status == 413 or any(words in text for words in ("context_length", "context length", "too long")):
-        return "too_long", told
+        return "too_long", description
     if status in (401, 402, 403, 404, 405):
-        return "fatal", told
-    return "rejected", told
+        return "fatal", description
+    return "rejected", description
 
 
 def retry_after_of(response: httpx.Response) -> float | None:
@@ -39,11 +39,11 @@ def retry_after_of(response: httpx.Response) -> float | None:
     milliseconds = response.headers.get("retry-after-ms", "").strip()
     if milliseconds.replace(".", "", 1).isdecimal():
         return float(milliseconds) / 1000
-    given = response.headers.get("retry-after", "").strip()
-    if given.replace(".", "", 1).isdecimal():
-        return float(given)
+    header = response.headers.get("retry-after", "").strip()
+    if header.replace(".", "", 1).isdecimal():
+        return float(header)
     try:
-        return max(0.0, (parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds()) if given else None
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()) if header else None
     except (ValueError, TypeError):
         return None
 

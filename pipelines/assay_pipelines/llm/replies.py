@@ -36,7 +36,7 @@ A = TypeVar("A", bound=StrictAnswer)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ModelReply:
     """One choice of a chat completion. `tokens_*`: None where the endpoint does not count."""
 
     text: str
@@ -46,7 +46,7 @@ class Reply:
     tokens_out: int | None
 
 
-def reply_of(payload: Any) -> Reply:
+def reply_of(payload: Any) -> ModelReply:
     """Raises ValueError for what is no chat completion."""
     try:
         choice = payload["choices"][0]
@@ -57,7 +57,7 @@ def reply_of(payload: Any) -> Reply:
     if isinstance(content, list):  # parts, as some endpoints send
         content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
     usage = payload.get("usage") or {}
-    return Reply(
+    return ModelReply(
         content if isinstance(content, str) else "",
         str(message["refusal"]) if message.get("refusal") else None,
         choice.get("finish_reason"),
@@ -70,15 +70,15 @@ def parse(text: str, kind: type[A]) -> A:
     """The answer in the text: the last JSON object in it that is one. Raises ValueError saying what is wrong."""
     text = _THINKING.sub("", text)
     wrong = "there is no JSON object in it"
-    found: A | None = None
+    answer: A | None = None
     for candidate in _objects(text):
         try:
-            found = kind.model_validate(candidate)
+            answer = kind.model_validate(candidate)
         except ValidationError as error:
             wrong = _told(error)
-    if found is None:
+    if answer is None:
         raise ValueError(wrong)
-    return found
+    return answer
 
 
 def is_refusal(text: str) -> bool:
@@ -94,16 +94,16 @@ def sent_schema(kind: type[StrictAnswer]) -> dict[str, Any]:
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     decoder = json.JSONDecoder()
-    place = text.find("{")
-    while place >= 0:
+    position = text.find("{")
+    while position >= 0:
         try:
-            value, end = decoder.raw_decode(text, place)
+            value, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
-            end = place + 1
+            end = position + 1
         else:
             if isinstance(value, dict):
                 yield value
-        place = text.find("{", end)
+        position = text.find("{", end)
 
 
 def _count(usage: Any, name: str) -> int | None:
@@ -113,8 +113,8 @@ def _count(usage: Any, name: str) -> int | None:
 
 def _told(error: ValidationError) -> str:
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
+    location = ".".join(str(part) for part in first["loc"])
+    return f"{location}: {first['msg']}" if location else str(first["msg"])
 
 
 def _without(schema: Any, names: tuple[str, ...]) -> Any:

@@ -37,13 +37,13 @@ def spending_of_runs(workspace: Workspace, runs: Sequence[str]) -> dict[str, Run
                WHERE list_contains($runs, run_id) AND NOT list_contains($waiting, call_id) GROUP BY run_id""",
             {"runs": list(runs), "waiting": [attempt.call_id for attempt in waiting]},
         ).fetchall()
-    found: dict[str, RunSpending] = {
+    by_run: dict[str, RunSpending] = {
         run: RunSpending(calls, tokens, None if unpriced else cost) for run, calls, tokens, cost, unpriced in stored
     }
     for attempt in waiting:
         tokens = (attempt.tokens_in or 0) + (attempt.tokens_out or 0)
         cost = attempt.cost if attempt.cost is not None or tokens else 0.0  # without a reply there is nothing to pay
-        before = found.get(str(attempt.run_id), RunSpending(0, 0, 0.0))
-        whole = None if before.cost is None or cost is None else before.cost + cost
-        found[str(attempt.run_id)] = RunSpending(before.calls + 1, before.tokens + tokens, whole)
-    return found
+        before = by_run.get(str(attempt.run_id), RunSpending(0, 0, 0.0))
+        cost_so_far = None if before.cost is None or cost is None else before.cost + cost
+        by_run[str(attempt.run_id)] = RunSpending(before.calls + 1, before.tokens + tokens, cost_so_far)
+    return by_run

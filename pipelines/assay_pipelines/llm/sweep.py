@@ -19,7 +19,7 @@ from assay_pipelines.judging.budget import Budget, Spending, spending_of
 from assay_pipelines.judging.judge import JudgingReport
 from assay_pipelines.judging.recorder import Recorder
 from assay_pipelines.llm.calls import CallLog
-from assay_pipelines.llm.endpoint import Answered, Call, Endpoint, Outcome
+from assay_pipelines.llm.endpoint import Answered, Endpoint, ModelCall, Outcome
 from assay_pipelines.llm.replies import StrictAnswer
 
 CHUNK = 256
@@ -31,11 +31,11 @@ def sweep(
     workspace: Workspace,
     endpoint: Endpoint,
     annotator: Annotator,
-    calls: Sequence[Call[A]],
+    calls: Sequence[ModelCall[A]],
     write: Callable[[Sequence[tuple[str, A]]], None],
     run_id: str | None,
     *,
-    known: int = 0,
+    already_stored: int = 0,
     budget: Budget | Spending | None = None,
     advance: Advance = silent,
 ) -> JudgingReport:
@@ -49,20 +49,20 @@ def sweep(
     allowed = spending.take_questions(len(calls))
     stopped = f"budget of {spending.budget.questions} questions" if allowed < len(calls) else None
     failures: Counter[str] = Counter()
-    asked = answered = 0
+    calls_made = answered = 0
     recorder: Recorder[tuple[str, A]] = Recorder(write)
-    part: Sequence[Call[A]] = ()
+    part: Sequence[ModelCall[A]] = ()
 
-    def take(place: int, outcomes: Sequence[Outcome[A]]) -> None:
-        nonlocal asked, answered
+    def take(index: int, outcomes: Sequence[Outcome[A]]) -> None:
+        nonlocal calls_made, answered
         (outcome,) = outcomes
         if isinstance(outcome, Answered):
-            recorder.put((part[place].ref, outcome.value))
-            asked += 1
+            recorder.put((part[index].ref, outcome.value))
+            calls_made += 1
             answered += 1
         else:
             failures[outcome.code] += 1
-            asked += outcome.asked
+            calls_made += outcome.asked
         advance(1)
 
     try:
@@ -75,12 +75,12 @@ def sweep(
                     stopped = why
                     break
     finally:
-        spending.questions -= allowed - asked  # those not reached are not spent
+        spending.questions -= allowed - calls_made  # those not reached are not spent
     return JudgingReport(
         judge=annotator.name,
-        asked=asked,
+        asked=calls_made,
         answered=answered,
-        known=known,
+        known=already_stored,
         failures=dict(sorted(failures.items())),
         attempts=spending.calls - before.calls,
         tokens_in=spending.tokens_in - before.tokens_in,

@@ -18,7 +18,7 @@ from assay_pipelines.judging.annotators import versioned
 from assay_pipelines.judging.budget import Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Answered, Call, Endpoint, Outcome
+from assay_pipelines.llm.endpoint import Answered, Endpoint, ModelCall, Outcome
 from assay_pipelines.llm.prompts import Prompts, mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.principles.extraction import Feedback, Item, Reading, Unread
@@ -86,7 +86,7 @@ class LlmExtractor:
             stopped = self._endpoint.ask_all(items, finish, log=log, spending=self.spending, run_id=run_id)
         return readings, stopped
 
-    def call(self, text: Feedback) -> Call[FoundPrinciples]:
+    def call(self, text: Feedback) -> ModelCall[FoundPrinciples]:
         """The call that one feedback takes."""
         asked = self.prompts.render(
             USER,
@@ -96,7 +96,7 @@ class LlmExtractor:
             mark=mark(text.response, text.content),
         )
         messages = ({"role": "system", "content": self._system}, {"role": "user", "content": asked})
-        return Call(TASK, text.feedback_id, messages, FoundPrinciples, self.prompt_hash)
+        return ModelCall(TASK, text.feedback_id, messages, FoundPrinciples, self.prompt_hash)
 
 
 def _reading(outcome: Outcome[FoundPrinciples]) -> Reading:

@@ -23,7 +23,7 @@ from assay.score import ScoreFailure
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay_rm_training.evaluation.report import Findings
 from assay_rm_training.generative.judged_rows import JudgedRow
-from assay_serving.generative.answers import Answer, Writer
+from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.pairwise import ORDERS, OrderOutcome, PairOutcome, PairwiseJudge
 from assay_serving.generative.templates import PAIRWISE
@@ -279,7 +279,7 @@ def _better_at(order: OrderOutcome, row: JudgedRow) -> int:
     return order.order.index("AB".index(row.label))
 
 
-def _faults(answers: Sequence[Answer]) -> dict[str, int]:
+def _faults(answers: Sequence[JudgeSample]) -> dict[str, int]:
     return dict(Counter(answer.fault for answer in answers if answer.fault is not None))
 
 
@@ -305,7 +305,7 @@ def _pair_record(row: JudgedRow, one: PairOutcome) -> dict[str, Any]:
     }
 
 
-def _answer_record(answer: Answer) -> dict[str, Any]:
+def _answer_record(answer: JudgeSample) -> dict[str, Any]:
     """`label` as the judge said it: A is the response that it was shown first."""
     logp = dict(answer.logp) if answer.logp is not None else None
     return {"label": answer.label, "fault": answer.fault, "logp": logp, "text": answer.text}

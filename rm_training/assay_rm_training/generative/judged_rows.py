@@ -26,7 +26,7 @@ from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
 from assay_serving.generative.pairwise import PairQuestion
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, JudgeFormat
-from assay_serving.generative.verdict import Verdict, read_verdict
+from assay_serving.generative.verdict import JudgeVerdict, read_verdict
 from assay_serving.scorer import ScoreItem
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class JudgedRow:
         """What a judge should say; None where the rationale holds a verdict of its own, so that this has several."""
         said = f"{self.rationale.strip()}\n{form.final_line(self.label)}".lstrip("\n")
         verdict = read_verdict(said, form.labels)
-        return said if isinstance(verdict, Verdict) else None
+        return said if isinstance(verdict, JudgeVerdict) else None
 
     def pair(self) -> PairQuestion:
         first, second = self.responses

@@ -24,7 +24,7 @@ from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import PromptItem, Rewards, StepReport
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.templates import JudgeFormat
-from assay_serving.generative.verdict import Verdict, read_verdict, tail_reward
+from assay_serving.generative.verdict import JudgeVerdict, read_verdict, tail_reward
 
 VERDICT, TAIL, CONSISTENCY = "verdict", "tail", "consistency"
 #: What a part gives an answer that has no verdict: its least.
@@ -94,7 +94,7 @@ class VerdictReward:
         orders of a pair have different numbers of rollouts."""
         labels = [str(item.meta["label"]) for item in items]
         read = [read_verdict(text, self.form.labels) for text in responses]
-        said = [verdict.label if isinstance(verdict, Verdict) else None for verdict in read]
+        said = [verdict.label if isinstance(verdict, JudgeVerdict) else None for verdict in read]
         right = [
             float(one == label) if one is not None else LEAST[VERDICT] for one, label in zip(said, labels, strict=True)
         ]
@@ -103,7 +103,9 @@ class VerdictReward:
             parts[TAIL] = [self._tail(text, label) for text, label in zip(responses, labels, strict=True)]
         if self.form.responses == 2:
             parts[CONSISTENCY] = both_right(items, right)
-        self._figures = self._measured(items, said, right, Counter(v.fault for v in read if not isinstance(v, Verdict)))
+        self._figures = self._measured(
+            items, said, right, Counter(v.fault for v in read if not isinstance(v, JudgeVerdict))
+        )
         if CONSISTENCY in parts:
             self._figures["both_orders_right"] = sum(parts[CONSISTENCY]) / len(items)
         return Rewards(

@@ -26,9 +26,9 @@ from assay_rm_training.runs.model_name import held_folder, model_folder
 from assay_serving.engines.ensemble import (
     FILE,
     Combine,
+    EnsembleMember,
     EnsembleScorer,
     EnsembleSpec,
-    Member,
     Scale,
     Variance,
     standardised_members,
@@ -91,7 +91,9 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
     """
     if len(set(config.members)) != len(config.members):
         raise BadInputError("a member is named twice", field="members")
-    described(config, tuple(Member(name) for name in config.members))  # settings are checked before minutes of scoring
+    described(
+        config, tuple(EnsembleMember(name) for name in config.members)
+    )  # settings are checked before minutes of scoring
     model_folder(workspace, config.name, force=config.force)  # said before the pairs are read
     located = [locate_model(workspace, member) for member in config.members]
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
@@ -116,7 +118,7 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
         with progress_bar("scoring", len(items) * len(scorers), unit="responses") as advance:
             members, used = standardised_members(names, scorers, items, advance)
         if config.scale == "raw":
-            members = tuple(Member(m.model, version=m.version) for m in members)
+            members = tuple(EnsembleMember(m.model, version=m.version) for m in members)
         spec = described(config, members)
         ensemble = EnsembleScorer(spec, scorers, name=target.name)
         accuracies: dict[str, Accuracy] = {}
@@ -141,7 +143,7 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
         return made
 
 
-def described(config: EnsembleConfig, members: tuple[Member, ...]) -> EnsembleSpec:
+def described(config: EnsembleConfig, members: tuple[EnsembleMember, ...]) -> EnsembleSpec:
     """The description of these members under the settings. Raises BadInputError for wrong ones."""
     return EnsembleSpec(members, config.combine, config.weight, config.beta, config.variance, config.scale, config.data)
 

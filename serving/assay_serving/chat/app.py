@@ -21,7 +21,7 @@ from assay.domain import Message
 from assay.errors import AssayError, BadInputError
 from assay.http.docs_pages import mount_pages
 from assay.http.problems import ProblemError
-from assay_serving.chat.bodies import ChatRequest
+from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.generation import ChatModel
 from assay_serving.chat.replies import chat_reply
@@ -78,7 +78,7 @@ def create_chat_app(
         return {"object": "list", "data": [entry | {"max_model_len": model.context}]}
 
     @app.post("/v1/chat/completions", response_model=None)
-    async def chat(body: ChatRequest) -> Response | dict[str, Any]:
+    async def chat(body: ChatCompletionRequest) -> Response | dict[str, Any]:
         if body.model != model.name:
             return _error(404, f"no model {body.model!r} here; there is {model.name!r}", "model_not_found")
         if (field := body.unsupported) is not None:
@@ -89,7 +89,7 @@ def create_chat_app(
             return _error(429, f"{service.waiting} requests are waiting", "queue_full", headers={"Retry-After": "1"})
         service.waiting += 1
         try:
-            made = await asyncio.to_thread(
+            completion = await asyncio.to_thread(
                 model.complete,
                 [Message(m.role, m.content) for m in body.messages],
                 max_tokens=body.limit,
@@ -111,10 +111,10 @@ def create_chat_app(
             secrets.token_hex(12),
             model=model.name,
             version=model.version,
-            text=made.text,
-            finish=made.finish,
-            tokens_in=made.tokens_in,
-            tokens_out=made.tokens_out,
+            text=completion.text,
+            finish=completion.finish,
+            tokens_in=completion.tokens_in,
+            tokens_out=completion.tokens_out,
         )
 
     async def on_invalid(_: Request, error: Exception) -> Response:

@@ -23,7 +23,7 @@ class ChatMessage(BaseModel):
     content: str
 
 
-class ChatRequest(BaseModel):
+class ChatCompletionRequest(BaseModel):
     """Limits are OpenAI's. `max_completion_tokens` is the newer name of `max_tokens`."""
 
     model_config = ConfigDict(

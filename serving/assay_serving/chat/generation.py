@@ -33,8 +33,8 @@ class ChatModel:
         self._model, self._renderer = model, renderer
         self.context = int(getattr(model.config, "max_position_embeddings", 0) or _UNLIMITED)
         self._lock = threading.Lock()
-        own = getattr(model.generation_config, "eos_token_id", None)
-        ends = own if isinstance(own, list) else [own]
+        published = getattr(model.generation_config, "eos_token_id", None)
+        ends = published if isinstance(published, list) else [published]
         self._ends = sorted({int(e) for e in [*ends, renderer.tokenizer.eos_token_id] if e is not None})
 
     @classmethod
@@ -83,7 +83,7 @@ class ChatModel:
             if seed is not None:
                 torch.manual_seed(seed)
             try:
-                made = self._model.generate(  # type: ignore[operator]
+                generated = self._model.generate(  # type: ignore[operator]
                     ids,
                     attention_mask=torch.ones_like(ids),
                     max_new_tokens=max_tokens,
@@ -93,7 +93,7 @@ class ChatModel:
                 )
             except torch.OutOfMemoryError as error:
                 raise BackendError(f"out of memory on a conversation of {len(encoded)} tokens") from error
-        new = made[0, ids.shape[1] :].tolist()
+        new = generated[0, ids.shape[1] :].tolist()
         text = str(self._renderer.tokenizer.decode(new, skip_special_tokens=True))
         ended = bool(new) and new[-1] in self._ends
         text, ended = cut_at(text, stop, ended)

@@ -26,7 +26,7 @@ class ChatUsage(BaseModel):
     total_tokens: int
 
 
-class ChatReply(BaseModel):
+class ChatCompletionResponse(BaseModel):
     """`system_fingerprint`: version of the checkpoint."""
 
     id: str
@@ -41,7 +41,7 @@ class ChatReply(BaseModel):
 def chat_reply(
     name: str, *, model: str, version: str, text: str, finish: str, tokens_in: int, tokens_out: int
 ) -> dict[str, Any]:
-    """The JSON of `ChatReply`; `name` makes its id."""
+    """The JSON of `ChatCompletionResponse`; `name` makes its id."""
     return {
         "id": f"chatcmpl-{name}",
         "object": "chat.completion",

@@ -40,7 +40,7 @@ class AdminClient:
         return dict(found)
 
     def load(self, plan: Mapping[str, Any], *, name: str | None = None) -> dict[str, Any]:
-        """`plan`: `reference` and what else `ModelPlan` has. Returns when the model answers."""
+        """`plan`: `reference` and what else `ModelConfig` has. Returns when the model answers."""
         return dict(self._send("POST", "", {"name": name, "plan": dict(plan)}, timeout=self._timeout)["model"])
 
     def unload(self, name: str) -> None:

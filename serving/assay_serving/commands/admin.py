@@ -234,7 +234,7 @@ def _client(server: str, api_key: str | None, ca: str | None) -> AdminClient:
 
 
 def _plan(context: typer.Context, reference: str) -> dict[str, Any]:
-    """A `ModelPlan` of the command's own options, as the server takes it."""
+    """A `ModelConfig` of the command's own options, as the server takes it."""
     said = {option: context.params[option] for option in MODEL_OPTIONS}
     return {"reference": reference, **said, "engine_options": engine_settings(said["engine_options"])}
 

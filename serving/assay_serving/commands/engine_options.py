@@ -54,7 +54,7 @@ OpeningKeysOption = Annotated[
     typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Opens every route; repeatable.", show_default=False),
 ]
 
-#: Options that say how a model is opened: each is a field of `assay_serving.model_config.ModelPlan`.
+#: Options that say how a model is opened: each is a field of `assay_serving.model_config.ModelConfig`.
 MODEL_OPTIONS = (
     "device",
     "dtype",

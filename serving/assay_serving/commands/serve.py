@@ -197,9 +197,9 @@ def _plans(
     from dataclasses import replace
 
     from assay.errors import BadInputError
-    from assay_serving.model_config import ModelPlan
+    from assay_serving.model_config import ModelConfig
 
-    plans = tuple(ModelPlan(reference) for reference in models) or of_file
+    plans = tuple(ModelConfig(reference) for reference in models) or of_file
     if names and len(names) != len(plans):
         raise BadInputError(f"{len(names)} names for {len(plans)} models", field="--name")
     if not plans:

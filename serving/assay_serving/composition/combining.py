@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from assay_serving.engines.ensemble import Combine, EnsembleSpec, Member, Variance
+from assay_serving.engines.ensemble import Combine, EnsembleMember, EnsembleSpec, Variance
 
 
 class Value(NamedTuple):
@@ -321,7 +321,7 @@ class Ensemble(Combination):
 
     @property
     def _spec(self) -> EnsembleSpec:
-        members = tuple(Member(name) for name in self.of)
+        members = tuple(EnsembleMember(name) for name in self.of)
         return EnsembleSpec(members, self.combine_by, self.weight, self.beta, self.variance, scale="raw")
 
 

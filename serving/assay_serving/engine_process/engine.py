@@ -29,7 +29,7 @@ from assay_serving.engine_process.launch import (
     frame_bytes,
     ignore_signals,
 )
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Scorer
 from assay_serving.server.core.logs import configure_logs
 from assay_serving.server.models.in_process import LocalHost
@@ -39,14 +39,14 @@ logger = logging.getLogger("assay.serving")
 
 DRAIN_S = 30.0
 
-Loaded: TypeAlias = tuple[dict[str, Scorer], dict[str, ModelPlan]]
-Load: TypeAlias = Callable[[tuple[ModelPlan, ...], Path | None], Loaded]
+Loaded: TypeAlias = tuple[dict[str, Scorer], dict[str, ModelConfig]]
+Load: TypeAlias = Callable[[tuple[ModelConfig, ...], Path | None], Loaded]
 
 
-def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> Loaded:
+def load(plans: tuple[ModelConfig, ...], workspace: Path | None) -> Loaded:
     """The models and their plans by the name each is served under. Raises what loading one raises; BadInputError if
     two have one name."""
-    named: dict[str, ModelPlan] = {}
+    named: dict[str, ModelConfig] = {}
     for plan in plans:
         name = plan.located(workspace)[1]
         if name in named:
@@ -59,13 +59,13 @@ def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> Loaded:
     return scorers, named
 
 
-def load_again(load: Load, plans: tuple[ModelPlan, ...], workspace: Path | None) -> tuple[Loaded, list[AbsentModel]]:
+def load_again(load: Load, plans: tuple[ModelConfig, ...], workspace: Path | None) -> tuple[Loaded, list[AbsentModel]]:
     """The models that can be loaded, and those that cannot any more. Each plan says its name.
 
     Raises BackendError if none can: then there is nothing to lose by another restart, which tries all of them.
     """
     scorers: dict[str, Scorer] = {}
-    named: dict[str, ModelPlan] = {}
+    named: dict[str, ModelConfig] = {}
     absent: list[AbsentModel] = []
     for plan in plans:
         try:
@@ -92,7 +92,7 @@ async def answer_fronts(supervised: Supervised, launch: EngineLaunch, host: Loca
     await host.start()
     endpoint = Endpoint(host, launch.token, frame_bytes=frame_bytes(launch.settings), loading_s=loading_s)
     await endpoint.start(socket.socket(fileno=launch.listening_fd))
-    supervised.tell(Plans(tuple(map(ModelPlan.from_dict, host.plans()))))  # from now on they say their names
+    supervised.tell(Plans(tuple(map(ModelConfig.from_dict, host.plans()))))  # from now on they say their names
     supervised.tell(Ready(tuple(await host.models())))
     await stop.wait()
     await endpoint.stop(DRAIN_S)
@@ -109,7 +109,7 @@ def main(load: Load = load) -> int:
     workspace = Path(launch.workspace) if launch.workspace else None
 
     def on_plans(plans: list[dict[str, Any]]) -> None:
-        supervised.tell(Plans(tuple(map(ModelPlan.from_dict, plans))))
+        supervised.tell(Plans(tuple(map(ModelConfig.from_dict, plans))))
 
     started = time.monotonic()
     try:

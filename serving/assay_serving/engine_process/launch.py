@@ -18,7 +18,7 @@ import msgspec
 
 from assay.errors import AssayError
 from assay_serving.engine_process import wire
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
 from assay_serving.server.core.logs import Format
 from assay_serving.server.core.settings import ServerSettings
@@ -37,7 +37,7 @@ class EngineLaunch:
 
     listening_fd: int
     token: str
-    plans: tuple[ModelPlan, ...]
+    plans: tuple[ModelConfig, ...]
     settings: ServerSettings
     workspace: str | None = None
     log_requests: bool = False
@@ -70,7 +70,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 class Plans(msgspec.Struct, frozen=True, tag="plans"):
     """The models that an engine would have to load to be what it is now."""
 
-    plans: tuple[ModelPlan, ...]
+    plans: tuple[ModelConfig, ...]
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

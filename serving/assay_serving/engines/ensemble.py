@@ -44,7 +44,7 @@ Scale = Literal["standardised", "raw"]
 
 
 @dataclass(frozen=True)
-class Member:
+class EnsembleMember:
     """One model: reward' = (reward - mean) / std. `version`: of the checkpoint that mean and std were measured on."""
 
     model: str
@@ -62,7 +62,7 @@ class EnsembleSpec:
     `scale`: "standardised" members carry mean and std, of the responses of `standardised_on`.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[EnsembleMember, ...]
     combine: Combine = "mean"
     weight: float = 0.5
     beta: float = 1.0
@@ -100,7 +100,7 @@ class EnsembleSpec:
                 raise BadInputError(f"not an ensemble: it must say `kind: {KIND}`, or `kind: composed`", file=path)
             calibration = payload.pop("calibration", None)
             listed = payload.pop("members", [])
-            members = tuple(Member(m) if isinstance(m, str) else Member(**m) for m in listed)
+            members = tuple(EnsembleMember(m) if isinstance(m, str) else EnsembleMember(**m) for m in listed)
             return cls(members, **payload, calibration=Calibration.from_dict(calibration) if calibration else None)
         except BadInputError as error:
             raise error if error.file else BadInputError(str(error), file=path) from error
@@ -206,8 +206,8 @@ class EnsembleScorer:
     @property
     def score_identity(self) -> str | None:
         """See `Repeatable`: the members' own; how they are combined is in the version."""
-        found = [m.score_identity if isinstance(m, Repeatable) else None for m in self.members]
-        return None if None in found else json.dumps(found)
+        identities = [m.score_identity if isinstance(m, Repeatable) else None for m in self.members]
+        return None if None in identities else json.dumps(identities)
 
     def expect(self, policies: Sequence[PolicyTemplate]) -> None:
         """Let all members that can read rendered texts by these policies' templates too."""
@@ -219,9 +219,9 @@ class EnsembleScorer:
         """See `Scorer.score`. `uncertainty`: deviation over the members on the common scale; `tokens`: of the member
         that read most."""
         progress = _Shared(on_progress, len(self.members))
-        found = [member.score(items, progress) for member in self.members]
+        by_member = [member.score(items, progress) for member in self.members]
         results: list[ScoreResult] = []
-        for row in zip(*found, strict=True):
+        for row in zip(*by_member, strict=True):
             results.append(self._result(row))
         return results
 
@@ -251,15 +251,15 @@ class EnsembleScorer:
 
 def standardised_members(
     names: Sequence[str], scorers: Sequence[Scorer], items: Sequence[ScoreItem], advance: Advance = silent
-) -> tuple[tuple[Member, ...], int]:
+) -> tuple[tuple[EnsembleMember, ...], int]:
     """Each member's mean and (population) deviation over the items that all of them can score, and their number.
 
     Raises BadInputError for fewer than two such items, and for a member that gives them all the same reward.
     """
-    found = [scorer.score(items, advance) for scorer in scorers]
+    by_member = [scorer.score(items, advance) for scorer in scorers]
     rows = [
         [result.reward for result in row if isinstance(result, Score)]
-        for row in zip(*found, strict=True)
+        for row in zip(*by_member, strict=True)
         if all(isinstance(result, Score) for result in row)
     ]
     if len(rows) < 2:
@@ -269,7 +269,7 @@ def standardised_members(
     for name, scorer, column in zip(names, scorers, rewards.T, strict=True):
         if not column.std() > 0:
             raise BadInputError(f"{name} gives all {len(column)} responses the same reward: it has no scale")
-        members.append(Member(name, float(column.mean()), float(column.std()), scorer.info.version))
+        members.append(EnsembleMember(name, float(column.mean()), float(column.std()), scorer.info.version))
     return tuple(members), len(rows)
 
 
@@ -281,10 +281,10 @@ class _Shared:
 
     def __call__(self, steps: int) -> None:
         self._done += steps
-        whole = self._done // self._members
-        if whole > self._told:
-            self._tell(whole - self._told)
-            self._told = whole
+        finished = self._done // self._members
+        if finished > self._told:
+            self._tell(finished - self._told)
+            self._told = finished
 
 
 def _version(spec: EnsembleSpec, infos: Sequence[ModelInfo]) -> str:

@@ -28,8 +28,8 @@ class LengthCorrectedScorer:
     def __init__(self, scorer: Scorer, correction: LengthCorrection, *, domain: str = EVERY) -> None:
         """Raises BadInputError for tokens of an engine that has no tokenizer here, and for an unknown domain."""
         if correction.form != "penalty" and domain not in correction.curves:
-            known = ", ".join(sorted(filter(None, correction.curves))) or "none: it was fitted on all alike"
-            raise BadInputError(f"{correction.name!r} has no domain {domain!r}; it has {known}")
+            domains = ", ".join(sorted(filter(None, correction.curves))) or "none: it was fitted on all alike"
+            raise BadInputError(f"{correction.name!r} has no domain {domain!r}; it has {domains}")
         self.scorer, self.correction, self.domain = scorer, correction, domain
         self._renderer: Renderer | None = getattr(scorer, "renderer", None)
         if correction.unit == "tokens" and self._renderer is None:
@@ -57,8 +57,8 @@ class LengthCorrectedScorer:
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`."""
-        found = self.scorer.score(items, on_progress)
-        return [self._result(item, score) for item, score in zip(items, found, strict=True)]
+        raw_scores = self.scorer.score(items, on_progress)
+        return [self._result(item, score) for item, score in zip(items, raw_scores, strict=True)]
 
     def _result(self, item: ScoreItem, score: ScoreResult) -> ScoreResult:
         if not isinstance(score, Score):
@@ -88,11 +88,11 @@ def response_length(item: ScoreItem, unit: str, renderer: Renderer | None) -> in
     return len(renderer.tokenizer(item.response, add_special_tokens=False, verbose=False).input_ids)
 
 
-def with_correction(scorer: Scorer, spec: RewardModelSpec | None, wanted: str) -> Scorer:
+def with_correction(scorer: Scorer, spec: RewardModelSpec | None, correction: str) -> Scorer:
     """The scorer under the correction that `NAME` or `NAME:DOMAIN` names. Raises BadInputError for an unknown one."""
-    name, _, domain = wanted.partition(":")
+    name, _, domain = correction.partition(":")
     corrections = {c.name: c for c in spec.length_corrections} if spec is not None else {}
     if name not in corrections:
-        there = ", ".join(corrections) or "it has none; fit one with: assay length-bias --fit linear --write NAME"
-        raise BadInputError(f"{scorer.info.name} has no length correction {name!r}: {there}")
+        available = ", ".join(corrections) or "it has none; fit one with: assay length-bias --fit linear --write NAME"
+        raise BadInputError(f"{scorer.info.name} has no length correction {name!r}: {available}")
     return LengthCorrectedScorer(scorer, corrections[name], domain=domain)

@@ -91,7 +91,7 @@ class PackedScorer(TokenScorer):
     ) -> list[float | ScoreFailure]:
         with self._lock:
             outputs = self.outputs(readings, on_progress)
-        return [found if isinstance(found, ScoreFailure) else self.reward(found) for found in outputs]
+        return [output if isinstance(output, ScoreFailure) else self.reward(output) for output in outputs]
 
     def outputs(
         self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
@@ -99,7 +99,7 @@ class PackedScorer(TokenScorer):
         """The head's outputs [places, K] of each reading, float32 on the CPU, or its failure. One thread at a time."""
         import torch
 
-        found: list[torch.Tensor | ScoreFailure | None] = [
+        by_reading: list[torch.Tensor | ScoreFailure | None] = [
             reading if isinstance(reading, ScoreFailure) else None for reading in readings
         ]
         good = [(i, reading) for i, reading in enumerate(readings) if isinstance(reading, Reading)]
@@ -112,13 +112,15 @@ class PackedScorer(TokenScorer):
             for i, output in zip(numbers, self._outputs(batch, rows), strict=True):
                 if output is None:
                     tokens = len(rows[i].conversation)
-                    found[good[i][0]] = self.failure("backend", f"out of memory on a conversation of {tokens} tokens")
+                    by_reading[good[i][0]] = self.failure(
+                        "backend", f"out of memory on a conversation of {tokens} tokens"
+                    )
                 elif not bool(torch.isfinite(output).all()):
-                    found[good[i][0]] = self.failure("non_finite", "the model's answer is not finite")
+                    by_reading[good[i][0]] = self.failure("non_finite", "the model's answer is not finite")
                 else:
-                    found[good[i][0]] = output
+                    by_reading[good[i][0]] = output
             on_progress(len(numbers))
-        return [output for output in found if output is not None]
+        return [output for output in by_reading if output is not None]
 
     def _plan(self, rows: Sequence[Reading]) -> list[list[list[int]]]:
         """Forward passes: lists of groups of row numbers that are computed together."""
@@ -158,7 +160,7 @@ class PackedScorer(TokenScorer):
             self.last_computed += passed.computed
             self.last_padding += passed.padding
             outputs = self.head(passed.at(places)).cpu()
-        return list(torch.split(outputs, [len(wanted) for wanted in places]))
+        return list(torch.split(outputs, [len(positions) for positions in places]))
 
 
 def require_parity(name: str, spec: RewardModelSpec, *, allowed: bool) -> None:

@@ -81,24 +81,24 @@ def principle_spec(name: str, renderer: Renderer, question: str | None = None) -
     Raises BadInputError where the spec is of another kind or names another question.
     """
     folder = Path(resolve_model(name))
-    own = RewardModelSpec.read(folder) if folder.is_dir() else None
-    if own is None:
-        asked = PrincipleRenderer(renderer, question or QUESTION)
-        made = spec_of(name, template_hash=asked.template_hash)
-        return replace(made, kind="principle", **asked_fields(asked))
-    if own.kind != "principle":
-        raise BadInputError(f"{name} is a {own.kind} reward model, not a principle model")
-    if question is not None and question != (own.question or QUESTION):
-        raise BadInputError(f"{name} was trained with the question {own.question!r}; leave --question out")
-    return spec_of(name, template_hash=own.template_hash)  # checks that the files are the spec's
+    stored_spec = RewardModelSpec.read(folder) if folder.is_dir() else None
+    if stored_spec is None:
+        question_renderer = PrincipleRenderer(renderer, question or QUESTION)
+        spec = spec_of(name, template_hash=question_renderer.template_hash)
+        return replace(spec, kind="principle", **asked_fields(question_renderer))
+    if stored_spec.kind != "principle":
+        raise BadInputError(f"{name} is a {stored_spec.kind} reward model, not a principle model")
+    if question is not None and question != (stored_spec.question or QUESTION):
+        raise BadInputError(f"{name} was trained with the question {stored_spec.question!r}; leave --question out")
+    return spec_of(name, template_hash=stored_spec.template_hash)  # checks that the files are the spec's
 
 
-def asked_fields(asked: PrincipleRenderer) -> dict[str, Any]:
+def asked_fields(renderer: PrincipleRenderer) -> dict[str, Any]:
     """What a spec says of a model that is asked like this."""
     return {
         "principles": True,
-        "template_hash": asked.template_hash,
-        "question": asked.question,
-        "yes_token": asked.answers.yes,
-        "no_token": asked.answers.no,
+        "template_hash": renderer.template_hash,
+        "question": renderer.question,
+        "yes_token": renderer.answers.yes,
+        "no_token": renderer.answers.no,
     }

@@ -50,10 +50,10 @@ class StepScorer(TransformersScorer):
 
     def read(self, item: ScoreItem) -> Reading | ScoreFailure:
         spoken = self.spoken(item)
-        whole = spoken if isinstance(spoken, ScoreFailure) else super().read(spoken)  # the stock engine's checks
-        if isinstance(whole, ScoreFailure) or isinstance(spoken, ScoreFailure):
-            return whole
-        if whole.conversation.truncated and item.rendered is not None and item.rendered.keep is None:
+        reading = spoken if isinstance(spoken, ScoreFailure) else super().read(spoken)  # the stock engine's checks
+        if isinstance(reading, ScoreFailure) or isinstance(spoken, ScoreFailure):
+            return reading
+        if reading.conversation.truncated and item.rendered is not None and item.rendered.keep is None:
             return self.failure("too_long", f"the text does not fit in {self.renderer.max_length} tokens")
         return self._checked(spoken.prompt, self.reading.split(spoken.response))
 
@@ -77,7 +77,7 @@ class StepScorer(TransformersScorer):
 
     def _checked(self, prompt: Prompt, steps: Sequence[str]) -> Reading | ScoreFailure:
         try:
-            found = read_steps(self.renderer, prompt, steps, separator=self.reading.separator)
+            steps_reading = read_steps(self.renderer, prompt, steps, separator=self.reading.separator)
         except BadInputError as error:
             return self.failure("bad_input", str(error))
-        return Reading(Encoded(found.ids, 0, found.truncated), found.places)
+        return Reading(Encoded(steps_reading.ids, 0, steps_reading.truncated), steps_reading.places)

@@ -95,20 +95,20 @@ class TokenScorer(ABC):
         """Read rendered texts by these policies' templates too."""
         self.texts = RenderedTexts(self.renderer, policies)
 
-    def encode_rendered(self, given: Rendered) -> Encoded | ScoreFailure:
+    def encode_rendered(self, rendered: Rendered) -> Encoded | ScoreFailure:
         """The tokens of a conversation that the caller rendered, or why it cannot be scored; cut only where asked."""
         try:
-            if given.ids:
-                encoded = self.texts.encode_ids(given.ids)
+            if rendered.ids:
+                encoded = self.texts.encode_ids(rendered.ids)
             else:
-                special, complete = given.add_special_tokens, given.complete
-                encoded = self.texts.encode(given.text, add_special_tokens=special, complete=complete)
+                special, complete = rendered.add_special_tokens, rendered.complete
+                encoded = self.texts.encode(rendered.text, add_special_tokens=special, complete=complete)
         except BadInputError as error:
             return self.failure("bad_input", str(error))
         limit = self.renderer.max_length
-        keep = limit if given.keep == -1 else given.keep
+        keep = limit if rendered.keep == -1 else rendered.keep
         if keep is not None and len(encoded) > keep:
-            ids = encoded.ids[-keep:] if given.keep_end else encoded.ids[:keep]
+            ids = encoded.ids[-keep:] if rendered.keep_end else encoded.ids[:keep]
             encoded = Encoded(ids if keep > 0 else (), 0, truncated=True)
         if not encoded.ids:
             return self.failure("bad_input", "the conversation has no tokens")
@@ -138,12 +138,12 @@ class TokenScorer(ABC):
         results: list[ScoreResult] = []
         with self._lock:
             readings = [self.read(item) for item in items]
-        for item, reading, found in zip(items, readings, self.rewards(readings, on_progress), strict=True):
-            if isinstance(found, ScoreFailure):
-                results.append(found)
+        for item, reading, reward in zip(items, readings, self.rewards(readings, on_progress), strict=True):
+            if isinstance(reward, ScoreFailure):
+                results.append(reward)
             else:
                 assert isinstance(reading, Reading)  # a failed one keeps its failure
-                results.append(self.result(reading.conversation, found, item.principle))
+                results.append(self.result(reading.conversation, reward, item.principle))
         return results
 
     def result(self, row: Encoded, reward: float, principle: str | None = None) -> ScoreResult:
@@ -220,10 +220,12 @@ class PrincipleReader(TokenScorer):
                 f"{name} was trained with chat template and question {spec.template_hash}, its tokenizer now gives "
                 f"{self.asked.template_hash}: its scores would mean nothing"
             )
-        found = (self.asked.answers.yes, self.asked.answers.no)
+        answer_tokens = (self.asked.answers.yes, self.asked.answers.no)
         stated = (spec.yes_token, spec.no_token)
-        if None not in stated and stated != found:
-            raise BackendError(f"{name} was trained to answer with tokens {stated}, its tokenizer now gives {found}")
+        if None not in stated and stated != answer_tokens:
+            raise BackendError(
+                f"{name} was trained to answer with tokens {stated}, its tokenizer now gives {answer_tokens}"
+            )
 
     def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
         """The question's tokens, or why it cannot be asked."""

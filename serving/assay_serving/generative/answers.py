@@ -15,12 +15,12 @@ from assay.models.spec import Judging
 from assay.runs.progress_bar import Advance
 from assay.score import ScoreFailure
 from assay_serving.generative.templates import JudgeFormat
-from assay_serving.generative.verdict import ParseFailure, Verdict
+from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 from assay_serving.scorer import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JudgeSample:
     """One answer of a judge. `logp`: log-prob of each label at the judgement token, where the verdict could be read and
     the model gives them; None else. `bounded`: labels that the endpoint did not list, whose `logp` is a bound."""
 
@@ -28,13 +28,13 @@ class Answer:
     ended: bool
     tokens_in: int
     tokens_out: int
-    verdict: Verdict | ParseFailure
+    verdict: JudgeVerdict | ParseFailure
     logp: Mapping[str, float] | None = None
     bounded: frozenset[str] = field(default=frozenset())
 
     @property
     def label(self) -> str | None:
-        return self.verdict.label if isinstance(self.verdict, Verdict) else None
+        return self.verdict.label if isinstance(self.verdict, JudgeVerdict) else None
 
     @property
     def fault(self) -> str | None:
@@ -43,7 +43,7 @@ class Answer:
     @property
     def reasoning(self) -> str:
         """The text before the verdict; all of it where there is none."""
-        return self.text[: self.verdict.line_start].rstrip() if isinstance(self.verdict, Verdict) else self.text
+        return self.text[: self.verdict.line_start].rstrip() if isinstance(self.verdict, JudgeVerdict) else self.text
 
     def log_odds(self, first: str, second: str) -> float | None:
         """logp(first) - logp(second) at the judgement token; None without a verdict."""
@@ -61,8 +61,8 @@ class Writer(Protocol):
         ...
 
     def answer(
-        self, asked: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance
-    ) -> list[list[Answer] | ScoreFailure]:
+        self, questions: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance
+    ) -> list[list[JudgeSample] | ScoreFailure]:
         """`judging.samples` answers of each question, in order. An answer depends on its question, the seed and its
         number alone, not on its neighbours. `on_progress` counts questions."""
         ...

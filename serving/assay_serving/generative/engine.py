@@ -26,7 +26,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.chat.completion import Completes, Completion
 from assay_serving.engines.token import spoken
-from assay_serving.generative.answers import Answer, Writer
+from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.voting import expected_rating, majority, mean_log_odds
 from assay_serving.scorer import ModelInfo, ScoreItem
@@ -42,7 +42,7 @@ class Examination:
     over the readable answers, None for fewer than two.
     """
 
-    answers: tuple[Answer, ...]
+    answers: tuple[JudgeSample, ...]
     reward: float | None
     agreement: float | None
     spread: float | None
@@ -105,20 +105,23 @@ class GenerativeScorer:
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: unparsable, and those of the writer."""
-        return [self._result(item, found) for item, found in zip(items, self.examine(items, on_progress), strict=True)]
+        return [
+            self._result(item, examination)
+            for item, examination in zip(items, self.examine(items, on_progress), strict=True)
+        ]
 
     def examine(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[Examination | ScoreFailure]:
         """The judge's answers of every item, with what they come to."""
         read = [spoken(item, self._texts, self.info.name) for item in items]
-        asked = [self._ask(item) for item in read if not isinstance(item, ScoreFailure)]
-        on_progress(len(items) - len(asked))
-        found = self.writer.answer(
-            [prompt for prompt, _ in asked], self.form, self.judging, seed=self.seed, on_progress=on_progress
+        questions = [self._ask(item) for item in read if not isinstance(item, ScoreFailure)]
+        on_progress(len(items) - len(questions))
+        samples = self.writer.answer(
+            [prompt for prompt, _ in questions], self.form, self.judging, seed=self.seed, on_progress=on_progress
         )
-        answered = iter(zip(found, asked, strict=True))
+        answered = iter(zip(samples, questions, strict=True))
         results: list[Examination | ScoreFailure] = []
         with self._lock:
-            for item, given in zip(read, items, strict=True):
+            for item, original in zip(read, items, strict=True):
                 if isinstance(item, ScoreFailure):
                     results.append(item)
                     continue
@@ -126,7 +129,7 @@ class GenerativeScorer:
                 if isinstance(answers, ScoreFailure):
                     results.append(answers)
                     continue
-                if truncated and given.rendered is not None and given.rendered.keep is None:
+                if truncated and original.rendered is not None and original.rendered.keep is None:
                     results.append(ScoreFailure("too_long", "the text and the question do not fit", self.info.name))
                     continue
                 self.counts["answers"] += len(answers)
@@ -137,27 +140,29 @@ class GenerativeScorer:
     def _ask(self, item: ScoreItem) -> tuple[Prompt, bool]:
         return fit_question(self.writer, self.form, self.judging, item.prompt, (item.response,), item.principle)
 
-    def _result(self, item: ScoreItem, found: Examination | ScoreFailure) -> ScoreResult:
-        if isinstance(found, ScoreFailure):
-            return found
-        if found.reward is None:
-            return unparsable(found.answers, self.info.name)
+    def _result(self, item: ScoreItem, examination: Examination | ScoreFailure) -> ScoreResult:
+        if isinstance(examination, ScoreFailure):
+            return examination
+        if examination.reward is None:
+            return unparsable(examination.answers, self.info.name)
         calibration = self.spec.calibration
         return Score(
-            reward=found.reward,
+            reward=examination.reward,
             model=self.info.name,
             version=self.info.version,
             template_hash=self.info.template_hash,
-            tokens=found.answers[0].tokens_in + sum(answer.tokens_out for answer in found.answers),
-            truncated=found.truncated,
-            probability=calibration.probability(found.reward) if calibration else None,
-            uncertainty=found.spread,
+            tokens=examination.answers[0].tokens_in + sum(answer.tokens_out for answer in examination.answers),
+            truncated=examination.truncated,
+            probability=calibration.probability(examination.reward) if calibration else None,
+            uncertainty=examination.spread,
             principle=item.principle,
             calibration=calibration.id if calibration else None,
         )
 
 
-def examine(answers: Sequence[Answer], form: JudgeFormat, judging: Judging, *, truncated: bool = False) -> Examination:
+def examine(
+    answers: Sequence[JudgeSample], form: JudgeFormat, judging: Judging, *, truncated: bool = False
+) -> Examination:
     """What the answers come to. An answer without log-probs (an endpoint may give none) has no part in a Yes/No vote
     by probability; a rating then counts as it was stated."""
     stated = judging.vote == "majority"
@@ -172,7 +177,7 @@ def examine(answers: Sequence[Answer], form: JudgeFormat, judging: Judging, *, t
     return Examination(tuple(answers), reward, agreement, spread, truncated)
 
 
-def _reward(answer: Answer, *, yes_no: bool, stated: bool) -> float:
+def _reward(answer: JudgeSample, *, yes_no: bool, stated: bool) -> float:
     """One readable answer's: of the stated verdict alone, or by the labels' log-probs."""
     if yes_no:
         odds = answer.log_odds(YES, NO)
@@ -190,21 +195,21 @@ def fit_question(
 ) -> tuple[Prompt, bool]:
     """The question about these responses, with the judged conversation's oldest turns dropped while it does not fit,
     and whether any were. One that still does not fit is returned as it is: the writer says too_long."""
-    kept, dropped = list(prompt), False
+    messages, dropped = list(prompt), False
     while True:
-        asked = form.ask(tuple(kept), responses, principle)
-        first = 1 if kept and kept[0].role == "system" else 0
-        later = next((i for i in range(first + 1, len(kept)) if kept[i].role == "user"), None)
-        if later is None or writer.fits(asked, judging):
-            return asked, dropped
-        kept, dropped = kept[:first] + kept[later:], True
+        question = form.ask(tuple(messages), responses, principle)
+        first = 1 if messages and messages[0].role == "system" else 0
+        later = next((i for i in range(first + 1, len(messages)) if messages[i].role == "user"), None)
+        if later is None or writer.fits(question, judging):
+            return question, dropped
+        messages, dropped = messages[:first] + messages[later:], True
 
 
-def unparsable(answers: Sequence[Answer], model: str) -> ScoreFailure:
+def unparsable(answers: Sequence[JudgeSample], model: str) -> ScoreFailure:
     """The failure of answers none of which has a verdict, saying why."""
     faults = Counter(answer.fault or "without log-probs (vote by majority instead)" for answer in answers)
-    said = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
-    return ScoreFailure("unparsable", f"no verdict to read in {len(answers)} answers: {said}", model)
+    summary = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
+    return ScoreFailure("unparsable", f"no verdict to read in {len(answers)} answers: {summary}", model)
 
 
 def with_settings(judging: Judging, **changes: Any) -> Judging:

@@ -29,7 +29,7 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class SamplingParams:
     """How tokens are drawn. `temperature` 0: the most likely one. `max_seconds`: the answer is cut off after them."""
 
     max_new_tokens: int
@@ -45,21 +45,27 @@ def stream_seed(ids: Sequence[int], sample: int, seed: int) -> int:
 
 
 def generate(
-    model: Any, prompts: Sequence[Sequence[int]], drawing: Drawing, *, samples: int, ends: Sequence[int], seed: int
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    sampling: SamplingParams,
+    *,
+    samples: int,
+    ends: Sequence[int],
+    seed: int,
 ) -> list[list[Sampled]]:
     """`samples` continuations of each prompt, in one batch."""
     import torch
     from transformers import DynamicCache
 
-    device, width = model.device, drawing.max_new_tokens
-    deadline = time.monotonic() + drawing.max_seconds
+    device, width = model.device, sampling.max_new_tokens
+    deadline = time.monotonic() + sampling.max_seconds
     ids, mask = pad_left(prompts, int(model.config.pad_token_id or 0))
     ids, mask = ids.to(device), mask.to(device)
     rows = len(prompts) * samples
     tokens = torch.zeros((rows, width), dtype=torch.long, device=device)
     lengths = [width] * rows
     ended = [False] * rows
-    noise = _noise(prompts, samples, width, seed).to(device) if drawing.temperature > 0 else None
+    noise = _noise(prompts, samples, width, seed).to(device) if sampling.temperature > 0 else None
     stops = torch.tensor(sorted(ends), device=device)
     cache = DynamicCache(config=model.config)
     with torch.inference_mode():
@@ -69,7 +75,7 @@ def generate(
             logits, mask = logits.repeat_interleave(samples, 0), mask.repeat_interleave(samples, 0)
         active = torch.arange(rows, device=device)
         for step in range(width):
-            choice = _choose(logits, drawing, None if noise is None else noise[active, step])
+            choice = _choose(logits, sampling, None if noise is None else noise[active, step])
             tokens[active, step] = choice
             going = ~torch.isin(choice, stops)
             for row in active[~going].tolist():
@@ -84,8 +90,10 @@ def generate(
                 active, choice, mask = active[stay], choice[stay], mask[stay]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
             logits = _step(model, choice[:, None], mask, position_ids(mask)[:, -1:], cache)
-    made = [Sampled(tuple(row[:length]), end) for row, length, end in zip(tokens.tolist(), lengths, ended, strict=True)]
-    return [made[i : i + samples] for i in range(0, rows, samples)]
+    generated = [
+        Sampled(tuple(row[:length]), end) for row, length, end in zip(tokens.tolist(), lengths, ended, strict=True)
+    ]
+    return [generated[i : i + samples] for i in range(0, rows, samples)]
 
 
 def next_logp(model: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -127,19 +135,19 @@ def _noise(prompts: Sequence[Sequence[int]], samples: int, width: int, seed: int
     return torch.stack(streams)
 
 
-def _choose(logits: torch.Tensor, drawing: Drawing, noise: torch.Tensor | None) -> torch.Tensor:
+def _choose(logits: torch.Tensor, sampling: SamplingParams, noise: torch.Tensor | None) -> torch.Tensor:
     """[rows] token ids from [rows, V] logits, by the inverse of the cumulative distribution; most likely first, so that
     top-p is the same cut."""
     if noise is None:
         return logits.argmax(-1)
-    probability, order = (logits.double() / drawing.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    probability, order = (logits.double() / sampling.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
     cumulative = probability.cumsum(-1)
-    if drawing.top_p < 1:
-        kept = probability.masked_fill(cumulative - probability >= drawing.top_p, 0.0)
-        cumulative = kept.cumsum(-1)
+    if sampling.top_p < 1:
+        nucleus = probability.masked_fill(cumulative - probability >= sampling.top_p, 0.0)
+        cumulative = nucleus.cumsum(-1)
     target = noise[:, None] * cumulative[:, -1:]
-    place = (cumulative <= target).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
-    return order.gather(-1, place).squeeze(-1)
+    index = (cumulative <= target).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
+    return order.gather(-1, index).squeeze(-1)
 
 
 def _step(model: Any, ids: torch.Tensor, mask: torch.Tensor, position: torch.Tensor, cache: Any) -> torch.Tensor:

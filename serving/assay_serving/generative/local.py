@@ -18,8 +18,8 @@ from assay.models.loading import load_causal_lm, load_config, load_tokenizer, re
 from assay.models.spec import Judging, RewardModelSpec, weights_digest
 from assay.score import ScoreFailure
 from assay_serving.engines.packed import default_name, for_scoring, require_parity
-from assay_serving.generative.answers import Answer
-from assay_serving.generative.generation import Drawing, Sampled, generate, next_logp
+from assay_serving.generative.answers import JudgeSample
+from assay_serving.generative.generation import Sampled, SamplingParams, generate, next_logp
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.token_writer import TOKEN_BUDGET, UNLIMITED, TokenWriter
 from assay_serving.scorer import ModelInfo
@@ -43,9 +43,9 @@ class LocalWriter(TokenWriter):
         self._ends = end_tokens(model.generation_config, self.renderer)
 
     def generate(
-        self, prompts: Sequence[tuple[int, ...]], drawing: Drawing, *, samples: int, seed: int
+        self, prompts: Sequence[tuple[int, ...]], sampling: SamplingParams, *, samples: int, seed: int
     ) -> Sequence[list[Sampled]]:
-        return generate(self.model, prompts, drawing, samples=samples, ends=self._ends, seed=seed)
+        return generate(self.model, prompts, sampling, samples=samples, ends=self._ends, seed=seed)
 
     def next_logps(self, rows: Sequence[list[int]], tokens: Sequence[int]) -> list[dict[int, float]]:
         logps = next_logp(self.model, rows)[:, list(tokens)].tolist()
@@ -53,7 +53,7 @@ class LocalWriter(TokenWriter):
 
     def _answers(
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
-    ) -> Sequence[list[Answer] | ScoreFailure]:
+    ) -> Sequence[list[JudgeSample] | ScoreFailure]:
         """One batch; halved where the memory does not hold it."""
         try:
             return self._batch(prompts, form, judging, seed)
@@ -122,10 +122,10 @@ def judge_spec(
     if spec is None:
         config = load_config(name)
         limit = int(getattr(config, "max_position_embeddings", 0) or 4096)
-        own = weights_digest(source) if source.is_dir() else str(getattr(config, "_commit_hash", "unknown"))
-        spec = RewardModelSpec("generative", name, renderer.template_hash, limit, own, principles=True)
-    elif not weights_elsewhere and (found := weights_digest(source)) != spec.version:
-        raise BadInputError(f"{name} is not the checkpoint its spec describes: its files have version {found}")
+        version = weights_digest(source) if source.is_dir() else str(getattr(config, "_commit_hash", "unknown"))
+        spec = RewardModelSpec("generative", name, renderer.template_hash, limit, version, principles=True)
+    elif not weights_elsewhere and (digest := weights_digest(source)) != spec.version:
+        raise BadInputError(f"{name} is not the checkpoint its spec describes: its files have version {digest}")
     spec = replace(spec, judging=judging or spec.judging)
     check_spec(name, spec, renderer, allow_failed_parity=allow_failed_parity)
     return spec
@@ -133,8 +133,8 @@ def judge_spec(
 
 def end_tokens(generation_config: Any, renderer: Renderer) -> list[int]:
     """Token ids that end an answer: those the model was published with, and the tokenizer's."""
-    own = getattr(generation_config, "eos_token_id", None)
-    ends = own if isinstance(own, list) else [own]
+    published = getattr(generation_config, "eos_token_id", None)
+    ends = published if isinstance(published, list) else [published]
     return sorted({int(e) for e in [*ends, renderer.tokenizer.eos_token_id] if e is not None})
 
 
@@ -168,12 +168,12 @@ def described(name: str, spec: RewardModelSpec, *, dtype: str, device: str, atte
     import hashlib
 
     judging = spec.judging
-    asked = hashlib.sha256(f"{spec.template_hash}\x1f{judging}".encode()).hexdigest()[:16]
+    template_hash = hashlib.sha256(f"{spec.template_hash}\x1f{judging}".encode()).hexdigest()[:16]
     return ModelInfo(
         name=name,
         version=spec.version,
         kind="generative",
-        template_hash=asked,
+        template_hash=template_hash,
         max_length=spec.trained_length,
         calibrated=spec.calibration is not None,
         parity=spec.parity,

@@ -21,7 +21,7 @@ from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
-from assay_serving.generative.answers import Answer, Writer
+from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.engine import fit_question
 from assay_serving.generative.templates import PAIRWISE
 from assay_serving.generative.voting import Decision, both_orders, majority, unpermute
@@ -51,7 +51,7 @@ class OrderOutcome:
     """
 
     order: tuple[int, int]
-    answers: tuple[Answer, ...]
+    answers: tuple[JudgeSample, ...]
     decision: Decision
     probability: float | None
     agreement: float | None
@@ -139,14 +139,14 @@ class PairwiseJudge:
         verdict are not: they are in the outcome. `on_progress` counts questions, `len(orders)` a pair.
         """
         orders = ORDERS if swapped_too else ORDERS[:1]
-        asked = [self._ask(pair, order) for pair in pairs for order in orders]
-        found = self.writer.answer(
-            [prompt for prompt, _ in asked], PAIRWISE, self.judging, seed=self.seed, on_progress=on_progress
+        questions = [self._ask(pair, order) for pair in pairs for order in orders]
+        samples = self.writer.answer(
+            [prompt for prompt, _ in questions], PAIRWISE, self.judging, seed=self.seed, on_progress=on_progress
         )
         results: list[PairOutcome | ScoreFailure] = []
-        for start in range(0, len(found), len(orders)):
-            parts = found[start : start + len(orders)]
-            truncated = any(cut for _, cut in asked[start : start + len(orders)])
+        for start in range(0, len(samples), len(orders)):
+            parts = samples[start : start + len(orders)]
+            truncated = any(cut for _, cut in questions[start : start + len(orders)])
             failed = next((part for part in parts if isinstance(part, ScoreFailure)), None)
             if failed is not None:
                 results.append(failed)
@@ -158,10 +158,10 @@ class PairwiseJudge:
 
     def _ask(self, pair: PairQuestion, order: Sequence[int]) -> tuple[Prompt, bool]:
         sides = (pair.first, pair.second)
-        shown = tuple(sides[side] for side in order)
-        return fit_question(self.writer, PAIRWISE, self.judging, pair.prompt, shown, pair.principle)
+        responses = tuple(sides[side] for side in order)
+        return fit_question(self.writer, PAIRWISE, self.judging, pair.prompt, responses, pair.principle)
 
-    def _count(self, answers: Sequence[Sequence[Answer]]) -> None:
+    def _count(self, answers: Sequence[Sequence[JudgeSample]]) -> None:
         with self._lock:
             for answer in (a for part in answers for a in part):
                 self.counts["answers"] += 1
@@ -170,17 +170,17 @@ class PairwiseJudge:
 
 
 def pair_outcome(
-    answers: Sequence[Sequence[Answer]], orders: Sequence[Sequence[int]] = ORDERS, *, truncated: bool = False
+    answers: Sequence[Sequence[JudgeSample]], orders: Sequence[Sequence[int]] = ORDERS, *, truncated: bool = False
 ) -> PairOutcome:
     """What the answers of each order come to."""
     outcomes = tuple(_outcome(part, (order[0], order[1])) for part, order in zip(answers, orders, strict=True))
     samples = [p for outcome in outcomes for p in _probabilities(outcome.answers, outcome.order)]
-    known = [outcome.probability for outcome in outcomes if outcome.probability is not None]
-    if len(known) == 2:
+    probabilities = [outcome.probability for outcome in outcomes if outcome.probability is not None]
+    if len(probabilities) == 2:
         # In terms of the first shown: P(A) when A was shown first, 1 - P(A) when B was.
-        combined: float | None = both_orders(known[0], 1.0 - known[1])
+        combined: float | None = both_orders(probabilities[0], 1.0 - probabilities[1])
     else:
-        combined = known[0] if known else None
+        combined = probabilities[0] if probabilities else None
     return PairOutcome(outcomes, combined, statistics.stdev(samples) if len(samples) > 1 else None, truncated)
 
 
@@ -191,7 +191,7 @@ def unswap(label: str | None, order: Sequence[int]) -> Decision:
     return "A" if order["AB".index(label)] == 0 else "B"
 
 
-def _outcome(answers: Sequence[Answer], order: tuple[int, int]) -> OrderOutcome:
+def _outcome(answers: Sequence[JudgeSample], order: tuple[int, int]) -> OrderOutcome:
     votes = [unswap(answer.label, order) for answer in answers]
     read = [vote for vote in votes if vote is not None]
     probabilities = _probabilities(answers, order)
@@ -204,11 +204,11 @@ def _outcome(answers: Sequence[Answer], order: tuple[int, int]) -> OrderOutcome:
     return OrderOutcome(order, tuple(answers), decision, probability, agreement)
 
 
-def _probabilities(answers: Sequence[Answer], order: Sequence[int]) -> list[float]:
+def _probabilities(answers: Sequence[JudgeSample], order: Sequence[int]) -> list[float]:
     """P(A) by each readable sample, in the pair's own labels."""
-    found = []
+    probabilities = []
     for answer in answers:
         if (odds := answer.log_odds("A", "B")) is not None:
             shown_first = 1.0 / (1.0 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1.0 + math.exp(odds))
-            found.append(unpermute((shown_first, 1.0 - shown_first), order)[0])
-    return found
+            probabilities.append(unpermute((shown_first, 1.0 - shown_first), order)[0])
+    return probabilities

@@ -78,8 +78,8 @@ def reading_items(items: Sequence[ScoreItem], form: JudgeFormat) -> list[ScoreIt
     """What a reader scores for plain responses: a question about each (a pair: beside the next one), with an answer
     that is the same for all."""
     answer = f"It is as it is.\n{form.final_line(form.labels[0])}"
-    made = []
-    for place, item in enumerate(items):
-        shown = [items[(place + step) % len(items)].response for step in range(form.responses)]
-        made.append(ScoreItem(form.ask(item.prompt, shown, item.principle), answer))
-    return made
+    questions = []
+    for index, item in enumerate(items):
+        responses = [items[(index + step) % len(items)].response for step in range(form.responses)]
+        questions.append(ScoreItem(form.ask(item.prompt, responses, item.principle), answer))
+    return questions

@@ -29,10 +29,10 @@ from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, RetryPolicy, retry_after_of
-from assay_serving.generative.answers import Answer
+from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.generation import stream_seed
 from assay_serving.generative.templates import DELIMITER, JudgeFormat, format_named
-from assay_serving.generative.verdict import Verdict, read_verdict
+from assay_serving.generative.verdict import JudgeVerdict, read_verdict
 from assay_serving.scorer import ModelInfo
 
 TOP_LOGPROBS = 20  #: the most that OpenAI's form allows
@@ -124,27 +124,27 @@ class RemoteWriter:
 
     def answer(
         self,
-        asked: Sequence[Prompt],
+        questions: Sequence[Prompt],
         form: JudgeFormat,
         judging: Judging,
         *,
         seed: int = 0,
         on_progress: Advance = silent,
-    ) -> list[list[Answer] | ScoreFailure]:
+    ) -> list[list[JudgeSample] | ScoreFailure]:
         """See `Writer.answer`. Failure codes: timeout, backend, bad_input (the endpoint refuses the question)."""
 
-        def one(prompt: Prompt) -> list[Answer] | ScoreFailure:
-            found = self._ask(prompt, form, judging, seed)
+        def one(prompt: Prompt) -> list[JudgeSample] | ScoreFailure:
+            samples = self._ask(prompt, form, judging, seed)
             with self._lock:
                 on_progress(1)
-                if not isinstance(found, ScoreFailure):
-                    self.bounded += sum(len(answer.bounded) for answer in found)
-            return found
+                if not isinstance(samples, ScoreFailure):
+                    self.bounded += sum(len(answer.bounded) for answer in samples)
+            return samples
 
         with ThreadPoolExecutor(self.endpoint.concurrency, thread_name_prefix="judge") as pool:
-            return list(pool.map(one, asked))
+            return list(pool.map(one, questions))
 
-    def _ask(self, prompt: Prompt, form: JudgeFormat, judging: Judging, seed: int) -> list[Answer] | ScoreFailure:
+    def _ask(self, prompt: Prompt, form: JudgeFormat, judging: Judging, seed: int) -> list[JudgeSample] | ScoreFailure:
         text = "\x1f".join(f"{message.role}\x1e{message.content}" for message in prompt)
         body: dict[str, Any] = {
             "model": self.endpoint.model,
@@ -208,7 +208,7 @@ def endpoint_of(base_url: str, model: str | None, *, api_key: str | None = None)
     return JudgeEndpoint(base_url, model, api_key or os.environ.get("OPENAI_API_KEY"))
 
 
-def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int) -> Answer:
+def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int) -> JudgeSample:
     """One choice of a chat completion. Raises KeyError, TypeError or ValueError for what is none."""
     text = choice["message"]["content"] or ""
     if not isinstance(text, str):
@@ -217,15 +217,15 @@ def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int) ->
     verdict = read_verdict(text, form.labels, ended=ended)
     tokens: Sequence[Mapping[str, Any]] = (choice.get("logprobs") or {}).get("content") or ()
     logp, bounded = None, frozenset[str]()
-    if isinstance(verdict, Verdict) and tokens:
-        found = label_logps(tokens, text, verdict, form)
-        if found is not None:
-            logp, bounded = found
-    return Answer(text, ended, tokens_in, len(tokens), verdict, logp, bounded)
+    if isinstance(verdict, JudgeVerdict) and tokens:
+        label_log_probs = label_logps(tokens, text, verdict, form)
+        if label_log_probs is not None:
+            logp, bounded = label_log_probs
+    return JudgeSample(text, ended, tokens_in, len(tokens), verdict, logp, bounded)
 
 
 def label_logps(
-    tokens: Sequence[Mapping[str, Any]], text: str, verdict: Verdict, form: JudgeFormat
+    tokens: Sequence[Mapping[str, Any]], text: str, verdict: JudgeVerdict, form: JudgeFormat
 ) -> tuple[dict[str, float], frozenset[str]] | None:
     """Log-probs of all labels at the judgement token, and which are bounds; None where the tokens do not spell the
     text, or the labels are told apart by more than one token (ratings beside "10").
@@ -239,37 +239,37 @@ def label_logps(
     shift = joined.find(text)
     if shift < 0:
         return None
-    place = start = 0
+    index = start = 0
     for number, piece in enumerate(spelled):
         if start + len(piece) > at + shift:
-            place = number
+            index = number
             break
         start += len(piece)
     else:
         return None
-    lead = spelled[place][: at + shift - start]
-    listed = {str(entry["token"]): float(entry["logprob"]) for entry in tokens[place].get("top_logprobs") or ()}
-    listed[spelled[place]] = float(tokens[place]["logprob"])
+    lead = spelled[index][: at + shift - start]
+    listed = {str(entry["token"]): float(entry["logprob"]) for entry in tokens[index].get("top_logprobs") or ()}
+    listed[spelled[index]] = float(tokens[index]["logprob"])
     bound = _bound(list(listed.values()))
     logp: dict[str, float] = {}
     for label in form.labels:
         beginnings = _own_beginnings(label, form.labels)
         if not beginnings:
             return None
-        found = [listed[lead + piece] for piece in beginnings if lead + piece in listed]
-        logp[label] = math.log(math.fsum(map(math.exp, found))) if found else bound
+        log_probs = [listed[lead + piece] for piece in beginnings if lead + piece in listed]
+        logp[label] = math.log(math.fsum(map(math.exp, log_probs))) if log_probs else bound
     bounded = {x for x in form.labels if not any(lead + piece in listed for piece in _own_beginnings(x, form.labels))}
     return logp, frozenset(bounded)
 
 
 def _own_beginnings(label: str, labels: Sequence[str]) -> list[str]:
     """Beginnings of a label that no other label has: a token that is one of them stands for this label."""
-    others = [other for other in labels if other != label]
+    other_labels = [other for other in labels if other != label]
     pieces = [label[:size] for size in range(1, len(label) + 1)]
-    return [piece for piece in pieces if not any(other.startswith(piece) for other in others)]
+    return [piece for piece in pieces if not any(other.startswith(piece) for other in other_labels)]
 
 
 def _bound(listed: Sequence[float]) -> float:
     """The log-prob that a token which is not listed cannot pass."""
-    left = 1.0 - math.fsum(map(math.exp, listed))
-    return max(LEAST, min(min(listed), math.log(left) if left > 0 else LEAST))
+    remaining = 1.0 - math.fsum(map(math.exp, listed))
+    return max(LEAST, min(min(listed), math.log(remaining) if remaining > 0 else LEAST))

@@ -27,10 +27,10 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.chat.completion import Completion, TooLongError, cut_at
 from assay_serving.engines.batching import plan_batches
-from assay_serving.generative.answers import Answer
-from assay_serving.generative.generation import Drawing, Sampled
+from assay_serving.generative.answers import JudgeSample
+from assay_serving.generative.generation import Sampled, SamplingParams
 from assay_serving.generative.templates import JudgeFormat
-from assay_serving.generative.verdict import Verdict, read_verdict
+from assay_serving.generative.verdict import JudgeVerdict, read_verdict
 from assay_serving.scorer import ModelInfo
 
 TOKEN_BUDGET = 16384  #: rows x (prompt + longest answer) generated at once: bounds the cache, changes no answer
@@ -54,7 +54,7 @@ class TokenWriter(ABC):
 
     @abstractmethod
     def generate(
-        self, prompts: Sequence[tuple[int, ...]], drawing: Drawing, *, samples: int, seed: int
+        self, prompts: Sequence[tuple[int, ...]], sampling: SamplingParams, *, samples: int, seed: int
     ) -> Sequence[list[Sampled] | ScoreFailure]:
         """`samples` answers of each prompt."""
 
@@ -70,39 +70,39 @@ class TokenWriter(ABC):
 
     def answer(
         self,
-        asked: Sequence[Prompt],
+        questions: Sequence[Prompt],
         form: JudgeFormat,
         judging: Judging,
         *,
         seed: int = 0,
         on_progress: Advance = silent,
-    ) -> list[list[Answer] | ScoreFailure]:
+    ) -> list[list[JudgeSample] | ScoreFailure]:
         """See `Writer.answer`. Failure codes: bad_input, too_long, backend (memory)."""
-        results: list[list[Answer] | ScoreFailure | None] = [None] * len(asked)
+        results: list[list[JudgeSample] | ScoreFailure | None] = [None] * len(questions)
         prompts: dict[int, tuple[int, ...]] = {}
-        for place, prompt in enumerate(asked):
+        for index, prompt in enumerate(questions):
             try:
                 for message in prompt:
                     check_unicode(message.content, "prompt")
                 ids = self._ids(prompt)
             except BadInputError as error:
-                results[place] = self._failure("bad_input", str(error))
+                results[index] = self._failure("bad_input", str(error))
                 continue
             if self._fits(len(ids), judging):
-                prompts[place] = ids
+                prompts[index] = ids
             else:
                 limit = min(self.info.max_length, self.context - judging.max_new_tokens)
-                results[place] = self._failure("too_long", f"the question has {len(ids)} tokens; {limit} fit")
-        on_progress(len(asked) - len(prompts))
-        places = list(prompts)
-        costs = [judging.samples * (len(prompts[place]) + judging.max_new_tokens) for place in places]
+                results[index] = self._failure("too_long", f"the question has {len(ids)} tokens; {limit} fit")
+        on_progress(len(questions) - len(prompts))
+        indices = list(prompts)
+        costs = [judging.samples * (len(prompts[index]) + judging.max_new_tokens) for index in indices]
         # Padding costs a token a step of the cache only: wide batches matter more than even ones.
         for batch in plan_batches(costs, self.token_budget, padding_allowance=self.token_budget):
-            chosen = [places[i] for i in batch]
+            chosen = [indices[i] for i in batch]
             with self._lock:
-                found = self._answers([prompts[place] for place in chosen], form, judging, seed)
-            for place, answers in zip(chosen, found, strict=True):
-                results[place] = answers
+                batch_answers = self._answers([prompts[index] for index in chosen], form, judging, seed)
+            for index, answers in zip(chosen, batch_answers, strict=True):
+                results[index] = answers
             on_progress(len(chosen))
         return [result for result in results if result is not None]
 
@@ -129,12 +129,12 @@ class TokenWriter(ABC):
             raise TooLongError(
                 f"{len(ids)} tokens and max_tokens {max_tokens} exceed the model's context length of {self.context}"
             )
-        drawing = Drawing(max_tokens, temperature, top_p, max_seconds)
+        sampling = SamplingParams(max_tokens, temperature, top_p, max_seconds)
         with self._lock:
-            [made] = self.generate([ids], drawing, samples=1, seed=seed)
-        if isinstance(made, ScoreFailure):
-            raise BusyError(made.message)
-        [sampled] = made
+            [generated] = self.generate([ids], sampling, samples=1, seed=seed)
+        if isinstance(generated, ScoreFailure):
+            raise BusyError(generated.message)
+        [sampled] = generated
         text, ended = cut_at(self._text(sampled.ids), stop, sampled.ended)
         return Completion(text, "stop" if ended else "length", len(ids), len(sampled.ids) + sampled.ended)
 
@@ -143,50 +143,50 @@ class TokenWriter(ABC):
     ) -> list[dict[str, float] | None]:
         """Log-probs of the labels after given answers (whole, with their final line); None where an answer has no
         verdict. What parity checks compare: the same texts under two models."""
-        found: list[dict[str, float] | None] = [None] * len(texts)
+        log_probs: list[dict[str, float] | None] = [None] * len(texts)
         waiting: dict[int, list[int]] = {}
-        for place, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        for index, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
             verdict = read_verdict(text, form.labels)
-            if isinstance(verdict, Verdict):
-                waiting[place] = [*self._ids(prompt), *self._kept(tuple(self._plain_ids(text)), text, verdict)]
+            if isinstance(verdict, JudgeVerdict):
+                waiting[index] = [*self._ids(prompt), *self._kept(tuple(self._plain_ids(text)), text, verdict)]
         with self._lock:
-            for place, logp in zip(waiting, self._all_label_logps(list(waiting.values()), form), strict=True):
-                found[place] = None if isinstance(logp, ScoreFailure) else logp
-        return found
+            for index, logp in zip(waiting, self._all_label_logps(list(waiting.values()), form), strict=True):
+                log_probs[index] = None if isinstance(logp, ScoreFailure) else logp
+        return log_probs
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         return self.renderer.encode(prompt).ids
 
     def _answers(
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
-    ) -> Sequence[list[Answer] | ScoreFailure]:
+    ) -> Sequence[list[JudgeSample] | ScoreFailure]:
         """One batch."""
         return self._batch(prompts, form, judging, seed)
 
     def _batch(
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
-    ) -> list[list[Answer] | ScoreFailure]:
-        drawing = Drawing(judging.max_new_tokens, judging.temperature, judging.top_p)
-        made = self.generate(prompts, drawing, samples=judging.samples, seed=seed)
-        results: list[list[Answer] | ScoreFailure] = []
+    ) -> list[list[JudgeSample] | ScoreFailure]:
+        sampling = SamplingParams(judging.max_new_tokens, judging.temperature, judging.top_p)
+        generated = self.generate(prompts, sampling, samples=judging.samples, seed=seed)
+        results: list[list[JudgeSample] | ScoreFailure] = []
         waiting: list[tuple[int, int, list[int]]] = []
-        for number, (prompt, samples) in enumerate(zip(prompts, made, strict=True)):
+        for number, (prompt, samples) in enumerate(zip(prompts, generated, strict=True)):
             if isinstance(samples, ScoreFailure):
                 results.append(samples)
                 continue
             read = [self._read(sample, len(prompt), form) for sample in samples]
-            for place, (sample, answer) in enumerate(zip(samples, read, strict=True)):
-                if isinstance(answer.verdict, Verdict):
-                    kept = self._kept(sample.ids, answer.text, answer.verdict)
-                    waiting.append((number, place, [*prompt, *kept]))
+            for index, (sample, answer) in enumerate(zip(samples, read, strict=True)):
+                if isinstance(answer.verdict, JudgeVerdict):
+                    context = self._kept(sample.ids, answer.text, answer.verdict)
+                    waiting.append((number, index, [*prompt, *context]))
             results.append(read)
         logps = self._all_label_logps([row for *_, row in waiting], form)
-        for (number, place, _), logp in zip(waiting, logps, strict=True):
+        for (number, index, _), logp in zip(waiting, logps, strict=True):
             answers = results[number]
             if isinstance(logp, ScoreFailure):
                 results[number] = logp
             elif not isinstance(answers, ScoreFailure):
-                answers[place] = replace(answers[place], logp=logp)
+                answers[index] = replace(answers[index], logp=logp)
         return results
 
     def _all_label_logps(self, before: Sequence[list[int]], form: JudgeFormat) -> list[dict[str, float] | ScoreFailure]:
@@ -195,49 +195,49 @@ class TokenWriter(ABC):
         parts = [self._label_logps(before[i : i + at_once], form) for i in range(0, len(before), at_once)]
         return [logp for part in parts for logp in part]
 
-    def _read(self, sample: Sampled, tokens_in: int, form: JudgeFormat) -> Answer:
+    def _read(self, sample: Sampled, tokens_in: int, form: JudgeFormat) -> JudgeSample:
         text = self._text(sample.ids)
         verdict = read_verdict(text, form.labels, ended=sample.ended)
-        return Answer(text, sample.ended, tokens_in, len(sample.ids) + sample.ended, verdict)
+        return JudgeSample(text, sample.ended, tokens_in, len(sample.ids) + sample.ended, verdict)
 
     def _text(self, ids: Sequence[int]) -> str:
-        made = self.renderer.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return str(made)
+        text = self.renderer.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(text)
 
-    def _kept(self, ids: Sequence[int], text: str, verdict: Verdict) -> list[int]:
+    def _kept(self, ids: Sequence[int], text: str, verdict: JudgeVerdict) -> list[int]:
         """The answer's own tokens before the final line, and what of the text before it they do not cover."""
         start, end = verdict.line_start, len(ids)
         while end and not (len(covered := self._text(ids[:end])) <= start and text.startswith(covered)):
             end -= 1
-        rest = text[len(self._text(ids[:end])) if end else 0 : start]
-        return [*ids[:end], *(self._plain_ids(rest) if rest else [])]
+        remainder = text[len(self._text(ids[:end])) if end else 0 : start]
+        return [*ids[:end], *(self._plain_ids(remainder) if remainder else [])]
 
     def _label_logps(self, before: Sequence[list[int]], form: JudgeFormat) -> list[dict[str, float] | ScoreFailure]:
         """Log-prob of each label after contexts that end where the final line begins."""
         tails = {label: self._line_ids(form.final_line(label)) for label in form.labels}
-        found: list[dict[str, float] | ScoreFailure] = [{} for _ in before]
+        log_probs: list[dict[str, float] | ScoreFailure] = [{} for _ in before]
         for context, branches in _forks(tails):
             logps = self.next_logps([[*row, *context] for row in before], list(branches))
-            for row, (labels, logp) in enumerate(zip(found, logps, strict=True)):
+            for row, (labels, logp) in enumerate(zip(log_probs, logps, strict=True)):
                 if isinstance(labels, ScoreFailure):
                     continue
                 if isinstance(logp, ScoreFailure):
-                    found[row] = logp
+                    log_probs[row] = logp
                     continue
                 for token, below in branches.items():
                     for label in below:
                         labels[label] = labels.get(label, 0.0) + logp[token]
                 # A label that ends where longer ones go on ("1", "10") has what they leave.
-                left = 1.0 - sum(math.exp(logp[token]) for token in branches)
+                remaining = 1.0 - sum(math.exp(logp[token]) for token in branches)
                 for label, tail in tails.items():
                     if len(tail) == len(context) and tuple(tail) == context:
-                        labels[label] = labels.get(label, 0.0) + (math.log(left) if left > 0 else _LEAST)
-        return found
+                        labels[label] = labels.get(label, 0.0) + (math.log(remaining) if remaining > 0 else _LEAST)
+        return log_probs
 
     def _line_ids(self, line: str) -> list[int]:
         """Tokens of a line that begins after a line feed."""
-        feed, whole = self._plain_ids("\n"), self._plain_ids("\n" + line)
-        return whole[len(feed) :] if whole[: len(feed)] == feed else self._plain_ids(line)
+        feed, with_feed = self._plain_ids("\n"), self._plain_ids("\n" + line)
+        return with_feed[len(feed) :] if with_feed[: len(feed)] == feed else self._plain_ids(line)
 
     def _plain_ids(self, text: str) -> list[int]:
         return list(self.renderer.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

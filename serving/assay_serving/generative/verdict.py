@@ -21,7 +21,7 @@ TAIL = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JudgeVerdict:
     """`line_start`: where the final line begins in the text, in characters."""
 
     label: str
@@ -40,7 +40,7 @@ class ParseFailure:
     fault: Fault
 
 
-def read_verdict(text: str, labels: Sequence[str], *, ended: bool = True) -> Verdict | ParseFailure:
+def read_verdict(text: str, labels: Sequence[str], *, ended: bool = True) -> JudgeVerdict | ParseFailure:
     """The verdict of a judge's whole answer. `ended`: the judge ended its turn itself.
 
     Only spaces and line ends may follow the final line, and lines end at a line feed alone, as the template says.
@@ -54,15 +54,15 @@ def read_verdict(text: str, labels: Sequence[str], *, ended: bool = True) -> Ver
     earlier = any(line.startswith(DELIMITER) for line in before)
     if not last.startswith(DELIMITER):
         return ParseFailure("trailing_text" if earlier else "no_verdict")
-    said = last[len(DELIMITER) :]
-    label = next((label for label in labels if said == f" {label}"), None)
+    stated = last[len(DELIMITER) :]
+    label = next((label for label in labels if stated == f" {label}"), None)
     if label is None:
-        followed = any(re.match(rf" {re.escape(label)}(?!\w)", said) for label in labels)
+        followed = any(re.match(rf" {re.escape(label)}(?!\w)", stated) for label in labels)
         return ParseFailure("trailing_text" if followed else "unknown_label")
-    others = "|".join(re.escape(other) for other in labels if other != label)
-    if earlier or re.search(rf"{re.escape(DELIMITER)} (?:{others})(?!\w)", body[-TAIL:]):
+    other_labels = "|".join(re.escape(other) for other in labels if other != label)
+    if earlier or re.search(rf"{re.escape(DELIMITER)} (?:{other_labels})(?!\w)", body[-TAIL:]):
         return ParseFailure("several")
-    return Verdict(label, len(body) - len(last))
+    return JudgeVerdict(label, len(body) - len(last))
 
 
 def tail_reward(text: str, right: str, wrong: str, *, tail: int = TAIL) -> int:

@@ -56,14 +56,14 @@ def expected_rating(logp: Mapping[str, float]) -> float:
     return sum(value * weight for value, weight in weights.items()) / sum(weights.values())
 
 
-def unpermute(shown: Sequence[float], order: Sequence[int]) -> list[float]:
+def unpermute(by_position: Sequence[float], order: Sequence[int]) -> list[float]:
     """Values by place back to values by response: place j showed response `order[j]`. Raises ValueError if `order` is
     no permutation of the places."""
-    if sorted(order) != list(range(len(shown))):
-        raise ValueError(f"{list(order)} is no order of {len(shown)} responses")
-    values = [math.nan] * len(shown)
-    for place, response in enumerate(order):
-        values[response] = shown[place]
+    if sorted(order) != list(range(len(by_position))):
+        raise ValueError(f"{list(order)} is no order of {len(by_position)} responses")
+    values = [math.nan] * len(by_position)
+    for position, response in enumerate(order):
+        values[response] = by_position[position]
     return values
 
 

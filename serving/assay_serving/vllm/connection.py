@@ -70,11 +70,11 @@ class RemoteSettings:
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Raises BadInputError for an option that there is not, and where the address is missing."""
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(options) - set(known))
+        options_known = [field.name for field in fields(cls)]
+        unknown = sorted(set(options) - set(options_known))
         if unknown:
             raise BadInputError(
-                f"a remote engine has no option {unknown[0]!r}: {', '.join(known)}", field="engine_options"
+                f"a remote engine has no option {unknown[0]!r}: {', '.join(options_known)}", field="engine_options"
             )
         if "url" not in options:
             raise BadInputError("a remote engine needs the server's address: url=http://host:port", field="url")
@@ -164,25 +164,25 @@ class Connection:
         telling = threading.Lock()
 
         def whole(part: Sequence[R]) -> list[A | Fault]:
-            found = settled(part)
+            answers = settled(part)
             with telling:
                 on_progress(len(part))
-            return found
+            return answers
 
         def settled(part: Sequence[R]) -> list[A | Fault]:
-            found = ask(part)
-            if not isinstance(found, Fault):
-                if len(found) != len(part):
-                    return [Fault("backend", f"{len(found)} results for {len(part)} rows")] * len(part)
-                return list(found)
-            if found.code != "bad_input" or len(part) == 1:
-                return [found] * len(part)
+            answers = ask(part)
+            if not isinstance(answers, Fault):
+                if len(answers) != len(part):
+                    return [Fault("backend", f"{len(answers)} results for {len(part)} rows")] * len(part)
+                return list(answers)
+            if answers.code != "bad_input" or len(part) == 1:
+                return [answers] * len(part)
             middle = len(part) // 2
             return settled(part[:middle]) + settled(part[middle:])
 
         size = at_once or self.settings.rows_per_request
         parts = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return [answer for found in self._workers.map(whole, parts) for answer in found]
+        return [answer for part_answers in self._workers.map(whole, parts) for answer in part_answers]
 
 
 def number(value: Any) -> float:

@@ -185,12 +185,12 @@ class Opening:
     def _server(self) -> Any:
         settings = RemoteSettings.from_options(self.options)
         if self.engine == VLLM_SERVER:
-            from assay_serving.vllm.vllm_server import VllmServer
+            from assay_serving.vllm.vllm_server import VllmServerEngine
 
-            return VllmServer.connect(settings)
-        from assay_serving.vllm.sglang_server import SglangServer
+            return VllmServerEngine.connect(settings)
+        from assay_serving.vllm.sglang_server import SglangServerEngine
 
-        return SglangServer.connect(settings)
+        return SglangServerEngine.connect(settings)
 
     def _own_spec(self) -> RewardModelSpec | None:
         """Of a folder without weights; None where the usual checks of files and spec can be made."""

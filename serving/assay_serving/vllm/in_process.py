@@ -18,7 +18,7 @@ from typing import Any
 
 from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay_serving.generative.generation import Drawing, Sampled, stream_seed
+from assay_serving.generative.generation import Sampled, SamplingParams, stream_seed
 from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled
 from assay_serving.vllm.versions import VllmFlags, flags_for, require_raw
 
@@ -83,9 +83,9 @@ class InProcessVllm:
         """See `LanguageModel.next_logps`: exact for every token, however unlikely."""
         params = import_module("vllm").SamplingParams
         if hasattr(params, "logprob_token_ids"):
-            asked = params(max_tokens=1, temperature=0.0, logprob_token_ids=list(tokens), detokenize=False)
-            found = self._listed(rows, asked, on_progress)
-            return [{token: row[token] for token in tokens} for row in found]
+            sampling_params = params(max_tokens=1, temperature=0.0, logprob_token_ids=list(tokens), detokenize=False)
+            listed = self._listed(rows, sampling_params, on_progress)
+            return [{token: row[token] for token in tokens} for row in listed]
         # vLLM lists the sampled token whatever its rank: a token that is the only one allowed is the sampled one.
         columns = []
         for token in tokens:
@@ -95,53 +95,53 @@ class InProcessVllm:
         return [dict(zip(tokens, values, strict=True)) for values in zip(*columns, strict=True)]
 
     def generate(
-        self, rows: Sequence[Row], drawing: Drawing, *, samples: int, ends: Sequence[int], seed: int
+        self, rows: Sequence[Row], sampling: SamplingParams, *, samples: int, ends: Sequence[int], seed: int
     ) -> list[list[Sampled] | Fault]:
         """See `LanguageModel.generate`. Draws depend on the row, the sample's number and the seed alone."""
         params = import_module("vllm").SamplingParams
-        asked: list[Row] = []
-        wanted: list[Any] = []
+        prompts: list[Row] = []
+        sampling_params: list[Any] = []
         for row in rows:
             for sample in range(samples):
-                asked.append(row)
-                wanted.append(
+                prompts.append(row)
+                sampling_params.append(
                     params(
-                        max_tokens=drawing.max_new_tokens,
-                        temperature=drawing.temperature,
-                        top_p=drawing.top_p if drawing.temperature > 0 else 1.0,
-                        seed=stream_seed(row, sample, seed) if drawing.temperature > 0 else None,
+                        max_tokens=sampling.max_new_tokens,
+                        temperature=sampling.temperature,
+                        top_p=sampling.top_p if sampling.temperature > 0 else 1.0,
+                        seed=stream_seed(row, sample, seed) if sampling.temperature > 0 else None,
                         stop_token_ids=list(ends),
                         ignore_eos=True,  # `ends` says it all
                         detokenize=False,
                     )
                 )
-        made: list[Sampled | Fault] = []
-        for output in self._run("generate", asked, wanted):
+        generated: list[Sampled | Fault] = []
+        for output in self._run("generate", prompts, sampling_params):
             (completion,) = output.outputs
-            made.append(sampled(completion.token_ids, ends))
-        return by_row(made, samples)
+            generated.append(sampled(completion.token_ids, ends))
+        return by_row(generated, samples)
 
     def _classified(self, rows: Sequence[Row], fields: Mapping[str, Any], on_progress: Advance) -> list[float | Fault]:
         params = import_module("vllm").PoolingParams(**fields)
-        found: list[float | Fault] = []
+        logits: list[float | Fault] = []
         for part in _parts(rows):
             for output in self._run("classify", part, None, pooling_params=params):
                 values = output.outputs.probs
                 if len(values) != 1:
                     raise BadInputError(f"the model has {len(values)} labels; a scalar reward model has one")
-                found.append(float(values[0]))
+                logits.append(float(values[0]))
             on_progress(len(part))
-        return found
+        return logits
 
     def _listed(self, rows: Sequence[Row], params: Any, on_progress: Advance) -> list[dict[int, float]]:
         """The listed log-probs of the one token after each row."""
-        found: list[dict[int, float]] = []
+        log_probs: list[dict[int, float]] = []
         for part in _parts(rows):
             for output in self._run("generate", part, params):
                 (listed,) = output.outputs[0].logprobs
-                found.append({int(token): float(entry.logprob) for token, entry in listed.items()})
+                log_probs.append({int(token): float(entry.logprob) for token, entry in listed.items()})
             on_progress(len(part))
-        return found
+        return log_probs
 
     def _run(self, verb: str, rows: Sequence[Row], params: Any, **options: Any) -> list[Any]:
         """Raises BackendError: vLLM fails for all rows of a call, or for none."""
@@ -189,12 +189,12 @@ def start_language_model(
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `OPTIONS`, with their types. Raises BadInputError for another name or value."""
     for name, value in options.items():
-        wanted = OPTIONS.get(name)
-        if wanted is None:
+        expected = OPTIONS.get(name)
+        if expected is None:
             raise BadInputError(f"vLLM in process has no option {name!r}: {', '.join(OPTIONS)}", field="engine_options")
-        fits = isinstance(value, wanted) or (wanted is float and isinstance(value, int))
-        if not fits or (wanted is not bool and isinstance(value, bool)):
-            raise BadInputError(f"{name} is {wanted.__name__}, not {value!r}", field="engine_options")
+        fits = isinstance(value, expected) or (expected is float and isinstance(value, int))
+        if not fits or (expected is not bool and isinstance(value, bool)):
+            raise BadInputError(f"{name} is {expected.__name__}, not {value!r}", field="engine_options")
     return dict(options)
 
 
@@ -221,9 +221,9 @@ def _start(
             raise BackendError(f"{CHILDREN}=0 holds one model a process, and that is {_alone[0]}; leave it out")
         _alone.append(source)
     flags = flags_for(str(vllm.__version__))
-    found = str(platform.device_type)
-    if device not in ("auto", found):
-        raise BadInputError(f"this vLLM runs on {found or 'nothing'}, not on {device}", field="device")
+    device_type = str(platform.device_type)
+    if device not in ("auto", device_type):
+        raise BadInputError(f"this vLLM runs on {device_type or 'nothing'}, not on {device}", field="device")
     arguments: dict[str, Any] = {
         "dtype": dtype,
         "max_model_len": max_length,
@@ -233,7 +233,7 @@ def _start(
         "use_tqdm_on_load": False,
         **role(flags),
     }
-    if found == "cpu":
+    if device_type == "cpu":
         arguments["enforce_eager"] = True  # compiling takes a minute and gains 3 to 7 %
         if flags.cache_bytes:
             arguments["kv_cache_memory_bytes"] = CPU_CACHE_BYTES
@@ -248,13 +248,13 @@ def _start(
             raise BackendError(f"vLLM {vllm.__version__} cannot run {source}: {_first_line(error)}") from error
 
     llm = start()
-    return InProcessVllm(llm, flags, Running(_dtype_of(llm, dtype), found, max_length), start)
+    return InProcessVllm(llm, flags, Running(_dtype_of(llm, dtype), device_type, max_length), start)
 
 
-def _dtype_of(llm: Any, asked: str) -> str:
+def _dtype_of(llm: Any, requested: str) -> str:
     config = getattr(getattr(llm, "llm_engine", None), "vllm_config", None)
-    said = getattr(getattr(config, "model_config", None), "dtype", asked)
-    return str(said).removeprefix("torch.")
+    dtype = getattr(getattr(config, "model_config", None), "dtype", requested)
+    return str(dtype).removeprefix("torch.")
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
@@ -262,8 +262,8 @@ def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         yield rows[start : start + AT_ONCE]
 
 
-def _numbers(found: Sequence[float | Fault]) -> list[float]:
-    return [value for value in found if not isinstance(value, Fault)]
+def _numbers(logits: Sequence[float | Fault]) -> list[float]:
+    return [value for value in logits if not isinstance(value, Fault)]
 
 
 def _first_line(error: BaseException) -> str:

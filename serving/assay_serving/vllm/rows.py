@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from assay.runs.progress_bar import Advance
-from assay_serving.generative.generation import Drawing, Sampled
+from assay_serving.generative.generation import Sampled, SamplingParams
 
 Row = Sequence[int]
 
@@ -64,7 +64,7 @@ class TextModel(LanguageModel, Protocol):
     """A causal language model that also writes."""
 
     def generate(
-        self, rows: Sequence[Row], drawing: Drawing, *, samples: int, ends: Sequence[int], seed: int
+        self, rows: Sequence[Row], sampling: SamplingParams, *, samples: int, ends: Sequence[int], seed: int
     ) -> list[list[Sampled] | Fault]:
         """`samples` continuations of each row."""
         ...
@@ -72,16 +72,16 @@ class TextModel(LanguageModel, Protocol):
 
 def sampled(ids: Sequence[int], ends: Sequence[int]) -> Sampled:
     """Generated ids as an engine gives them: with the end token, where the model ended its turn."""
-    kept = tuple(int(token) for token in ids)
-    ended = bool(kept) and kept[-1] in ends
-    return Sampled(kept[:-1] if ended else kept, ended)
+    tokens = tuple(int(token) for token in ids)
+    ended = bool(tokens) and tokens[-1] in ends
+    return Sampled(tokens[:-1] if ended else tokens, ended)
 
 
-def by_row(made: Sequence[Sampled | Fault], samples: int) -> list[list[Sampled] | Fault]:
+def by_row(generated: Sequence[Sampled | Fault], samples: int) -> list[list[Sampled] | Fault]:
     """One after the other, `samples` of each row: a row of which one failed has failed."""
     rows: list[list[Sampled] | Fault] = []
-    for start in range(0, len(made), samples):
-        own = made[start : start + samples]
-        fault = next((sample for sample in own if isinstance(sample, Fault)), None)
-        rows.append(fault or [sample for sample in own if not isinstance(sample, Fault)])
+    for start in range(0, len(generated), samples):
+        of_row = generated[start : start + samples]
+        fault = next((sample for sample in of_row if isinstance(sample, Fault)), None)
+        rows.append(fault or [sample for sample in of_row if not isinstance(sample, Fault)])
     return rows

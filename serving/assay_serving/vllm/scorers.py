@@ -57,11 +57,11 @@ class RowPrincipleScorer(PrincipleReader):
     ) -> list[float | ScoreFailure]:
         yes, no = self.asked.answers.yes, self.asked.answers.no
         rows = _rows(readings, on_progress)
-        found: list[float | Fault] = [
+        log_odds: list[float | Fault] = [
             logps if isinstance(logps, Fault) else logps[yes] - logps[no]
             for logps in self.engine.next_logps(rows, (yes, no), on_progress)
         ]
-        return _in_place(self, readings, found)
+        return _in_place(self, readings, log_odds)
 
 
 def require_one_logit(name: str, spec: RewardModelSpec) -> None:
@@ -81,10 +81,10 @@ def _rows(readings: Sequence[Reading | ScoreFailure], on_progress: Advance) -> l
 
 
 def _in_place(
-    scorer: TokenScorer, readings: Sequence[Reading | ScoreFailure], found: Sequence[float | Fault]
+    scorer: TokenScorer, readings: Sequence[Reading | ScoreFailure], row_rewards: Sequence[float | Fault]
 ) -> list[float | ScoreFailure]:
     """Answers of the rows that were asked, with the failures of the others between them."""
-    answers = iter(found)
+    answers = iter(row_rewards)
     placed: list[float | ScoreFailure] = []
     for reading in readings:
         if isinstance(reading, ScoreFailure):

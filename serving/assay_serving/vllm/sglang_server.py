@@ -23,7 +23,7 @@ from assay_serving.vllm.vllm_server import PROBES, identity, model_card
 
 
 @dataclass
-class SglangServer:
+class SglangServerEngine:
     """The one model of a server."""
 
     connection: Connection
@@ -32,7 +32,7 @@ class SglangServer:
     running: Running
 
     @classmethod
-    def connect(cls, settings: RemoteSettings) -> SglangServer:
+    def connect(cls, settings: RemoteSettings) -> SglangServerEngine:
         """Asks the server what it is. Raises BackendError where it cannot be reached or is no SGLang server."""
         connection = Connection(settings)
         try:
@@ -69,15 +69,15 @@ class SglangServer:
             if isinstance(reply, Fault):
                 return reply
             try:
-                found: list[float | Fault] = []
+                logits: list[float | Fault] = []
                 for entry in _objects(reply):
                     values = entry["embedding"]
                     if len(values) != 1:
                         return Fault("backend", f"an embedding of {len(values)} numbers, not a reward")
-                    found.append(number(values[0]))
+                    logits.append(number(values[0]))
             except (KeyError, TypeError, ValueError) as error:
                 return Fault("backend", f"not a reward: {type(error).__name__} {error}")
-            return found
+            return logits
 
         return self.connection.for_each_row(rows, ask, on_progress)
 
@@ -97,14 +97,14 @@ class SglangServer:
             if isinstance(reply, Fault):
                 return reply
             try:
-                found: list[dict[int, float] | Fault] = []
+                log_probs: list[dict[int, float] | Fault] = []
                 for entry in _objects(reply):
                     listed = entry["meta_info"]["output_token_ids_logprobs"][0]
                     logps = {int(token): number(logp) for logp, token, *_ in listed}
-                    found.append({token: logps[token] for token in tokens})
+                    log_probs.append({token: logps[token] for token in tokens})
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 return Fault("backend", f"no log-probs in the reply: {type(error).__name__} {error}")
-            return found
+            return log_probs
 
         return self.connection.for_each_row(rows, ask, on_progress)
 

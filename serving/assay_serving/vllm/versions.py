@@ -54,24 +54,24 @@ TABLE: tuple[VllmFlags, ...] = (
 )
 
 
-def parse_version(said: str) -> Version | None:
+def parse_version(text: str) -> Version | None:
     """Of "0.32.0+cpu" or "0.11.1rc2.dev3"; None for what names no version ("dev")."""
-    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", said.strip())
-    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+    match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text.strip())
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
-def flags_for(said: str) -> VllmFlags:
+def flags_for(text: str) -> VllmFlags:
     """The flags of a version as vLLM names it. A newer one than is known is used like the newest, with a warning.
 
     Raises BackendError for an older one, and for what is no version.
     """
-    version = parse_version(said)
+    version = parse_version(text)
     if version is None or version < TABLE[0].since:
         raise BackendError(
-            f"vLLM {said} is not supported: known are {_dotted(TABLE[0].since)} to {_dotted(NEWEST_READ)}"
+            f"vLLM {text} is not supported: known are {_dotted(TABLE[0].since)} to {_dotted(NEWEST_READ)}"
         )
     if version[:2] > NEWEST_READ[:2]:
-        log.warning("vLLM %s is newer than those known (up to %s): used like that one", said, _dotted(NEWEST_READ))
+        log.warning("vLLM %s is newer than those known (up to %s): used like that one", text, _dotted(NEWEST_READ))
     return [flags for flags in TABLE if flags.since <= version][-1]
 
 

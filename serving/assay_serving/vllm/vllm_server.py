@@ -16,7 +16,7 @@ from typing import Any
 
 from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay_serving.generative.generation import Drawing, Sampled, stream_seed
+from assay_serving.generative.generation import Sampled, SamplingParams, stream_seed
 from assay_serving.vllm.connection import Connection, RemoteSettings, number
 from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled
 from assay_serving.vllm.versions import VllmFlags, flags_for, require_raw
@@ -27,7 +27,7 @@ TOKEN = "token_id:"
 
 
 @dataclass
-class VllmServer:
+class VllmServerEngine:
     """One model of a server."""
 
     connection: Connection
@@ -36,7 +36,7 @@ class VllmServer:
     running: Running
 
     @classmethod
-    def connect(cls, settings: RemoteSettings) -> VllmServer:
+    def connect(cls, settings: RemoteSettings) -> VllmServerEngine:
         """Asks the server what it is. Raises BackendError where it cannot be reached, is unhealthy or of an unknown
         version, BadInputError where the model has to be named."""
         connection = Connection(settings)
@@ -84,20 +84,20 @@ class VllmServer:
         that it did not list: as the only one allowed, so that it is the sampled one, which is always listed."""
 
         def ask(part: Sequence[Row]) -> Sequence[dict[int, float] | Fault] | Fault:
-            found = self._listed(part, tokens)
-            if isinstance(found, Fault):
-                return found
+            log_probs = self._listed(part, tokens)
+            if isinstance(log_probs, Fault):
+                return log_probs
             for token in tokens:
-                missing = [place for place, row in enumerate(found) if token not in row]
+                missing = [index for index, row in enumerate(log_probs) if token not in row]
                 if not missing:
                     continue
-                more = self._listed([part[place] for place in missing], (token,))
+                more = self._listed([part[index] for index in missing], (token,))
                 if isinstance(more, Fault):
                     return more
-                for place, row in zip(missing, more, strict=True):
-                    found[place] |= row
+                for index, row in zip(missing, more, strict=True):
+                    log_probs[index] |= row
             answers: list[dict[int, float] | Fault] = []
-            for row in found:
+            for row in log_probs:
                 if all(token in row for token in tokens):
                     answers.append({token: row[token] for token in tokens})
                 else:
@@ -107,7 +107,7 @@ class VllmServer:
         return self.connection.for_each_row(rows, ask, on_progress)
 
     def generate(
-        self, rows: Sequence[Row], drawing: Drawing, *, samples: int, ends: Sequence[int], seed: int
+        self, rows: Sequence[Row], sampling: SamplingParams, *, samples: int, ends: Sequence[int], seed: int
     ) -> list[list[Sampled] | Fault]:
         """See `LanguageModel.generate`: one request a row and sample, each with a seed of its own."""
 
@@ -116,15 +116,15 @@ class VllmServer:
             body: dict[str, Any] = {
                 "model": self.model,
                 "prompt": [list(row)],
-                "max_tokens": drawing.max_new_tokens,
-                "temperature": drawing.temperature,
+                "max_tokens": sampling.max_new_tokens,
+                "temperature": sampling.temperature,
                 "stop_token_ids": list(ends),
                 "ignore_eos": True,  # `ends` says it all
                 "add_special_tokens": False,
                 "return_token_ids": True,
             }
-            if drawing.temperature > 0:
-                body |= {"top_p": drawing.top_p, "seed": stream_seed(row, sample, seed) % (1 << 31)}
+            if sampling.temperature > 0:
+                body |= {"top_p": sampling.top_p, "seed": stream_seed(row, sample, seed) % (1 << 31)}
             choices = self._choices(body, 1)
             if isinstance(choices, Fault):
                 return choices
@@ -133,8 +133,8 @@ class VllmServer:
                 return Fault("backend", "the server gives no token ids: it is too old for generative models")
             return [sampled(ids, ends)]
 
-        asked = [(row, sample) for row in rows for sample in range(samples)]
-        return by_row(self.connection.for_each_row(asked, ask, silent, at_once=1), samples)
+        requests = [(row, sample) for row in rows for sample in range(samples)]
+        return by_row(self.connection.for_each_row(requests, ask, silent, at_once=1), samples)
 
     def _classified(self, rows: Sequence[Row], fields: dict[str, Any], on_progress: Advance) -> list[float | Fault]:
         def ask(part: Sequence[Row]) -> Sequence[float | Fault] | Fault:
@@ -143,17 +143,17 @@ class VllmServer:
             if isinstance(reply, Fault):
                 return reply
             try:
-                found: dict[int, float] = {}
+                logits: dict[int, float] = {}
                 for entry in reply["data"]:
                     values = entry["probs"]
                     if len(values) != 1:
                         return Fault("backend", f"{len(values)} labels where a scalar reward model has one")
-                    found[int(entry["index"])] = number(values[0])
+                    logits[int(entry["index"])] = number(values[0])
             except (KeyError, TypeError, ValueError) as error:
                 return Fault("backend", f"not a classification: {type(error).__name__} {error}")
-            if set(found) != set(range(len(part))) or len(reply["data"]) != len(part):
+            if set(logits) != set(range(len(part))) or len(reply["data"]) != len(part):
                 return Fault("backend", f"{len(reply['data'])} results for {len(part)} rows")
-            return [found[place] for place in range(len(part))]
+            return [logits[index] for index in range(len(part))]
 
         return self.connection.for_each_row(rows, ask, on_progress)
 
@@ -174,17 +174,17 @@ class VllmServer:
         if isinstance(choices, Fault):
             return choices
         try:
-            found: list[dict[int, float]] = []
+            log_probs: list[dict[int, float]] = []
             for choice in choices:
                 (listed,) = choice["logprobs"]["top_logprobs"]
-                found.append(
+                log_probs.append(
                     {int(key.removeprefix(TOKEN)): number(value) for key, value in listed.items() if TOKEN in key}
                 )
         except (KeyError, TypeError, ValueError) as error:
             return Fault("backend", f"no log-probs in the reply: {type(error).__name__} {error}")
-        return found
+        return log_probs
 
-    def _choices(self, body: dict[str, Any], wanted: int) -> list[dict[str, Any]] | Fault:
+    def _choices(self, body: dict[str, Any], count: int) -> list[dict[str, Any]] | Fault:
         """The choices of a completion, in the order of their prompts."""
         reply = self.connection.post("/v1/completions", body)
         if isinstance(reply, Fault):
@@ -193,9 +193,9 @@ class VllmServer:
             choices = {int(choice["index"]): dict(choice) for choice in reply["choices"]}
         except (KeyError, TypeError, ValueError) as error:
             return Fault("backend", f"not a completion: {type(error).__name__} {error}")
-        if set(choices) != set(range(wanted)) or len(reply["choices"]) != wanted:
-            return Fault("backend", f"{len(reply['choices'])} results for {wanted} rows")
-        return [choices[place] for place in range(wanted)]
+        if set(choices) != set(range(count)) or len(reply["choices"]) != count:
+            return Fault("backend", f"{len(reply['choices'])} results for {count} rows")
+        return [choices[index] for index in range(count)]
 
 
 def identity(server: str, name: str, source: str) -> str:
@@ -208,16 +208,16 @@ def model_card(connection: Connection) -> dict[str, Any]:
     """What `/v1/models` says of the model that is meant. Raises BadInputError where several are served and none is
     named, or where the named one is not served; BackendError where the route is missing or says nothing."""
     settings = connection.settings
-    said = connection.told("/v1/models")
+    listing = connection.told("/v1/models")
     try:
-        cards = {str(card["id"]): dict(card) for card in said["data"]}
+        cards = {str(card["id"]): dict(card) for card in listing["data"]}
     except (KeyError, TypeError) as error:
         raise BackendError(f"{settings.url} does not say which models it serves") from error
     if settings.model is None and len(cards) != 1:
         raise BadInputError(
             f"{settings.url} serves {', '.join(cards) or 'no model'}; name one: model=NAME", field="engine_options"
         )
-    wanted = settings.model or next(iter(cards))
-    if wanted not in cards:
-        raise BadInputError(f"{settings.url} serves no {wanted!r}; it serves {', '.join(cards)}", field="model")
-    return cards[wanted]
+    name = settings.model or next(iter(cards))
+    if name not in cards:
+        raise BadInputError(f"{settings.url} serves no {name!r}; it serves {', '.join(cards)}", field="model")
+    return cards[name]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from assay.models.chat.renderer import Renderer
 from assay.runs.progress_bar import silent
 from assay.score import ScoreFailure
-from assay_serving.generative.generation import Drawing, Sampled
+from assay_serving.generative.generation import Sampled, SamplingParams
 from assay_serving.generative.token_writer import UNLIMITED, TokenWriter
 from assay_serving.scorer import ModelInfo
 from assay_serving.vllm.rows import Fault, TextModel
@@ -29,14 +29,14 @@ class RowWriter(TokenWriter):
         self._ends = list(ends)
 
     def generate(
-        self, prompts: Sequence[tuple[int, ...]], drawing: Drawing, *, samples: int, seed: int
+        self, prompts: Sequence[tuple[int, ...]], sampling: SamplingParams, *, samples: int, seed: int
     ) -> list[list[Sampled] | ScoreFailure]:
-        made = self.engine.generate(prompts, drawing, samples=samples, ends=self._ends, seed=seed)
-        return [self._failed(answer) if isinstance(answer, Fault) else answer for answer in made]
+        generated = self.engine.generate(prompts, sampling, samples=samples, ends=self._ends, seed=seed)
+        return [self._failed(answer) if isinstance(answer, Fault) else answer for answer in generated]
 
     def next_logps(self, rows: Sequence[list[int]], tokens: Sequence[int]) -> list[dict[int, float] | ScoreFailure]:
-        found = self.engine.next_logps(rows, tokens, silent)
-        return [self._failed(answer) if isinstance(answer, Fault) else answer for answer in found]
+        log_probs = self.engine.next_logps(rows, tokens, silent)
+        return [self._failed(answer) if isinstance(answer, Fault) else answer for answer in log_probs]
 
     def _failed(self, fault: Fault) -> ScoreFailure:
         return self._failure(fault.code, fault.message)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay_serving.engines.ensemble import Combine, EnsembleSpec, Member, Variance
+from assay_serving.engines.ensemble import Combine, EnsembleMember, EnsembleSpec, Variance
 
 R = np.array([[1, 5, 3, 4, 2], [2.5, 2.6, 2.4, 2.5, 2.5]], dtype=float)
 
@@ -15,7 +15,7 @@ R = np.array([[1, 5, 3, 4, 2], [2.5, 2.6, 2.4, 2.5, 2.5]], dtype=float)
 def ensemble(
     combine: Combine, *, k: int = 5, weight: float = 0.5, beta: float = 1.0, variance: Variance = "population"
 ) -> EnsembleSpec:
-    members = tuple(Member(f"m{i}") for i in range(k))
+    members = tuple(EnsembleMember(f"m{i}") for i in range(k))
     return EnsembleSpec(members, combine, weight, beta, variance, scale="raw")
 
 

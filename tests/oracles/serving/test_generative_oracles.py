@@ -12,7 +12,7 @@ from assay.models.spec import Judging
 from assay_policy_training.plugins.protocols import PromptItem
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.verdict_reward import VerdictReward, judge_prompts
-from assay_serving.generative.answers import Answer
+from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.engine import examine
 from assay_serving.generative.pairwise import pair_outcome
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, RATING
@@ -27,8 +27,8 @@ from assay_serving.generative.voting import (
 )
 
 
-def said(text: str, labels: tuple[str, ...], **logp: float) -> Answer:
-    return Answer(text, True, 10, 5, read_verdict(text, labels), logp or None)
+def said(text: str, labels: tuple[str, ...], **logp: float) -> JudgeSample:
+    return JudgeSample(text, True, 10, 5, read_verdict(text, labels), logp or None)
 
 
 def test_the_reward_is_the_log_odds_at_the_judgement_token_wherever_else_yes_stands() -> None:

@@ -15,7 +15,7 @@ from assay_rm_training.benchmarks.catalogue import benchmark
 from assay_rm_training.benchmarks.item import BenchmarkItem, identified
 from assay_rm_training.benchmarks.report import report
 from assay_rm_training.benchmarks.scoring import judge_items, score_items
-from assay_serving.generative.answers import Answer
+from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.pairwise import PairwiseJudge
 from assay_serving.generative.templates import PAIRWISE, JudgeFormat
 from assay_serving.generative.verdict import read_verdict
@@ -54,14 +54,14 @@ class Judge:
 
     def answer(
         self, asked: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance = silent
-    ) -> list[list[Answer] | ScoreFailure]:
-        made: list[list[Answer] | ScoreFailure] = []
+    ) -> list[list[JudgeSample] | ScoreFailure]:
+        made: list[list[JudgeSample] | ScoreFailure] = []
         for prompt in asked:
             if "LONG" in prompt[-1].content:
                 made.append(ScoreFailure("too_long", "does not fit"))
                 continue
             text = self.rule(prompt[-1].content)
-            made.append([Answer(text, True, 7, 3, read_verdict(text, form.labels), None)])
+            made.append([JudgeSample(text, True, 7, 3, read_verdict(text, form.labels), None)])
         return made
 
 

@@ -13,7 +13,7 @@ from assay.domain import Message
 from assay.errors import BackendError, BadInputError, BusyError, NotFoundError
 from assay_serving.engine_process.engine import load, load_again
 from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import ScoreRequest
 from assay_serving.server.core.settings import ServerSettings
@@ -32,8 +32,8 @@ def scorer(tiny_reward_model: Path) -> TransformersScorer:
 
 def with_absent(scorer: TransformersScorer, tiny: Path, told: list[Any]) -> LocalHost:
     """`rm` is live and `gone` is not; one alias belongs to both."""
-    plans = {"rm": ModelPlan(str(tiny), "rm", aliases=(SHARED,))}
-    gone = AbsentModel("gone", ModelPlan("models/gone", "gone", aliases=(SHARED, "old-name")), "its disk is gone")
+    plans = {"rm": ModelConfig(str(tiny), "rm", aliases=(SHARED,))}
+    gone = AbsentModel("gone", ModelConfig("models/gone", "gone", aliases=(SHARED, "old-name")), "its disk is gone")
     return LocalHost({"rm": scorer}, ServerSettings(), plans=plans, absent=[gone], on_plans=told.append)
 
 
@@ -87,8 +87,8 @@ def test_no_other_model_is_taken_for_it_until_it_is_given_up(
 def test_a_restart_loads_what_it_can_and_nothing_at_all_is_an_error(
     tiny_reward_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = ModelPlan(str(tiny_reward_model), "good", device="cpu")
-    bad = ModelPlan(str(tmp_path / "nothing"), "bad", device="cpu")
+    good = ModelConfig(str(tiny_reward_model), "good", device="cpu")
+    bad = ModelConfig(str(tmp_path / "nothing"), "bad", device="cpu")
     (scorers, plans), (absent,) = load_again(load, (bad, good), None)
     assert list(scorers) == ["good"]
     assert plans == {"good": good}
@@ -100,12 +100,12 @@ def test_a_restart_loads_what_it_can_and_nothing_at_all_is_an_error(
 
 
 def test_any_librarys_error_leaves_one_model_out(tiny_reward_model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def load_some(plans: tuple[ModelPlan, ...], workspace: Path | None) -> Any:
+    def load_some(plans: tuple[ModelConfig, ...], workspace: Path | None) -> Any:
         if plans[0].served_as == "bad":
             raise RuntimeError("shapes differ\nof a thousand tensors")
         return load(plans, workspace)
 
-    plans = tuple(ModelPlan(str(tiny_reward_model), name, device="cpu") for name in ("bad", "good"))
+    plans = tuple(ModelConfig(str(tiny_reward_model), name, device="cpu") for name in ("bad", "good"))
     (scorers, _), (absent,) = load_again(load_some, plans, None)
     assert list(scorers) == ["good"]
     assert absent.reason == "RuntimeError: shapes differ"

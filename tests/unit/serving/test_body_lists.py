@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 
 from assay.http.body_lists import ListOf
-from assay_serving.chat.bodies import ChatRequest
+from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.process import RunningServer, running_server
 from assay_serving.server.core.settings import ServerSettings
@@ -47,7 +47,7 @@ def test_every_list_of_a_body_ends_at_its_first_wrong_member(server: RunningServ
         for route in server.app.routes
         if isinstance(route, APIRoute) and not route.path.startswith("/v1/admin/")
         if (kind := get_type_hints(route.endpoint).get("body")) is not None
-    } | {ChatRequest}
+    } | {ChatCompletionRequest}
     assert len(kinds) > 10
     found = [(kind, each) for kind in kinds for each in lists_in(kind.__pydantic_core_schema__)]
     assert len(found) > 30

@@ -21,7 +21,7 @@ import pytest
 from assay.domain import Message
 from assay.score import Score
 from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
@@ -338,7 +338,7 @@ def test_a_model_answers_to_its_path_and_its_aliases(tiny_reward_model: Path, sc
     from assay_serving.server.models.in_process import LocalHost
 
     settings = ServerSettings()
-    plan = ModelPlan(str(tiny_reward_model), "one", aliases=("first",))
+    plan = ModelConfig(str(tiny_reward_model), "one", aliases=("first",))
     host = LocalHost({"one": scorer, "two": scorer}, settings, plans={"one": plan})
     with TestClient(app_of(host, settings=settings)) as client:
         for name, status in (("one", 200), ("first", 200), (str(tiny_reward_model), 200), ("third", 404), (None, 400)):

@@ -27,7 +27,7 @@ from assay_serving.engine_process.engine_client import HostLink
 from assay_serving.engine_process.folder import SOCKET, private_folder
 from assay_serving.engine_process.launch import EngineLaunch, FrontLaunch, frame_bytes, line_of
 from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.core.scoring_backend import ChatRequest, Client, Priority, ScoreAnswer, ScoreRequest
 from assay_serving.server.core.settings import ServerSettings
@@ -139,7 +139,7 @@ def test_what_no_encoding_can_hold_is_the_callers_fault() -> None:
 
 def test_what_a_child_is_told_arrives_whole() -> None:
     settings = ServerSettings(api_keys=("ä key",), max_items=3)
-    plans = (ModelPlan("rm", "served", engine_options={"a": [1, None]}), ModelPlan("other"))
+    plans = (ModelConfig("rm", "served", engine_options={"a": [1, None]}), ModelConfig("other"))
     engine = EngineLaunch(3, TOKEN, plans, settings, "/workspace", True, "json")
     front = FrontLaunch(4, "/socket", TOKEN, settings, "/metrics", "cert", "key", True, "json")
     for launch in (engine, front):

@@ -12,7 +12,7 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_serving.engines.ensemble import EnsembleScorer, EnsembleSpec, Member, standardised_members
+from assay_serving.engines.ensemble import EnsembleMember, EnsembleScorer, EnsembleSpec, standardised_members
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -48,7 +48,7 @@ def items(*responses: str) -> list[ScoreItem]:
 
 
 def raw(combine: str = "mean") -> EnsembleSpec:
-    return EnsembleSpec((Member("a"), Member("b")), combine, scale="raw")  # type: ignore[arg-type]
+    return EnsembleSpec((EnsembleMember("a"), EnsembleMember("b")), combine, scale="raw")  # type: ignore[arg-type]
 
 
 def test_combined_reward_and_spread() -> None:
@@ -95,7 +95,7 @@ def test_a_scale_needs_responses_that_differ_and_that_all_can_score() -> None:
 
 
 def test_another_checkpoint_than_the_scale_was_measured_on_is_refused() -> None:
-    spec = EnsembleSpec((Member("a", 0, 1, "v-old"), Member("b")), scale="raw")
+    spec = EnsembleSpec((EnsembleMember("a", 0, 1, "v-old"), EnsembleMember("b")), scale="raw")
     with pytest.raises(BadInputError, match="v-old"):
         EnsembleScorer(spec, [Letters("a"), Letters("b")], name="e")
 
@@ -111,7 +111,7 @@ def test_the_version_is_of_what_changes_scores() -> None:
 
 def test_the_file_is_read_as_written_and_its_members_load(tiny_reward_model: Path, tmp_path: Path) -> None:
     spec = EnsembleSpec(
-        (Member(str(tiny_reward_model), 0.1, 2.0), Member(str(tiny_reward_model))),
+        (EnsembleMember(str(tiny_reward_model), 0.1, 2.0), EnsembleMember(str(tiny_reward_model))),
         "uwo",
         standardised_on="gold",
         calibration=Calibration(2.0, 0.0, "gold", 5, method="isotonic", knots=((1.0, 0.7),)),

@@ -16,9 +16,9 @@ from assay.errors import BackendError, BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure
-from assay_serving.generative.answers import Answer
+from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.engine import GenerativeScorer
-from assay_serving.generative.generation import Drawing, generate, next_logp
+from assay_serving.generative.generation import SamplingParams, generate, next_logp
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
 from assay_serving.generative.reader import VerdictReader
@@ -45,12 +45,12 @@ class Scripted:
 
     def answer(
         self, asked: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance = silent
-    ) -> list[list[Answer] | ScoreFailure]:
+    ) -> list[list[JudgeSample] | ScoreFailure]:
         self.asked += asked
-        made: list[list[Answer] | ScoreFailure] = []
+        made: list[list[JudgeSample] | ScoreFailure] = []
         for texts in self.texts[: len(asked)]:
             verdicts = [read_verdict(text, form.labels) for text in texts]
-            made.append([Answer(t, True, 7, 3, v, self.logp) for t, v in zip(texts, verdicts, strict=True)])
+            made.append([JudgeSample(t, True, 7, 3, v, self.logp) for t, v in zip(texts, verdicts, strict=True)])
             on_progress(1)
         return made
 
@@ -180,14 +180,14 @@ def test_sampling_follows_the_models_distribution(tiny_judges: dict[str, Path]) 
     writer, _ = LocalWriter.load(str(tiny_judges["pairwise"]), device="cpu")
     ids = writer.renderer.encode(PROMPT).ids
     probability = next_logp(writer.model, [ids])[0].double().exp()
-    drawn = generate(writer.model, [ids], Drawing(1, 1.0, 1.0), samples=2000, ends=[], seed=0)[0]
+    drawn = generate(writer.model, [ids], SamplingParams(1, 1.0, 1.0), samples=2000, ends=[], seed=0)[0]
     counts = [0] * len(probability)
     for sample in drawn:
         counts[sample.ids[0]] += 1
     for token in probability.topk(3).indices.tolist():
         p = float(probability[token])
         assert counts[token] / 2000 == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / 2000) + 1e-9)
-    narrow = generate(writer.model, [ids], Drawing(1, 1.0, 1e-6), samples=20, ends=[], seed=0)[0]
+    narrow = generate(writer.model, [ids], SamplingParams(1, 1.0, 1e-6), samples=20, ends=[], seed=0)[0]
     assert {sample.ids[0] for sample in narrow} == {int(probability.argmax())}
 
 
@@ -251,7 +251,7 @@ def test_the_reader_gives_the_log_odds_of_a_given_answer(tiny_judges: dict[str, 
 def test_an_answer_is_cut_off_where_its_time_is_over(tiny_judges: dict[str, Path]) -> None:
     writer, _ = LocalWriter.load(str(tiny_judges["pairwise"]), device="cpu")
     ids = writer.renderer.encode(PROMPT).ids
-    cut = generate(writer.model, [ids], Drawing(40, 0.0, 1.0, max_seconds=0.0), samples=1, ends=[], seed=0)[0][0]
-    whole = generate(writer.model, [ids], Drawing(40, 0.0, 1.0), samples=1, ends=[], seed=0)[0][0]
+    cut = generate(writer.model, [ids], SamplingParams(40, 0.0, 1.0, max_seconds=0.0), samples=1, ends=[], seed=0)[0][0]
+    whole = generate(writer.model, [ids], SamplingParams(40, 0.0, 1.0), samples=1, ends=[], seed=0)[0][0]
     assert (len(cut.ids), cut.ended) == (1, False)
     assert whole.ids[:1] == cut.ids

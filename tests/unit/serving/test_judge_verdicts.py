@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay_serving.generative.templates import FORMATS, PAIRWISE, POINTWISE, QUOTE, RATING, format_named, quote
-from assay_serving.generative.verdict import Fault, ParseFailure, Verdict, read_verdict, tail_reward
+from assay_serving.generative.verdict import Fault, JudgeVerdict, ParseFailure, read_verdict, tail_reward
 
 AB = ("A", "B")
 YES_NO = ("Yes", "No")
@@ -31,7 +31,7 @@ YES_NO = ("Yes", "No")
 )
 def test_the_verdict_of_a_well_formed_answer(text: str, labels: tuple[str, ...], expected: str) -> None:
     verdict = read_verdict(text, labels)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, JudgeVerdict)
     assert verdict.label == expected
     assert text[verdict.line_start :].startswith(f"Verdict: {expected}")
 
@@ -83,7 +83,7 @@ def test_an_answer_cut_by_the_length_limit_has_no_verdict() -> None:
 @given(st.text(), st.sampled_from(AB))
 def test_no_reasoning_changes_the_verdict_behind_it(reasoning: str, label: str) -> None:
     found = read_verdict(f"{reasoning}\nVerdict: {label}", AB)
-    expected = Verdict(label, len(reasoning) + 1)
+    expected = JudgeVerdict(label, len(reasoning) + 1)
     assert found == expected or (isinstance(found, ParseFailure) and "Verdict:" in reasoning)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay_serving.generative.answers import Answer
+from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.pairwise import ORDERS, pair_outcome
 from assay_serving.generative.verdict import read_verdict
 from assay_serving.generative.voting import (
@@ -47,11 +47,11 @@ def test_an_order_that_is_none_is_refused() -> None:
         unpermute([1, 2], [0, 0])
 
 
-def _answer(label: str, probability: float) -> Answer:
+def _answer(label: str, probability: float) -> JudgeSample:
     """`probability`: of A, the response shown first."""
     text = f"x\nVerdict: {label}"
     logp = {"A": math.log(probability), "B": math.log1p(-probability)}
-    return Answer(text, True, 1, 1, read_verdict(text, ("A", "B")), logp)
+    return JudgeSample(text, True, 1, 1, read_verdict(text, ("A", "B")), logp)
 
 
 probabilities = st.floats(0.01, 0.99)
@@ -59,7 +59,7 @@ probabilities = st.floats(0.01, 0.99)
 
 @given(st.lists(st.tuples(probabilities, probabilities), min_size=1, max_size=4))
 def test_naming_the_responses_the_other_way_round_negates_the_outcome(drawn: list[tuple[float, float]]) -> None:
-    def answers(place: int) -> list[Answer]:
+    def answers(place: int) -> list[JudgeSample]:
         return [_answer("A" if pair[place] > 0.5 else "B", pair[place]) for pair in drawn]
 
     outcome = pair_outcome([answers(0), answers(1)])
@@ -82,7 +82,7 @@ def test_a_judge_that_only_sees_places_is_undecided_over_both_orders(p: float) -
 
 
 def test_an_order_that_could_not_be_read() -> None:
-    silent = Answer("hm", True, 1, 1, read_verdict("hm", ("A", "B")))
+    silent = JudgeSample("hm", True, 1, 1, read_verdict("hm", ("A", "B")))
     outcome = pair_outcome([[silent], [_answer("B", 0.2)]])
     assert outcome.decisions == (None, "A")  # B of the swapped order is the pair's A
     assert outcome.probability == pytest.approx(0.8)

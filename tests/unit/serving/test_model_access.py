@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import BadInputError, NotFoundError
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.server.models.model_access import check_plan, check_reference
 
 
@@ -65,12 +65,12 @@ def test_models_of_the_hub_by_name_or_owner() -> None:
 def test_engines_behind_an_address() -> None:
     allowed = ["http://gpu:8000"]
     for url in ("http://gpu:8000", "http://gpu:8000/", "http://gpu:8000/v1"):
-        plan = ModelPlan("owner/name", engine="vllm-http", engine_options={"url": url})
+        plan = ModelConfig("owner/name", engine="vllm-http", engine_options={"url": url})
         assert check_plan(plan, [*allowed, "hub:owner/name"]).engine_options["url"] == url
         assert check_reference(url, allowed) == url
     for url in ("http://gpu:80001", "http://gpu:8000.evil.org", "http://gpu:8000@evil.org", "https://gpu:8000"):
         with pytest.raises(BadInputError):
-            check_plan(ModelPlan("owner/name", engine_options={"url": url}), [*allowed, "hub:owner/name"])
+            check_plan(ModelConfig("owner/name", engine_options={"url": url}), [*allowed, "hub:owner/name"])
         with pytest.raises(BadInputError):
             check_reference(url, allowed)
 
@@ -84,7 +84,7 @@ def test_names_of_the_workspace(tmp_path: Path) -> None:
 
 
 def test_the_key_of_an_engines_server_is_in_no_reply() -> None:
-    plan = ModelPlan("rm", engine="vllm-http", engine_options={"url": "http://gpu:8000", "api_key": "sesame"})
+    plan = ModelConfig("rm", engine="vllm-http", engine_options={"url": "http://gpu:8000", "api_key": "sesame"})
     assert plan.shown() == plan.to_dict() | {"engine_options": {"url": "http://gpu:8000", "api_key": "(hidden)"}}
-    assert ModelPlan.from_dict(plan.to_dict()) == plan  # what an engine process is started with keeps it
-    assert ModelPlan("rm").shown() == ModelPlan("rm").to_dict()
+    assert ModelConfig.from_dict(plan.to_dict()) == plan  # what an engine process is started with keeps it
+    assert ModelConfig("rm").shown() == ModelConfig("rm").to_dict()

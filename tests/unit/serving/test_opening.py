@@ -9,7 +9,7 @@ import pytest
 from assay.errors import NotFoundError
 from assay.runs.record import locate_model, start_run
 from assay.workspace import Workspace
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import is_url, located, open_scorer
 
 
@@ -39,8 +39,8 @@ def test_an_unknown_name_is_not_found(with_artifact: Workspace) -> None:
     with pytest.raises(NotFoundError, match=r"no model 'unlike'; the workspace has first-rm$"):
         open_scorer("unlike", workspace=with_artifact.root, device="cpu")
     with pytest.raises(NotFoundError, match=r"the workspace has first-rm$"):
-        ModelPlan("unlike").located(with_artifact.root)
-    assert ModelPlan("unlike", engine="vllm-http").located(with_artifact.root) == ("unlike", "unlike")
+        ModelConfig("unlike").located(with_artifact.root)
+    assert ModelConfig("unlike", engine="vllm-http").located(with_artifact.root) == ("unlike", "unlike")
     assert located("smollm2", with_artifact.root) == "smollm2"
 
 

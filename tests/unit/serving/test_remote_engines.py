@@ -16,7 +16,7 @@ from recorded_engines import (
 )
 
 from assay.errors import BackendError, BadInputError
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_engine
 from assay_serving.vllm.connection import RemoteSettings
 from assay_serving.vllm.engine_loader import Opening
@@ -86,11 +86,11 @@ def test_options_of_vllm_in_process_are_checked(options: dict[str, Any], message
 
 def test_engines_and_what_they_cannot_run(tiny_reward_model: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no engine 'tensorrt'; there are transformers, vllm"):
-        ModelPlan(str(tiny_reward_model), engine="tensorrt").open()
+        ModelConfig(str(tiny_reward_model), engine="tensorrt").open()
     with pytest.raises(BadInputError, match="has no options"):
-        ModelPlan(str(tiny_reward_model), engine_options={"url": "http://gpu"}).open()
+        ModelConfig(str(tiny_reward_model), engine_options={"url": "http://gpu"}).open()
     with pytest.raises(BadInputError, match="plans its own passes"):
-        ModelPlan(str(tiny_reward_model), engine="vllm", token_budget=64).open()
+        ModelConfig(str(tiny_reward_model), engine="vllm", token_budget=64).open()
     ensemble = tmp_path / "ensemble.yaml"
     ensemble.write_text("members: []\n")
     with pytest.raises(BadInputError, match="serve its models with that engine"):

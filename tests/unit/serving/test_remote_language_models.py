@@ -19,11 +19,11 @@ from recorded_engines import (
 )
 
 from assay.score import Score
-from assay_serving.generative.generation import Drawing, Sampled
+from assay_serving.generative.generation import Sampled, SamplingParams
 from assay_serving.scorer import ScoreItem
 from assay_serving.vllm.connection import RemoteSettings
 from assay_serving.vllm.rows import Fault
-from assay_serving.vllm.vllm_server import VllmServer
+from assay_serving.vllm.vllm_server import VllmServerEngine
 
 #: Of the rows [1, 2, 3, 4] and [5, 6, 7]: log-probs of tokens 259 and 260 by name; with both allowed, of the most
 #: likely ones; the same with 259 alone allowed.
@@ -99,7 +99,7 @@ def test_log_odds_are_exact_with_named_tokens_and_without() -> None:
 
     for answer, requests in ((newer, 1), (older, 2)):
         with elsewhere(completion_routes(answer)) as server:
-            engine = VllmServer.connect(RemoteSettings(server.url))
+            engine = VllmServerEngine.connect(RemoteSettings(server.url))
             assert engine.next_logps(rows, tokens) == expected
             assert len(server.posted) == requests
             engine.close()
@@ -109,7 +109,7 @@ def test_a_server_that_lists_nothing_of_use_gives_faults() -> None:
     nothing = NAMED.replace(b"token_id:259", b"token_id:1").replace(b"token_id:260", b"token_id:2")
     for reply, said in ((nothing, "lists no log-prob"), (WRITTEN, "1 results for 2 rows")):
         with elsewhere(completion_routes(lambda _, reply=reply: (200, reply))) as server:  # type: ignore[misc]
-            engine = VllmServer.connect(RemoteSettings(server.url))
+            engine = VllmServerEngine.connect(RemoteSettings(server.url))
             found = engine.next_logps([[1, 2, 3, 4], [5, 6, 7]], (259, 260))
             assert all(isinstance(fault, Fault) and fault.code == "backend" for fault in found)
             assert said in str(found[0])
@@ -118,11 +118,11 @@ def test_a_server_that_lists_nothing_of_use_gives_faults() -> None:
 
 def test_written_tokens_are_read_with_their_end() -> None:
     with elsewhere(completion_routes(lambda _: (200, WRITTEN))) as server:
-        engine = VllmServer.connect(RemoteSettings(server.url))
-        drawing = Drawing(6, 0.0, 1.0)
+        engine = VllmServerEngine.connect(RemoteSettings(server.url))
+        drawing = SamplingParams(6, 0.0, 1.0)
         assert engine.generate([[1, 2, 3, 4]], drawing, samples=1, ends=[258], seed=0) == [[Sampled((4,) * 6, False)]]
         assert engine.generate([[1, 2, 3, 4]], drawing, samples=1, ends=[4], seed=0) == [[Sampled((4,) * 5, True)]]
-        sampled = engine.generate([[1], [2]], Drawing(6, 0.5, 0.9), samples=2, ends=[258], seed=7)
+        sampled = engine.generate([[1], [2]], SamplingParams(6, 0.5, 0.9), samples=2, ends=[258], seed=7)
         assert [len(samples) if isinstance(samples, list) else 0 for samples in sampled] == [2, 2]
         seeds = {body["seed"] for _, body in server.posted if "seed" in body}
         assert len(seeds) == 4  # every row and sample has its own

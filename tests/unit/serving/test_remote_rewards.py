@@ -39,7 +39,7 @@ from assay_serving.model_loader import load_engine
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.vllm.connection import RemoteSettings
-from assay_serving.vllm.vllm_server import VllmServer
+from assay_serving.vllm.vllm_server import VllmServerEngine
 
 
 def test_rewards_come_from_the_server_and_everything_else_from_here(tiny_reward_model: Path) -> None:
@@ -81,7 +81,7 @@ def scorer_rewards(folder: Path, rows: dict[tuple[int, ...], float]) -> list[Sco
 
 def test_recorded_answers_are_read_exactly() -> None:
     with elsewhere(vllm_routes()) as server:
-        engine = VllmServer.connect(RemoteSettings(server.url))
+        engine = VllmServerEngine.connect(RemoteSettings(server.url))
         assert engine.logits(PROBES) == [-0.10216431319713593, -0.21829509735107422, -0.01533297449350357]
         assert engine.running.max_length == 512
         engine.require_rewards(regression=False)

@@ -24,7 +24,7 @@ from assay.models.chat.rendered_text import PolicyTemplate
 from assay.models.spec import Judging
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Part, Score, ScoreResult
-from assay_serving.engines.ensemble import EnsembleScorer, EnsembleSpec, Member
+from assay_serving.engines.ensemble import EnsembleMember, EnsembleScorer, EnsembleSpec
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.local import LocalWriter
@@ -123,7 +123,7 @@ def test_every_field_of_an_item_that_the_engine_reads_is_part_of_the_key() -> No
 
 
 def test_an_ensemble_of_composed_rewards_reads_labels_too() -> None:
-    spec = EnsembleSpec((Member("a"), Member("b")), scale="raw")
+    spec = EnsembleSpec((EnsembleMember("a"), EnsembleMember("b")), scale="raw")
     alone = [Described(INFO), Described(INFO)]
     composed = [Described(replace(INFO, kind="composed")), Described(INFO)]
     for members, differs in ((alone, False), (composed, True)):

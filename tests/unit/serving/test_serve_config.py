@@ -14,7 +14,7 @@ import yaml
 from assay.cli.main import main
 from assay.errors import BadInputError, NotFoundError
 from assay.http.listening import Tls
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.http.config_file import ServeConfig, config_of, example, read_config
 
@@ -27,8 +27,8 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_example_is_a_configuration_and_explains_fields_that_exist(tmp_path: Path) -> None:
     config = config_of(read_config(written(tmp_path, example())))
-    assert config == ServeConfig((ModelPlan("smollm2", "judge", kind="principle"),))
-    known = {f.name for cls in (ServeConfig, ServerSettings, ModelPlan) for f in fields(cls)}
+    assert config == ServeConfig((ModelConfig("smollm2", "judge", kind="principle"),))
+    known = {f.name for cls in (ServeConfig, ServerSettings, ModelConfig) for f in fields(cls)}
     mentioned = set(re.findall(r"^ *#? ?(?:- )?([a-z][a-z_]+): ", example(), flags=re.MULTILINE))
     assert mentioned <= known
     assert {"reference", "tls_cert", "max_items", "workspace"} <= mentioned
@@ -55,7 +55,7 @@ def test_what_the_file_says_is_what_is_served(tmp_path: Path) -> None:
     )
     rm, other = config.models
     assert rm.reference == str(tmp_path / "rm")  # beside the file
-    assert other == ModelPlan("owner/name", "other", max_length=5, engine_options={"a": [1]})
+    assert other == ModelConfig("owner/name", "other", max_length=5, engine_options={"a": [1]})
     assert (config.port, config.workers) == (0, 3)
     assert config.settings == ServerSettings(request_timeout_s=7.0, api_keys=("a", "b"))
     assert config.tls == Tls(str(tmp_path / "cert.pem"), "/key.pem")
@@ -104,7 +104,7 @@ def test_what_is_no_mapping_is_one_line(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_a_configuration_that_cannot_be(values: dict[str, Any], field: str) -> None:
-    models = {} if field == "models" else {"models": (ModelPlan("rm"),)}
+    models = {} if field == "models" else {"models": (ModelConfig("rm"),)}
     with pytest.raises(BadInputError, match=f"field '{field}'"):
         config_of({**models, **values})
 
@@ -152,7 +152,7 @@ def test_one_process_looks_models_up_in_the_workspace_it_was_given(
 
     asked: list[Path | None] = []
 
-    def load(plans: tuple[ModelPlan, ...], workspace: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def load(plans: tuple[ModelConfig, ...], workspace: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
         asked.append(workspace)
         return {}, {}
 
@@ -164,7 +164,7 @@ def test_one_process_looks_models_up_in_the_workspace_it_was_given(
     monkeypatch.setattr(engine, "load", load)
     monkeypatch.setattr(local_host, "LocalHost", Host)
     monkeypatch.setattr(process, "serve_until_stopped", lambda *_, **__: None)
-    config = ServeConfig((ModelPlan("rm"),), workers=0, workspace=str(tmp_path))
+    config = ServeConfig((ModelConfig("rm"),), workers=0, workspace=str(tmp_path))
     with socket.socket() as listening:
         serve._serve_here(config, listening, lambda infos: None)
     assert asked == [tmp_path, tmp_path]

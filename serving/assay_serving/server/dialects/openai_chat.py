@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 
 from assay.domain import Message
 from assay.http.problems import ProblemError, request_id_of
-from assay_serving.chat.bodies import ChatRequest as ChatBody
-from assay_serving.chat.replies import ChatReply, chat_reply
+from assay_serving.chat.bodies import ChatCompletionRequest
+from assay_serving.chat.replies import ChatCompletionResponse, chat_reply
 from assay_serving.server.core.scoring_backend import ChatRequest
 from assay_serving.server.dialects.shapes import EnvelopedError, OpenAIRoute, shaped_errors
 from assay_serving.server.http.handler import client_of, unless_hung_up
@@ -24,9 +24,9 @@ def openai_chat_routes(service: Service) -> APIRouter:
     @router.post(
         "/v1/chat/completions",
         response_model=None,
-        responses={200: {"model": ChatReply}, **shaped_errors(EnvelopedError)},
+        responses={200: {"model": ChatCompletionResponse}, **shaped_errors(EnvelopedError)},
     )
-    async def chat(body: ChatBody, request: Request) -> Response:
+    async def chat(body: ChatCompletionRequest, request: Request) -> Response:
         """The next turn of a conversation by a generative model."""
         if (field := body.unsupported) is not None:
             problem = {"errors": [{"field": field, "message": "not supported"}]}

@@ -18,7 +18,7 @@ import yaml
 
 from assay.errors import AssayError, BadInputError, NotFoundError
 from assay.http.listening import Tls
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.server.core.logs import FORMATS, Format
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.models.model_access import is_address
@@ -31,7 +31,7 @@ _PLACE = re.compile(r"(?P<what>.*) - at `\$(?P<place>[^`]*)`")
 class ServeConfig:
     """All that a server is started with. The fields of `settings` stand beside the others in the file."""
 
-    models: tuple[ModelPlan, ...]
+    models: tuple[ModelConfig, ...]
     host: str = "127.0.0.1"
     port: int = 8000  #: 0 = a free one
     workers: int = 1  #: processes that speak HTTP; 0 = one process does everything
@@ -133,17 +133,17 @@ def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _converted(value, kinds[name], name) for name, value in values.items()}
 
 
-def _read_plan(entry: Any, number: int, folder: Path) -> ModelPlan:
+def _read_plan(entry: Any, number: int, folder: Path) -> ModelConfig:
     place = f"models[{number}]"
     if isinstance(entry, str):
         entry = {"reference": entry}
     if not isinstance(entry, dict):
         raise BadInputError("must be a name, or a mapping with a reference", field=place)
-    _refuse_unknown(entry, list(ModelPlan.__dataclass_fields__), f"{place}.")
-    kinds = _hints(ModelPlan)
+    _refuse_unknown(entry, list(ModelConfig.__dataclass_fields__), f"{place}.")
+    kinds = _hints(ModelConfig)
     typed = {name: _converted(value, kinds[name], f"{place}.{name}") for name, value in entry.items()}
     try:
-        plan = ModelPlan.from_dict(typed)
+        plan = ModelConfig.from_dict(typed)
     except AssayError as error:
         raise BadInputError(str(error), field=place) from error
     beside = folder / plan.reference

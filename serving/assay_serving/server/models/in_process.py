@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError, BusyError
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, Scorer
 from assay_serving.server.auth.rate_limits import RateLimits
 from assay_serving.server.batching.batcher import Coalescer
@@ -38,7 +38,7 @@ class LocalHost:
         scorers: Mapping[str, Scorer],
         settings: ServerSettings,
         *,
-        plans: Mapping[str, ModelPlan] | None = None,
+        plans: Mapping[str, ModelConfig] | None = None,
         absent: Iterable[AbsentModel] = (),
         workspace: Path | None = None,
         on_plans: Callable[[list[dict[str, Any]]], None] = lambda plans: None,

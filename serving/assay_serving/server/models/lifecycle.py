@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from assay.domain import Message
 from assay.errors import AssayError, BackendError, BadInputError, ConflictError, NotFoundError
 from assay.score import ScoreFailure
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.server.cache.memory_cache import ScoreCache
 from assay_serving.server.core.settings import ServerSettings
@@ -78,7 +78,7 @@ class Lifecycle:
         self._tasks: set[asyncio.Task[Any]] = set()
         metrics.registry.register(ScoreGauges(lambda: roster.live, self.swaps))
 
-    def serve(self, name: str, scorer: Scorer, plan: ModelPlan | None = None) -> ServedModel:
+    def serve(self, name: str, scorer: Scorer, plan: ModelConfig | None = None) -> ServedModel:
         """A model that is loaded, under a name that is free."""
         served = self._served(name, scorer, plan)
         self._roster.put(name, served)
@@ -86,7 +86,7 @@ class Lifecycle:
 
     def plans(self) -> Plans:
         """How to load the models again, absent ones too; those that were given as scorers are not among them."""
-        named: list[tuple[str, ModelPlan | None]] = [(served.name, served.plan) for served in self._roster.live]
+        named: list[tuple[str, ModelConfig | None]] = [(served.name, served.plan) for served in self._roster.live]
         named += [(absent.name, absent.plan) for absent in self._roster.absent]
         return [{**plan.to_dict(), "served_as": name} for name, plan in named if plan is not None]
 
@@ -145,7 +145,7 @@ class Lifecycle:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _load(self, wanted: str | None, plan: ModelPlan) -> dict[str, Any]:
+    async def _load(self, wanted: str | None, plan: ModelConfig) -> dict[str, Any]:
         allowed, folder, name = await self._found_again(wanted, plan) or await self._found(plan)
         name = wanted or name
         if not _NAME.fullmatch(name) or name.rpartition("/")[2] in _TAKEN:
@@ -176,7 +176,7 @@ class Lifecycle:
         logger.warning("unloaded %s", name)
         return {"unloaded": name}
 
-    async def _swap(self, name: str, plan: ModelPlan, terms: SwapTerms) -> dict[str, Any]:
+    async def _swap(self, name: str, plan: ModelConfig, terms: SwapTerms) -> dict[str, Any]:
         self._single(name)
         allowed, folder, _ = await self._found(plan)
         with self._change(name, "loading its successor"):
@@ -283,7 +283,7 @@ class Lifecycle:
             "scores": served.statistics.to_dict(),
         }
 
-    def _served(self, name: str, scorer: Scorer, plan: ModelPlan | None, *, candidate: bool = False) -> ServedModel:
+    def _served(self, name: str, scorer: Scorer, plan: ModelConfig | None, *, candidate: bool = False) -> ServedModel:
         served = ServedModel(name, scorer, self._settings, self._metrics, plan, candidate=candidate, cache=self._cache)
         served.start()
         return served
@@ -304,10 +304,10 @@ class Lifecycle:
         finally:
             del self._changing[name]
 
-    async def _found(self, plan: ModelPlan) -> tuple[ModelPlan, str, str]:
+    async def _found(self, plan: ModelConfig) -> tuple[ModelConfig, str, str]:
         """The plan of a model that may be loaded, its folder, and the name it has by itself."""
 
-        def find() -> tuple[ModelPlan, str, str]:
+        def find() -> tuple[ModelConfig, str, str]:
             allowed = check_plan(plan, self._settings.model_folders, self._workspace)
             _, name = plan.located(self._workspace)
             if plan.reference != allowed.reference:
@@ -316,14 +316,14 @@ class Lifecycle:
 
         return await asyncio.to_thread(find)
 
-    async def _found_again(self, wanted: str | None, plan: ModelPlan) -> tuple[ModelPlan, str, str] | None:
+    async def _found_again(self, wanted: str | None, plan: ModelConfig) -> tuple[ModelConfig, str, str] | None:
         """As `_found`, of an absent model that is called by its name: by the plan that it was served by before."""
         absent = self._roster.find_absent(plan.reference)
         if absent is None or wanted not in (None, absent.name):
             return None
         return absent.plan, (await asyncio.to_thread(absent.plan.located, self._workspace))[0], absent.name
 
-    async def _open(self, name: str, folder: str, plan: ModelPlan) -> Scorer:
+    async def _open(self, name: str, folder: str, plan: ModelConfig) -> Scorer:
         try:
             return await asyncio.to_thread(open_checked, name, folder, plan, self._workspace)
         except AssayError:
@@ -372,7 +372,7 @@ class Lifecycle:
         task.add_done_callback(ended)
 
 
-def open_checked(name: str, folder: str, plan: ModelPlan, workspace: Path | None) -> Scorer:
+def open_checked(name: str, folder: str, plan: ModelConfig, workspace: Path | None) -> Scorer:
     """The loaded model, after it has given a first score. Raises BackendError where it cannot."""
     if plan.engine == "transformers":
         check_room(name, folder, dtype=plan.dtype, device=plan.device)
@@ -392,14 +392,14 @@ def open_checked(name: str, folder: str, plan: ModelPlan, workspace: Path | None
     return scorer
 
 
-def _plan_of(order: Mapping[str, Any]) -> ModelPlan:
+def _plan_of(order: Mapping[str, Any]) -> ModelConfig:
     plan = order.get("plan")
     if not isinstance(plan, Mapping):
         raise BadInputError("is missing: which model to load", field="plan")
-    return ModelPlan.from_dict(plan)
+    return ModelConfig.from_dict(plan)
 
 
-def _successor(plan: ModelPlan, before: ModelPlan | None) -> ModelPlan:
+def _successor(plan: ModelConfig, before: ModelConfig | None) -> ModelConfig:
     """Callers know the old model by its names and render in its policies' templates: the new one answers to both."""
     if before is None:
         return plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from assay.errors import AssayError, BusyError
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 
 RETRY_S = 30.0  #: after which a caller of an absent model may ask again: somebody has to do something first
 _LONGEST = 200
@@ -20,7 +20,7 @@ class AbsentModel:
     """`plan`: how it would be loaded. `reason`: why that failed, in one line."""
 
     name: str
-    plan: ModelPlan
+    plan: ModelConfig
     reason: str
 
 

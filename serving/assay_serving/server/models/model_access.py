@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError, NotFoundError
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 
 HUB = "hub:"
 _LONGEST = 1024
@@ -31,7 +31,7 @@ def is_address(entry: str) -> bool:
     return _ADDRESS.match(entry) is not None
 
 
-def check_plan(plan: ModelPlan, allowed: Sequence[str], workspace: Path | None = None) -> ModelPlan:
+def check_plan(plan: ModelConfig, allowed: Sequence[str], workspace: Path | None = None) -> ModelConfig:
     """The plan with the folder that its reference stands for. Raises what `check_reference` raises."""
     _check_addresses(plan.engine_options, allowed)
     return replace(plan, reference=check_reference(plan.reference, allowed, workspace))

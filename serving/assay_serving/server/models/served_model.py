@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from assay.errors import BackendError, LateError
-from assay_serving.model_config import ModelPlan
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, Scorer
 from assay_serving.server.batching.batcher import Coalescer
 from assay_serving.server.cache.cached_scoring import CachedScoring
@@ -36,7 +36,7 @@ class ServedModel:
         scorer: Scorer,
         settings: ServerSettings,
         metrics: EngineMetrics,
-        plan: ModelPlan | None = None,
+        plan: ModelConfig | None = None,
         *,
         candidate: bool = False,
         cache: ScoreCache | None = None,
