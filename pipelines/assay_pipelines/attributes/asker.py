@@ -39,10 +39,10 @@ class Asker:
         config = {**endpoint.identity(), "task": task, **identity, "prompts": self.prompt_hash}
         self.annotator: Annotator = versioned("llm", name or endpoint.model_name, config)
 
-    def ask(self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **shown: Any) -> ModelCall[A]:
-        """The call about `ref` (a comparison or a response) with `shown` in the user's prompt."""
+    def ask(self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **variables: Any) -> ModelCall[A]:
+        """The call about `ref` (a comparison or a response) with `variables` in the user's prompt."""
         messages = (
             {"role": "system", "content": self._system},
-            {"role": "user", "content": self.prompts.render(self._user, **shown)},
+            {"role": "user", "content": self.prompts.render(self._user, **variables)},
         )
         return ModelCall(self.task, ref, messages, answer, self.prompt_hash, order)

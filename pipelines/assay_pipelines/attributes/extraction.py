@@ -52,8 +52,8 @@ class AttributesAnswer(StrictAnswer):
 
     @property
     def attributes(self) -> PairAttributes:
-        found = {name: value.strip() for name, value in self.model_dump().items()}
-        return PairAttributes.of(found | {"task_category": found["task_category"].lower()})
+        fields = {name: value.strip() for name, value in self.model_dump().items()}
+        return PairAttributes.of(fields | {"task_category": fields["task_category"].lower()})
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def extract_attributes(
                USING (comparison_id) WHERE annotator_id = $annotator""",
             {"ids": [q.comparison_id for q in questions], "annotator": annotator.id},
         ).fetchall()
-    known = {row[0] for row in rows}
-    todo = list({q.comparison_id: q for q in questions if q.comparison_id not in known}.values())
+    described_before = {row[0] for row in rows}
+    todo = list({q.comparison_id: q for q in questions if q.comparison_id not in described_before}.values())
     advance(len(questions) - len(todo))
 
     def write(batch: Sequence[tuple[str, AttributesAnswer]]) -> None:
@@ -123,7 +123,7 @@ def extract_attributes(
         calls,
         write,
         run_id,
-        already_stored=len(known),
+        already_stored=len(described_before),
         budget=budget,
         advance=advance,
     )

@@ -109,13 +109,15 @@ def preverify(
                WHERE annotator_id = $annotator""",
             {"ids": list(responses), "annotator": annotator.id},
         ).fetchall()
-    known = {row[0] for row in rows}
-    advance(len(known))
+    checked_before = {row[0] for row in rows}
+    advance(len(checked_before))
 
     def write(batch: Sequence[tuple[str, CorrectnessAnswer]]) -> None:
         _store(workspace, annotator.id, batch, run_id)
 
-    calls = [checker.call(p, response, text) for response, (p, text) in responses.items() if response not in known]
+    calls = [
+        checker.call(p, response, text) for response, (p, text) in responses.items() if response not in checked_before
+    ]
     return sweep(
         workspace,
         checker.endpoint,
@@ -123,7 +125,7 @@ def preverify(
         calls,
         write,
         run_id,
-        already_stored=len(known),
+        already_stored=len(checked_before),
         budget=budget,
         advance=advance,
     )

@@ -65,12 +65,12 @@ def describe_by_rules(workspace: Workspace, comparison_ids: Sequence[str], run_i
 
 def by_rules(category: str | None) -> PairAttributes:
     """The attributes of a category."""
-    found = (category or "").strip() or "general"
+    task_category = (category or "").strip() or "general"
     for pattern, objectivity, controversiality, guideline in RULES:
-        if re.search(pattern, found, re.IGNORECASE):
-            return PairAttributes(found, objectivity, controversiality, _DESIRED, guideline)
+        if re.search(pattern, task_category, re.IGNORECASE):
+            return PairAttributes(task_category, objectivity, controversiality, _DESIRED, guideline)
     objectivity, controversiality, guideline = _OTHERWISE
-    return PairAttributes(found, objectivity, controversiality, _DESIRED, guideline)
+    return PairAttributes(task_category, objectivity, controversiality, _DESIRED, guideline)
 
 
 def describe_from_file(workspace: Workspace, path: Path, run_id: str | None, *, person: str) -> int:
@@ -87,8 +87,8 @@ def describe_from_file(workspace: Workspace, path: Path, run_id: str | None, *, 
         except RowError as error:
             raise BadInputError(error.reason, file=path, row=number) from error
         except BadInputError as error:
-            told = str(error).removeprefix(f"field {error.field!r}: ")
-            raise BadInputError(told, file=path, row=number, field=error.field) from error
+            message = str(error).removeprefix(f"field {error.field!r}: ")
+            raise BadInputError(message, file=path, row=number, field=error.field) from error
     annotator = Annotator("human", person, {})
     with workspace.store.unit() as db:
         annotator.write(db)

@@ -28,9 +28,9 @@ class PairAttributes:
     guideline: str
 
     def __post_init__(self) -> None:
-        for name, known in (("objectivity", Objectivity), ("controversiality", Controversiality)):
-            if getattr(self, name) not in get_args(known):
-                raise BadInputError(f"{getattr(self, name)!r} is not one of {', '.join(get_args(known))}", field=name)
+        for name, literal in (("objectivity", Objectivity), ("controversiality", Controversiality)):
+            if getattr(self, name) not in get_args(literal):
+                raise BadInputError(f"{getattr(self, name)!r} is not one of {', '.join(get_args(literal))}", field=name)
         for name in ("task_category", "desired", "guideline"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 raise BadInputError("must be a text", field=name)

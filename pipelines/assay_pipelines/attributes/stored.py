@@ -25,8 +25,8 @@ def store_attributes(
 
     rows = [
         (comparison, name, json.dumps(value, ensure_ascii=False))
-        for comparison, found in described.items()
-        for name, value in found.to_dict().items()
+        for comparison, attributes in described.items()
+        for name, value in attributes.to_dict().items()
     ]
     if not rows:
         return 0
@@ -56,10 +56,10 @@ def load_attributes(workspace: Workspace, comparison_ids: Sequence[str]) -> dict
                    ORDER BY min(if(n.kind = 'human', 0, 1)), max(r.started_at) DESC NULLS LAST, t.annotator_id) = 1""",
             {"ids": list(comparison_ids)},
         ).fetchall()
-    found = {}
+    attributes = {}
     for comparison, values in rows:
         try:
-            found[comparison] = PairAttributes.of(json.loads(values))
+            attributes[comparison] = PairAttributes.of(json.loads(values))
         except BadInputError:
             continue  # a part of the five, e.g. a category somebody set by hand
-    return found
+    return attributes

@@ -46,13 +46,13 @@ def add(
     here = Workspace.find(workspace)
     config = {"name": name, "path": str(path), "field": field}
     with start_run(here, "benchmark", config, inputs={str(path.expanduser().resolve()): "file"}) as run:
-        made = add_benchmark(here, name, path, run.id, field=field)
-        run.metrics.update(asdict(made))
+        benchmark = add_benchmark(here, name, path, run.id, field=field)
+        run.metrics.update(asdict(benchmark))
     text = (
-        f"{'registered' if made.created else 'unchanged'} {made.name}: {made.prompts} prompts of {made.rows} rows; "
-        f"{made.content_hash}\nnow check the data: assay data decontaminate --benchmark {made.name}"
+        f"{'registered' if benchmark.created else 'unchanged'} {benchmark.name}: {benchmark.prompts} prompts of {benchmark.rows} rows; "
+        f"{benchmark.content_hash}\nnow check the data: assay data decontaminate --benchmark {benchmark.name}"
     )
-    emit({"run_id": run.id, **asdict(made)}, text, as_json=as_json)
+    emit({"run_id": run.id, **asdict(benchmark)}, text, as_json=as_json)
 
 
 def list_(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
@@ -63,9 +63,9 @@ def list_(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> Non
     from assay.workspace import Workspace
     from assay_pipelines.hygiene.contamination.benchmarks import list_benchmarks
 
-    found = list_benchmarks(Workspace.find(workspace))
-    lines = [f"{b.name}: {b.prompts} prompts of {b.file}; {b.content_hash}" for b in found]
-    payload = [{key: getattr(b, key) for key in ("name", "content_hash", "prompts", "file")} for b in found]
+    benchmarks = list_benchmarks(Workspace.find(workspace))
+    lines = [f"{b.name}: {b.prompts} prompts of {b.file}; {b.content_hash}" for b in benchmarks]
+    payload = [{key: getattr(b, key) for key in ("name", "content_hash", "prompts", "file")} for b in benchmarks]
     emit({"benchmarks": payload}, "\n".join(lines) or "none: assay data benchmarks add NAME FILE", as_json=as_json)
 
 
@@ -83,10 +83,10 @@ def status(
     from assay.workspace import Workspace
 
     here = Workspace.find(workspace)
-    found = get_snapshot(here, snapshot)
-    states = contamination_of(here, found.id)
+    stored = get_snapshot(here, snapshot)
+    states = contamination_of(here, stored.id)
     text = "\n".join(map(str, states)) or "no benchmark is registered: assay data benchmarks add NAME FILE"
-    emit({"snapshot": found.id, "benchmarks": [s.to_dict() for s in states]}, text, as_json=as_json)
+    emit({"snapshot": stored.id, "benchmarks": [s.to_dict() for s in states]}, text, as_json=as_json)
 
 
 def decontaminate(

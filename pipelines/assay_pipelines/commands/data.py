@@ -51,9 +51,9 @@ def snapshot(
     config = {"name": name, **asdict(selection), "holdout": holdout, "group_by": group_by, "seed": seed}
     with start_run(here, "snapshot", config) as run:
         if holdout is None:
-            made = [create_snapshot(here, name, selection, run.id)]
+            created = [create_snapshot(here, name, selection, run.id)]
         else:
-            made = list(
+            created = list(
                 create_split(
                     here,
                     name,
@@ -64,13 +64,13 @@ def snapshot(
                     run_id=run.id,
                 )
             )
-        run.metrics["snapshots"] = [asdict(s) for s in made]
+        run.metrics["snapshots"] = [asdict(s) for s in created]
     lines = [
         f"{'made' if s.created else 'unchanged'} {s.name}: {s.items} items ({_pools(s.pools)}), {s.ties} of them ties; "
         f"{s.unlabelled} without a label left out; {s.id}"
-        for s in made
+        for s in created
     ]
-    emit({"run_id": run.id, "snapshots": [asdict(s) for s in made]}, "\n".join(lines), as_json=as_json)
+    emit({"run_id": run.id, "snapshots": [asdict(s) for s in created]}, "\n".join(lines), as_json=as_json)
 
 
 def snapshots(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
@@ -81,10 +81,10 @@ def snapshots(workspace: WorkspaceOption = None, as_json: JsonOption = False) ->
     from assay.data.snapshots import list_snapshots
     from assay.workspace import Workspace
 
-    found = list_snapshots(Workspace.find(workspace))
-    lines = [f"{s.name}: {s.items} items ({_pools(s.pools)}), {s.ties} of them ties; {s.id}" for s in found]
+    listed = list_snapshots(Workspace.find(workspace))
+    lines = [f"{s.name}: {s.items} items ({_pools(s.pools)}), {s.ties} of them ties; {s.id}" for s in listed]
     fields = ("id", "name", "content_hash", "items", "ties", "pools")
-    payload = {"snapshots": [{key: getattr(s, key) for key in fields} for s in found]}
+    payload = {"snapshots": [{key: getattr(s, key) for key in fields} for s in listed]}
     emit(payload, "\n".join(lines) or "no snapshots yet: assay data snapshot NAME", as_json=as_json)
 
 

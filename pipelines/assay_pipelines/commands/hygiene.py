@@ -99,11 +99,11 @@ def contradictions(
         raise BadInputError("must not be negative", field="limit")
     here = Workspace.find(workspace)
     with progress_bar("looking for contradictions", unit="comparisons") as step:
-        total, found = find_contradictions(here, limit=limit or None, advance=step)
-    text = "\n\n".join([f"{total} pairs with opposite labels", *map(_contradiction, found)])
-    if total > len(found):
-        text += f"\n\n{total - len(found)} more: --limit 0"
-    emit({"total": total, "contradictions": [asdict(c) for c in found]}, text, as_json=as_json)
+        total, examples = find_contradictions(here, limit=limit or None, advance=step)
+    text = "\n\n".join([f"{total} pairs with opposite labels", *map(_contradiction, examples)])
+    if total > len(examples):
+        text += f"\n\n{total - len(examples)} more: --limit 0"
+    emit({"total": total, "contradictions": [asdict(c) for c in examples]}, text, as_json=as_json)
 
 
 def stats(
@@ -127,20 +127,26 @@ def stats(
     with progress_bar("measuring", unit="responses") as step:
         texts = text_statistics(here, sample=languages, advance=step)
     with here.store.unit() as db:
-        found = statistics(db)
-    payload = {"workspace": str(here.root), **found, **texts}
-    text = "\n".join([_table(found), _lengths(texts), _balance(texts), _languages(texts["languages"])])
+        counts = statistics(db)
+    payload = {"workspace": str(here.root), **counts, **texts}
+    text = "\n".join([_table(counts), _lengths(texts), _balance(texts), _languages(texts["languages"])])
     emit(payload, text, as_json=as_json)
 
 
-def _contradiction(found: Contradiction) -> str:
-    said = "one pair" if found.exact else f"{len(found.comparisons)} pairs that differ in case or white space"
-    lines = [f"{said}: " + ", ".join(f"{comparison} ({pool})" for comparison, pool in found.comparisons.items())]
-    lines += [f"  {role}: {_short(content)}" for role, content in found.prompt]
-    lines += [f"  response 1: {_short(found.response_1)}", f"  response 2: {_short(found.response_2)}"]
-    for said_by in found.statements:
-        opinion = f"prefers {said_by.prefers}" if said_by.prefers else f"says {said_by.answer}"
-        lines.append(f"    {said_by.kind} {said_by.annotator} {opinion} ({said_by.comparison_id})")
+def _contradiction(contradiction: Contradiction) -> str:
+    heading = (
+        "one pair"
+        if contradiction.exact
+        else f"{len(contradiction.comparisons)} pairs that differ in case or white space"
+    )
+    lines = [
+        f"{heading}: " + ", ".join(f"{comparison} ({pool})" for comparison, pool in contradiction.comparisons.items())
+    ]
+    lines += [f"  {role}: {_short(content)}" for role, content in contradiction.prompt]
+    lines += [f"  response 1: {_short(contradiction.response_1)}", f"  response 2: {_short(contradiction.response_2)}"]
+    for statement in contradiction.statements:
+        opinion = f"prefers {statement.prefers}" if statement.prefers else f"says {statement.answer}"
+        lines.append(f"    {statement.kind} {statement.annotator} {opinion} ({statement.comparison_id})")
     return "\n".join(lines)
 
 
@@ -149,9 +155,9 @@ def _short(text: str) -> str:
     return f"{line[:_CUT]}..." if len(line) > _CUT else line
 
 
-def _table(found: dict[str, Any]) -> str:
+def _table(counts: dict[str, Any]) -> str:
     lines = []
-    for title, value in found.items():
+    for title, value in counts.items():
         lines.append(f"{title.replace('_', ' ')}:")
         lines += [f"  {n:>12}  {key}" for key, n in value.items()] or ["  (none)"]
     return "\n".join(lines)
@@ -171,8 +177,8 @@ def _lengths(texts: dict[str, Any]) -> str:
 
 
 def _balance(texts: dict[str, Any]) -> str:
-    whole = texts["length_balance"]
-    lines = [f"the longer response is the chosen one: {_share(whole)} of {whole['pairs']} decided pairs"]
+    overall = texts["length_balance"]
+    lines = [f"the longer response is the chosen one: {_share(overall)} of {overall['pairs']} decided pairs"]
     lines += [
         f"  {_share(row):>8}  {source} ({row['pairs']} pairs, {row['equal_length']} of equal length)"
         for source, row in texts["longer_is_chosen_by_source"].items()
@@ -180,9 +186,11 @@ def _balance(texts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _languages(found: dict[str, Any]) -> str:
-    lines = [f"languages of {found['prompts']} prompts:"]
-    lines += [f"  {count:>12}  {language}" for language, count in list(found["counts"].items())[:12]] or ["  (none)"]
+def _languages(languages: dict[str, Any]) -> str:
+    lines = [f"languages of {languages['prompts']} prompts:"]
+    lines += [f"  {count:>12}  {language}" for language, count in list(languages["counts"].items())[:12]] or [
+        "  (none)"
+    ]
     return "\n".join(lines)
 
 

@@ -76,9 +76,9 @@ def import_feedback(
     if path is None:
         kinds = tuple(kind or ("human", "source"))
         with start_run(ws, "import-feedback", {"judgments": kinds}) as run:
-            made = feedback_files.feedback_from_judgments(ws, run.id, kinds=kinds)
-            run.metrics["new"] = made
-        emit({"run": run.id, "new": made}, f"{made} new feedback texts from judgments' reasons", as_json=as_json)
+            stored = feedback_files.feedback_from_judgments(ws, run.id, kinds=kinds)
+            run.metrics["new"] = stored
+        emit({"run": run.id, "new": stored}, f"{stored} new feedback texts from judgments' reasons", as_json=as_json)
         return
     file = path.expanduser().resolve()
     size = file.stat().st_size if file.is_file() else None
@@ -86,15 +86,15 @@ def import_feedback(
         start_run(ws, "import-feedback", {"file": str(file), "limit": limit}, inputs={str(file): "file"}) as run,
         progress_bar(f"reading {file.name}", size, unit="bytes") as advance,
     ):
-        found = feedback_files.import_feedback(ws, file, run.id, limit=limit, advance=advance)
-        run.metrics.update(asdict(found))
-    new = found.new
+        report = feedback_files.import_feedback(ws, file, run.id, limit=limit, advance=advance)
+        run.metrics.update(asdict(report))
+    new = report.new
     lines = [
-        f"{found.rows} rows: {found.feedback} feedback texts ({new.feedback} new), {found.principle_judgments} "
-        f"principle judgments ({new.principle_judgments} new); {found.without} rows have none",
-        *(f"  rejected {n}: {reason}" for reason, n in found.rejected.items()),
+        f"{report.rows} rows: {report.feedback} feedback texts ({new.feedback} new), {report.principle_judgments} "
+        f"principle judgments ({new.principle_judgments} new); {report.without} rows have none",
+        *(f"  rejected {n}: {reason}" for reason, n in report.rejected.items()),
     ]
-    emit({"run": run.id, **asdict(found)}, "\n".join(lines), as_json=as_json)
+    emit({"run": run.id, **asdict(report)}, "\n".join(lines), as_json=as_json)
 
 
 def extract(
@@ -154,16 +154,16 @@ def extract(
         start_run(ws, "principles-extract", {"extractor": reader.name, **reader.config, "source": source}) as run,
         progress_bar("reading feedback", min(waiting, limit or waiting), unit="texts") as advance,
     ):
-        found = read_feedback(ws, reader, run.id, source=source, limit=limit, again=again, advance=advance)
-        run.metrics.update(asdict(found))
-    failed = sum(found.failures.values())
-    rate = f" ({100 * found.failure_rate:.1f} % of the answers)" if failed and found.failure_rate is not None else ""
+        report = read_feedback(ws, reader, run.id, source=source, limit=limit, again=again, advance=advance)
+        run.metrics.update(asdict(report))
+    failed = sum(report.failures.values())
+    rate = f" ({100 * report.failure_rate:.1f} % of the answers)" if failed and report.failure_rate is not None else ""
     lines = [
-        f"{reader.name}: {found.read} texts read, {found.items} items, {found.empty} without any; {found.known} known",
-        *([f"{failed} could not be read{rate}: {_listed(found.failures)}"] if failed else []),
-        *([f"stopped: {found.stopped}"] if found.stopped else []),
+        f"{reader.name}: {report.read} texts read, {report.items} items, {report.empty} without any; {report.known} known",
+        *([f"{failed} could not be read{rate}: {_listed(report.failures)}"] if failed else []),
+        *([f"stopped: {report.stopped}"] if report.stopped else []),
     ]
-    payload = {"run": run.id, **asdict(found), "failure_rate": found.failure_rate}
+    payload = {"run": run.id, **asdict(report), "failure_rate": report.failure_rate}
     emit(payload, "\n".join(lines), as_json=as_json)
 
 
@@ -208,13 +208,13 @@ def filter_(
     from assay_pipelines.principles.report import KIND, extractors, principle_report
 
     ws = Workspace.find(workspace)
-    known = extractors(ws)
-    name = None if extractor == "stated" else extractor or next(iter(known), None)
-    if name is not None and name not in known:
-        matching = [full for full in known if full.startswith(name)]
+    extractor_names = extractors(ws)
+    name = None if extractor == "stated" else extractor or next(iter(extractor_names), None)
+    if name is not None and name not in extractor_names:
+        matching = [full for full in extractor_names if full.startswith(name)]
         if len(matching) != 1:
             raise BadInputError(
-                f"no single extractor {name!r}; there are: {', '.join([*known, 'stated'])}", field="extractor"
+                f"no single extractor {name!r}; there are: {', '.join([*extractor_names, 'stated'])}", field="extractor"
             )
         name = matching[0]
     config = FilterConfig(
@@ -232,16 +232,16 @@ def filter_(
         start_run(ws, KIND, {**asdict(config), "encoder": model.name}) as run,
         progress_bar("filtering", count_responses(ws, name), unit="responses") as advance,
     ):
-        found = filter_principles(ws, model, config, run.id, advance=advance)
-        run.metrics.update(asdict(found))
-    shown = principle_report(ws, run.id)
-    sizes = ", ".join(f"{n} of {size}" for size, n in found.groups.items())
+        filtered = filter_principles(ws, model, config, run.id, advance=advance)
+        run.metrics.update(asdict(filtered))
+    funnel = principle_report(ws, run.id)
+    sizes = ", ".join(f"{n} of {size}" for size, n in filtered.groups.items())
     lines = [
-        f"{found.items} items by {name or 'people themselves'}, on {found.responses} responses",
-        *_funnel(shown),
+        f"{filtered.items} items by {name or 'people themselves'}, on {filtered.responses} responses",
+        *_funnel(funnel),
         f"items by number of annotators compared: {sizes}",
     ]
-    emit({"run": run.id, "extractor": name, **asdict(found)}, "\n".join(lines), as_json=as_json)
+    emit({"run": run.id, "extractor": name, **asdict(filtered)}, "\n".join(lines), as_json=as_json)
 
 
 def report(
@@ -256,21 +256,21 @@ def report(
     from assay.workspace import Workspace
     from assay_pipelines.principles.report import principle_report
 
-    found = principle_report(Workspace.find(workspace), top=top)
-    lines = [f"{found.feedback} feedback texts; {found.stated} principle judgments stated by people"]
-    for reader in found.readers:
+    summary = principle_report(Workspace.find(workspace), top=top)
+    lines = [f"{summary.feedback} feedback texts; {summary.stated} principle judgments stated by people"]
+    for reader in summary.readers:
         failed = sum(reader.failed.values())
         rate = f" ({100 * (reader.failure_rate or 0):.1f} %): {_listed(reader.failed)}" if failed else ""
         mean = f", {reader.items_mean:.2f} ± {reader.items_sd or 0:.2f} a text" if reader.items_mean is not None else ""
         lines.append(f"{reader.name}: {reader.read} read, {reader.items} items{mean}; {failed} failed{rate}")
-    if found.run is None:
+    if summary.run is None:
         lines.append("nothing is filtered yet: assay principles filter")
     else:
-        lines += ["", f"filter run {found.run}: {found.items} items", *_funnel(found)]
-        if found.base_rates:
+        lines += ["", f"filter run {summary.run}: {summary.items} items", *_funnel(summary)]
+        if summary.base_rates:
             lines += ["", f"{'responses':>9} {'yes':>6}  principle"]
-            lines += [f"{b.responses:>9} {100 * b.yes / b.responses:>5.0f}%  {b.principle}" for b in found.base_rates]
-    emit(found.to_dict(), "\n".join(lines), as_json=as_json)
+            lines += [f"{b.responses:>9} {100 * b.yes / b.responses:>5.0f}%  {b.principle}" for b in summary.base_rates]
+    emit(summary.to_dict(), "\n".join(lines), as_json=as_json)
 
 
 def export(
@@ -294,28 +294,30 @@ def export(
     with start_run(
         ws, "principles-export", {"file": str(path), "holdout": holdout, "seed": seed}, inputs={filtered: "run"}
     ) as run:
-        made = export_principles(ws, filtered, path, holdout=holdout, seed=seed)
-        for part in made:
+        files = export_principles(ws, filtered, path, holdout=holdout, seed=seed)
+        for part in files:
             run.link("output", "file", str(part.path.resolve()))
-        run.metrics["files"] = [asdict(part) for part in made]
+        run.metrics["files"] = [asdict(part) for part in files]
     lines = [
         f"{part.path}: {part.rows} rows on {part.prompts} prompts"
         + (f", {100 * part.yes / part.rows:.1f} % Yes" if part.rows else "")
-        for part in made
+        for part in files
     ]
-    emit({"run": run.id, "files": [asdict(part) for part in made]}, "\n".join(lines), as_json=as_json)
+    emit({"run": run.id, "files": [asdict(part) for part in files]}, "\n".join(lines), as_json=as_json)
 
 
-def _funnel(found: PrincipleReport) -> list[str]:
-    left = found.items
+def _funnel(summary: PrincipleReport) -> list[str]:
+    remaining = summary.items
     lines = []
-    for stage, dropped in found.stages.items():
-        share = f"{100 * dropped / left:5.1f} % of {left}" if left else "    -"
+    for stage, dropped in summary.stages.items():
+        share = f"{100 * dropped / remaining:5.1f} % of {remaining}" if remaining else "    -"
         lines.append(f"  dropped at {stage:<12} {dropped:>8}  {share}")
-        left -= dropped
-    yes = f", {100 * found.kept_yes / found.kept:.1f} % yes" if found.kept else ""
-    mean = f", {found.per_feedback:.2f} a feedback text" if found.per_feedback is not None else ""
-    lines.append(f"  kept {found.kept} ({found.principles} different){yes}{mean}; {found.responses} responses have any")
+        remaining -= dropped
+    yes = f", {100 * summary.kept_yes / summary.kept:.1f} % yes" if summary.kept else ""
+    mean = f", {summary.per_feedback:.2f} a feedback text" if summary.per_feedback is not None else ""
+    lines.append(
+        f"  kept {summary.kept} ({summary.principles} different){yes}{mean}; {summary.responses} responses have any"
+    )
     return lines
 
 

@@ -109,14 +109,14 @@ class ExactIndex:
 
         counts = _counts(queries, k, self.vectors)
         left_out = _positions(self.vectors.ids, exclude)
-        asked = np.ascontiguousarray(queries, dtype=np.float32)
-        wanted = np.flatnonzero(counts)
-        parts = [wanted[at : at + self.config.queries] for at in range(0, len(wanted), self.config.queries)]
+        rows32 = np.ascontiguousarray(queries, dtype=np.float32)
+        active = np.flatnonzero(counts)
+        parts = [active[at : at + self.config.queries] for at in range(0, len(active), self.config.queries)]
         best = [_Best(counts[part]) for part in parts]
         for places, rows in _tiles(self.vectors, self.config.block) if parts else ():
             allowed = ~np.isin(places, left_out) if len(left_out) else None
             for part, so_far in zip(parts, best, strict=True):
-                near = asked[part] @ rows.T
+                near = rows32[part] @ rows.T
                 if allowed is not None:
                     near[:, ~allowed] = -np.inf
                 bar = (so_far.bar(near) - SLACK).astype(np.float32)
@@ -164,8 +164,8 @@ class ApproximateIndex:
         import numpy as np
 
         counts = _counts(queries, k, self.vectors)
-        wanted = np.flatnonzero(counts)
-        parts = [wanted[at : at + self.config.queries] for at in range(0, len(wanted), self.config.queries)]
+        active = np.flatnonzero(counts)
+        parts = [active[at : at + self.config.queries] for at in range(0, len(active), self.config.queries)]
         best = [_Best(counts[part]) for part in parts]
         left_out = _positions(self.vectors.ids, exclude)
         parameters = self._faiss.SearchParametersIVF()
@@ -173,13 +173,13 @@ class ApproximateIndex:
         if len(left_out):
             parameters.sel = self._faiss.IDSelectorNot(self._faiss.IDSelectorBatch(left_out))
         for part, so_far in zip(parts, best, strict=True):
-            asked = np.ascontiguousarray(queries[part], dtype=np.float32)
+            batch = np.ascontiguousarray(queries[part], dtype=np.float32)
             deep = 2 * int(counts[part].max()) + 8  # a few more, so that near ties are settled by the exact scores
-            _, found = self._index.search(asked, deep, params=parameters)
-            q, r = np.nonzero(found >= 0)
-            places, where = np.unique(found[q, r], return_inverse=True)
+            _, positions = self._index.search(batch, deep, params=parameters)
+            q, r = np.nonzero(positions >= 0)
+            places, where = np.unique(positions[q, r], return_inverse=True)
             if len(places):
-                so_far.add(q, found[q, r], _exact(queries, part[q], self.vectors.take(places), where))
+                so_far.add(q, positions[q, r], _exact(queries, part[q], self.vectors.take(places), where))
         return _neighbours(len(counts), parts, best, self.vectors.ids)
 
 
@@ -217,19 +217,21 @@ class _Best:
         raised: npt.NDArray[np.float64] = np.maximum(bar, -2.0)  # keeps what is excluded (-inf) out
         return raised
 
-    def add(self, query: npt.NDArray[np.int64], place: npt.NDArray[np.int64], score: npt.NDArray[np.float64]) -> None:
+    def add(
+        self, query: npt.NDArray[np.int64], position: npt.NDArray[np.int64], score: npt.NDArray[np.float64]
+    ) -> None:
         import numpy as np
 
         if not len(query):
             return
         query = np.concatenate([self.query, query])
-        place = np.concatenate([self.place, place])
+        position = np.concatenate([self.place, position])
         score = np.concatenate([self.score, score])
-        order = np.lexsort((place, -score, query))
-        query, place, score = query[order], place[order], score[order]
+        order = np.lexsort((position, -score, query))
+        query, position, score = query[order], position[order], score[order]
         rank = np.arange(len(query)) - np.searchsorted(query, query, side="left")
         keep = rank < self._counts[query]
-        self.query, self.place, self.score = query[keep], place[keep], score[keep]
+        self.query, self.place, self.score = query[keep], position[keep], score[keep]
         last = rank[keep] == self._counts[self.query] - 1
         self._kth[self.query[last]] = self.score[last]
 
@@ -237,13 +239,13 @@ class _Best:
 def _neighbours(
     queries: int, parts: Sequence[npt.NDArray[np.int64]], best: Sequence[_Best], ids: Sequence[str]
 ) -> Neighbours:
-    found: Neighbours = [[] for _ in range(queries)]
+    neighbours: Neighbours = [[] for _ in range(queries)]
     for part, so_far in zip(parts, best, strict=True):
-        for query, place, score in zip(
+        for query, position, score in zip(
             part[so_far.query].tolist(), so_far.place.tolist(), so_far.score.tolist(), strict=True
         ):
-            found[query].append((ids[place], score))
-    return found
+            neighbours[query].append((ids[position], score))
+    return neighbours
 
 
 def _tiles(vectors: Vectors, block: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
@@ -282,7 +284,9 @@ def _counts(queries: npt.NDArray[np.float32], k: int | Sequence[int], vectors: V
     return np.minimum(counts, len(vectors.ids))
 
 
-def _positions(ids: Sequence[str], wanted: Set[str]) -> npt.NDArray[np.int64]:
+def _positions(ids: Sequence[str], excluded: Set[str]) -> npt.NDArray[np.int64]:
     import numpy as np
 
-    return np.array([place for place, name in enumerate(ids) if name in wanted] if wanted else [], dtype=np.int64)
+    return np.array(
+        [position for position, name in enumerate(ids) if name in excluded] if excluded else [], dtype=np.int64
+    )

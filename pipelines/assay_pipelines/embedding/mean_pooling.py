@@ -66,7 +66,7 @@ class MeanPoolingEncoder:
         import numpy as np
         import torch
 
-        found = np.empty((len(texts), self.dimension), dtype=np.float32)
+        embeddings = np.empty((len(texts), self.dimension), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # equal lengths together: little padding
         for start in range(0, len(order), BATCH):
             part = order[start : start + BATCH]
@@ -81,8 +81,8 @@ class MeanPoolingEncoder:
                 hidden = self._model(**tokens).last_hidden_state
                 mask = tokens["attention_mask"].unsqueeze(-1).to(hidden.dtype)
                 mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-                found[part] = torch.nn.functional.normalize(mean, dim=1).cpu().numpy()
-        return found
+                embeddings[part] = torch.nn.functional.normalize(mean, dim=1).cpu().numpy()
+        return embeddings
 
 
 def _window(folder: Path) -> int:

@@ -92,8 +92,8 @@ def retrieve_around(
     counts = [adaptive_k(by_id[name].p, k_max) for name in ids]
     reasons: dict[str, list[Reason]] = {}
     if vectors.ids and ids:
-        found = open_index(vectors, config).nearest(queries, counts, exclude={*exclude, *by_id})
-        for name, near in zip(ids, found, strict=True):
+        neighbours = open_index(vectors, config).nearest(queries, counts, exclude={*exclude, *by_id})
+        for name, near in zip(ids, neighbours, strict=True):
             for candidate, similarity in near:
                 reasons.setdefault(candidate, []).append(Reason(name, by_id[name].p, similarity))
     candidates = [

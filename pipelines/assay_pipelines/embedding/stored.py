@@ -101,7 +101,7 @@ def embed_comparisons(
             params={"space": space, "responses": responses},
         ).to_arrow_table()
     advance(selected - missing.num_rows)
-    made = encoded = 0
+    stored = encoded = 0
     for start in range(0, missing.num_rows, page):
         part = missing.slice(start, page)
         with workspace.store.unit() as db:
@@ -109,9 +109,9 @@ def embed_comparisons(
             rows = db.execute(f"{_TEXTS} ORDER BY sha256(head), comparison_id", {"responses": responses}).fetchall()
         vectors, texts = _encode(encoder, rows)
         _store(workspace, space, rows, vectors, run_id)
-        made, encoded = made + len(rows), encoded + texts
+        stored, encoded = stored + len(rows), encoded + texts
         advance(len(rows))
-    return EmbedReport(space, selected, selected - missing.num_rows, made, encoded)
+    return EmbedReport(space, selected, selected - missing.num_rows, stored, encoded)
 
 
 def load_vectors(workspace: Workspace, space: str, ids: Sequence[str]) -> tuple[list[str], npt.NDArray[np.float32]]:
@@ -123,13 +123,13 @@ def load_vectors(workspace: Workspace, space: str, ids: Sequence[str]) -> tuple[
     import pyarrow as pa
 
     with workspace.store.unit() as db, registered(db, "wanted", pa.table({"ref": pa.array(ids, pa.string())})):
-        found: pa.Table = db.sql(
+        rows: pa.Table = db.sql(
             "SELECT e.ref, e.vector FROM embeddings e JOIN wanted USING (ref) WHERE e.encoder = ?", params=[space]
         ).to_arrow_table()
-    vectors = _matrix(found.column("vector"))
-    place = {ref: number for number, ref in enumerate(found.column("ref").to_pylist())}
-    kept = [ref for ref in ids if ref in place]
-    return kept, vectors[np.array([place[ref] for ref in kept], dtype=np.int64)]
+    vectors = _matrix(rows.column("vector"))
+    row_of = {ref: number for number, ref in enumerate(rows.column("ref").to_pylist())}
+    available = [ref for ref in ids if ref in row_of]
+    return available, vectors[np.array([row_of[ref] for ref in available], dtype=np.int64)]
 
 
 def embed_texts(
@@ -161,15 +161,15 @@ class StoredVectors:
         self._workspace, self._space = workspace, space
         with workspace.store.unit() as db:
             _want(db, which)
-            found: pa.Table = db.sql(
+            rows: pa.Table = db.sql(
                 """SELECT w.comparison_id AS id, len(e.vector) AS dimension FROM wanted w
                    LEFT JOIN embeddings e ON e.ref = w.comparison_id AND e.encoder = ? ORDER BY 1""",
                 params=[space],
             ).to_arrow_table()
-        there = found.filter(found.column("dimension").is_valid())
-        self.ids: Sequence[str] = there.column("id").to_pylist()
-        self.missing = found.num_rows - there.num_rows
-        self.dimension = int(there.column("dimension")[0].as_py()) if there.num_rows else 0
+        embedded = rows.filter(rows.column("dimension").is_valid())
+        self.ids: Sequence[str] = embedded.column("id").to_pylist()
+        self.missing = rows.num_rows - embedded.num_rows
+        self.dimension = int(embedded.column("dimension")[0].as_py()) if embedded.num_rows else 0
 
     def blocks(self, size: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
         """(positions in `ids`, their vectors), `size` at a time, each read in a short unit of work."""
@@ -177,9 +177,9 @@ class StoredVectors:
 
         for start in range(0, len(self.ids), size):
             part = self.ids[start : start + size]
-            kept, vectors = load_vectors(self._workspace, self._space, part)
-            there = set(kept)
-            yield np.array([start + i for i, name in enumerate(part) if name in there], dtype=np.int64), vectors
+            available, vectors = load_vectors(self._workspace, self._space, part)
+            embedded = set(available)
+            yield np.array([start + i for i, name in enumerate(part) if name in embedded], dtype=np.int64), vectors
 
     def take(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """The vectors at these positions."""
@@ -207,19 +207,19 @@ def _encode(encoder: Encoder, rows: Sequence[tuple[Any, ...]]) -> tuple[npt.NDAr
     """Vectors of (id, head, a, b, digest) rows, and how many different texts they took."""
     import numpy as np
 
-    place: dict[str, int] = {}
+    row_of: dict[str, int] = {}
     for _, head, a, b, _ in rows:
         for text in (head, a, b):
             if text is not None:
-                place.setdefault(text, len(place))
-    encoded = encoder.encode(list(place))
-    vectors = encoded[[place[row[1]] for row in rows]].astype(np.float32)
+                row_of.setdefault(text, len(row_of))
+    encoded = encoder.encode(list(row_of))
+    vectors = encoded[[row_of[row[1]] for row in rows]].astype(np.float32)
     if rows and rows[0][2] is not None:
-        answers = encoded[[place[row[2]] for row in rows]] + encoded[[place[row[3]] for row in rows]]
-        whole = vectors + answers / 2
-        lengths = np.linalg.norm(whole, axis=1, keepdims=True)
-        vectors = np.where(lengths > 1e-6, whole / np.maximum(lengths, 1e-6), vectors).astype(np.float32)
-    return vectors, len(place)
+        answers = encoded[[row_of[row[2]] for row in rows]] + encoded[[row_of[row[3]] for row in rows]]
+        combined = vectors + answers / 2
+        lengths = np.linalg.norm(combined, axis=1, keepdims=True)
+        vectors = np.where(lengths > 1e-6, combined / np.maximum(lengths, 1e-6), vectors).astype(np.float32)
+    return vectors, len(row_of)
 
 
 def _store(

@@ -85,8 +85,8 @@ def export(
     chosen, ending = _format(path, format)
     snapshot = get_snapshot(workspace, what) if isinstance(what, str) else None
     selection = what if isinstance(what, Selection) else None
-    whole = replacing(path) if chosen.endings else replacing_folder(path, ours=hugging_face.MARKER)
-    with whole as temporary, workspace.store.unit() as db:
+    output = replacing(path) if chosen.endings else replacing_folder(path, ours=hugging_face.MARKER)
+    with output as temporary, workspace.store.unit() as db:
         db.execute("SET preserve_insertion_order = true")
         counts = select_items(db, snapshot, selection)
         _check(chosen, counts)

@@ -49,10 +49,10 @@ def write_principles(job: ExportJob) -> Written:
     elif job.selection is not None:
         if job.selection.pools != Selection().pools:
             raise BadInputError("principle judgments are about single responses, which are in no pool: drop --pool")
-        for column, wanted in (("source", job.selection.sources), ("category", job.selection.categories)):
-            if wanted:
+        for column, selected in (("source", job.selection.sources), ("category", job.selection.categories)):
+            if selected:
                 condition += f" AND list_contains(${column}, {column})"
-                values[column] = list(wanted)
+                values[column] = list(selected)
     join = "LEFT" if condition == "true" else "INNER"
     query = _PRINCIPLES.format(origins=_FROM, condition=condition, join=join, kept=KEPT)
     written = job.copy(query, values=values or None)
@@ -66,9 +66,9 @@ _SCORE = "CASE {label} WHEN 'A' THEN -{size} WHEN 'B' THEN {size} ELSE 0 END"
 
 def write_preferences(job: ExportJob) -> Written:
     overall = _SCORE.format(label="label", size="greatest(1, least(3, round(coalesce(margin, 1))))::INT")
-    own = _SCORE.format(label="j.answer", size="greatest(1, coalesce(j.strength, 1))::INT")
+    vote_score = _SCORE.format(label="j.answer", size="greatest(1, coalesce(j.strength, 1))::INT")
     reason = "j.rationale" if job.rationales else "NULL::VARCHAR"
-    vote = f"{{'score': {own}, 'reasoning': {reason}}}"
+    vote = f"{{'score': {vote_score}, 'reasoning': {reason}}}"
     shuffled = f"sha256({job.pseudonyms.order()} || comparison_id)"
     written = job.copy(
         f"""SELECT category AS domain, language, prompt AS context, response_a AS response1, response_b AS response2,

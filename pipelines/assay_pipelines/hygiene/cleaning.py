@@ -82,17 +82,17 @@ def clean(
     flags = ", ".join(f"coalesce({rule.condition}, false) AS rule_{n}" for n, rule in enumerate(rules))
     broken = " OR ".join(f"rule_{n}" for n in range(len(rules)))
     discarded = {}
-    with scratch(workspace) as own:
-        pages = pair_pages(workspace, own)
+    with scratch(workspace) as scratch_db:
+        pages = pair_pages(workspace, scratch_db)
         for page in pages.pages(only="pool <> 'gold'"):
-            with registered(own.db, "page", page):
-                found = own.db.sql(f"SELECT * FROM (SELECT comparison_id, {flags} FROM page) WHERE {broken}")
-                own.append("broken", found.to_arrow_table())
+            with registered(scratch_db.db, "page", page):
+                rejected = scratch_db.db.sql(f"SELECT * FROM (SELECT comparison_id, {flags} FROM page) WHERE {broken}")
+                scratch_db.append("broken", rejected.to_arrow_table())
             advance(page.num_rows)
         for n, rule in enumerate(rules):
             discarded[rule.name] = 0
-            if own.has("broken"):
+            if scratch_db.has("broken"):
                 query = f"SELECT comparison_id, $reason AS reason FROM broken WHERE rule_{n} ORDER BY comparison_id"
-                rows = own.db.sql(query, params={"reason": rule.reason}).to_arrow_table()
+                rows = scratch_db.db.sql(query, params={"reason": rule.reason}).to_arrow_table()
                 discarded[rule.name] = discard(workspace, rows, rule.name, run_id)
     return discarded

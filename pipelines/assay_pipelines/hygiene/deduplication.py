@@ -102,12 +102,12 @@ _DUPLICATES = """
 
 def dedup(workspace: Workspace, run_id: str | None, *, advance: Advance = silent) -> DedupCounts:
     """Write the decisions. `advance` by comparisons read."""
-    with scratch(workspace) as own:
-        make_pair_keys(own, pair_pages(workspace, own), advance=advance)
-        reasons = own.db.sql(_REASONS).to_arrow_table()
+    with scratch(workspace) as scratch_db:
+        make_pair_keys(scratch_db, pair_pages(workspace, scratch_db), advance=advance)
+        reasons = scratch_db.db.sql(_REASONS).to_arrow_table()
         contradictions = discard(workspace, reasons, CONTRADICTION, run_id, leave=("gold", "silver"))
-        duplicates = discard(workspace, _duplicates(workspace, own), DUPLICATE, run_id)
-        return DedupCounts(_exact_repeats(workspace, own), contradictions, duplicates)
+        duplicates = discard(workspace, _duplicates(workspace, scratch_db), DUPLICATE, run_id)
+        return DedupCounts(_exact_repeats(workspace, scratch_db), contradictions, duplicates)
 
 
 def find_contradictions(
@@ -115,37 +115,37 @@ def find_contradictions(
 ) -> tuple[int, list[Contradiction]]:
     """How many there are, and the first `limit` of them with texts and votes. Decides nothing; those that `dedup` has
     set aside are among them, pairs discarded for other reasons are not."""
-    with scratch(workspace) as own:
-        make_pair_keys(own, pair_pages(workspace, own, but_discarded_by=CONTRADICTION), advance=advance)
-        total = own.number("SELECT count(*) FROM opposed")
-        shown = "" if limit is None else f" LIMIT {limit}"
-        members = own.db.sql(
+    with scratch(workspace) as scratch_db:
+        make_pair_keys(scratch_db, pair_pages(workspace, scratch_db, but_discarded_by=CONTRADICTION), advance=advance)
+        total = scratch_db.number("SELECT count(*) FROM opposed")
+        limit_clause = "" if limit is None else f" LIMIT {limit}"
+        members = scratch_db.db.sql(
             f"""SELECT p.comparison_id, k.pair_key::VARCHAR AS pair_key, k.a_key <= k.b_key AS straight
                 FROM pair_keys k JOIN pair_places p USING (item)
-                WHERE k.pair_key IN (SELECT pair_key FROM opposed ORDER BY pair_key{shown})
+                WHERE k.pair_key IN (SELECT pair_key FROM opposed ORDER BY pair_key{limit_clause})
                 ORDER BY k.pair_key, p.item"""
         ).to_arrow_table()
     return total, _described(workspace, members)
 
 
-def _duplicates(workspace: Workspace, own: Scratch) -> pa.Table:
-    members = own.db.sql(_MEMBERS).to_arrow_table()
-    own.db.execute(
+def _duplicates(workspace: Workspace, scratch_db: Scratch) -> pa.Table:
+    members = scratch_db.db.sql(_MEMBERS).to_arrow_table()
+    scratch_db.db.execute(
         "CREATE TABLE states (comparison_id VARCHAR, pair_key VARCHAR, pool VARCHAR, decided BOOLEAN, labelled BOOLEAN)"
     )
     for low in range(0, members.num_rows, _ROWS):
         with workspace.store.unit() as db, registered(db, "incoming_members", members.slice(low, _ROWS)):
             states = db.sql(_STATES).to_arrow_table()
-        own.append("states", states)
-    return own.db.sql(_DUPLICATES).to_arrow_table()
+        scratch_db.append("states", states)
+    return scratch_db.db.sql(_DUPLICATES).to_arrow_table()
 
 
-def _exact_repeats(workspace: Workspace, own: Scratch) -> int:
-    own.db.execute("CREATE TABLE origin_hashes (comparison UBIGINT)")
+def _exact_repeats(workspace: Workspace, scratch_db: Scratch) -> int:
+    scratch_db.db.execute("CREATE TABLE origin_hashes (comparison UBIGINT)")
     query = "SELECT hash(comparison_id) AS comparison FROM origins WHERE rowid BETWEEN $low AND $high"
     for page in row_pages(workspace, "origins", query, page=_ROWS):
-        own.append("origin_hashes", page)
-    return own.number("SELECT count(*) - count(DISTINCT comparison) FROM origin_hashes")
+        scratch_db.append("origin_hashes", page)
+    return scratch_db.number("SELECT count(*) - count(DISTINCT comparison) FROM origin_hashes")
 
 
 def _described(workspace: Workspace, members: pa.Table) -> list[Contradiction]:
@@ -169,14 +169,14 @@ def _described(workspace: Workspace, members: pa.Table) -> list[Contradiction]:
         prefers = prefers if straight or not prefers else 3 - prefers
         statements.setdefault(key, []).append(Statement(name, kind, answer, prefers, comparison))
     groups: dict[str, list[tuple[object, ...]]] = {}
-    for key, *rest in texts:
-        groups.setdefault(key, []).append(tuple(rest))
-    found = []
+    for key, *columns in texts:
+        groups.setdefault(key, []).append(tuple(columns))
+    contradictions = []
     for key, group in groups.items():
         comparison, straight, messages, a, b, _ = group[0]
         assert isinstance(messages, list)
         assert isinstance(comparison, str)
-        found.append(
+        contradictions.append(
             Contradiction(
                 tuple((m["role"], m["content"]) for m in messages),
                 str(a if straight else b),
@@ -186,4 +186,4 @@ def _described(workspace: Workspace, members: pa.Table) -> list[Contradiction]:
                 tuple(statements.get(key, ())),
             )
         )
-    return found
+    return contradictions

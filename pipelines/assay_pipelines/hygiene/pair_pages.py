@@ -61,23 +61,23 @@ class PairPages:
         `only`: SQL condition over the places, e.g. `item IN (SELECT item FROM candidates)`.
         """
         columns = "item, place, comparison_id, prompt_row, a_row, b_row"
-        for wanted in self.scratch.item_pages(PLACES, columns, self.items, page=page, only=only):
-            yield self._texts(wanted)
+        for positions in self.scratch.item_pages(PLACES, columns, self.items, page=page, only=only):
+            yield self._texts(positions)
 
-    def _texts(self, wanted: pa.Table) -> pa.Table:
+    def _texts(self, positions: pa.Table) -> pa.Table:
         import pyarrow.compute as pc
 
         spans = {}
         for name in ("place", "prompt_row", "a_row", "b_row"):
-            ends = pc.min_max(wanted.column(name))
+            ends = pc.min_max(positions.column(name))
             spans[name] = f"{ends['min']} AND {ends['max']}"
         near = _NEAR.format(**spans)
         for clause in (near, "true"):  # without the positions, should they ever have changed
-            with self.workspace.store.unit() as db, registered(db, "wanted", wanted):
-                found = db.sql(_TEXTS.format(near=clause)).to_arrow_table()
-            if found.num_rows == wanted.num_rows:
+            with self.workspace.store.unit() as db, registered(db, "wanted", positions):
+                texts = db.sql(_TEXTS.format(near=clause)).to_arrow_table()
+            if texts.num_rows == positions.num_rows:
                 break
-        return found
+        return texts
 
 
 def pair_pages(workspace: Workspace, scratch: Scratch, *, but_discarded_by: str | None = None) -> PairPages:

@@ -121,5 +121,5 @@ def row_pages(workspace: Workspace, table: str, query: str, *, page: int, **valu
     last = int(row[0]) if row else -1
     for low in range(0, last + 1, page):
         with workspace.store.unit() as db:
-            found = db.sql(query, params={**values, "low": low, "high": min(low + page - 1, last)}).to_arrow_table()
-        yield found
+            rows = db.sql(query, params={**values, "low": low, "high": min(low + page - 1, last)}).to_arrow_table()
+        yield rows

@@ -46,19 +46,19 @@ def text_statistics(
     `longer_is_chosen`: share among decided, undiscarded pairs of unequal length, None where there are none.
     `languages`: of at most `sample` prompts (0 = all). `sources`: how many of the largest are listed.
     """
-    with scratch(workspace) as own:
-        own.db.execute("CREATE TABLE lengths (response_id VARCHAR, characters BIGINT, bytes BIGINT)")
+    with scratch(workspace) as scratch_db:
+        scratch_db.db.execute("CREATE TABLE lengths (response_id VARCHAR, characters BIGINT, bytes BIGINT)")
         query = """SELECT response_id, length(content) AS characters, strlen(content) AS bytes FROM responses
                    WHERE rowid BETWEEN $low AND $high"""
         for page in row_pages(workspace, "responses", query, page=_ROWS):
-            own.append("lengths", page)
+            scratch_db.append("lengths", page)
             advance(page.num_rows)
-        own.copy(workspace, "pairs", _PAIRS)
-        own.copy(workspace, "sources", "SELECT DISTINCT comparison_id, source FROM origins")
-        own.db.execute(_DECIDED)
-        balance = _rows(own, f"SELECT {_BALANCE} FROM decided")[0]
+        scratch_db.copy(workspace, "pairs", _PAIRS)
+        scratch_db.copy(workspace, "sources", "SELECT DISTINCT comparison_id, source FROM origins")
+        scratch_db.db.execute(_DECIDED)
+        balance = _rows(scratch_db, f"SELECT {_BALANCE} FROM decided")[0]
         by_source = _rows(
-            own,
+            scratch_db,
             f"""SELECT source, {_BALANCE} FROM decided JOIN sources USING (comparison_id)
                 GROUP BY source ORDER BY pairs DESC, source LIMIT {sources}""",
         )
@@ -66,10 +66,10 @@ def text_statistics(
             unequal = row["pairs"] - row["equal_length"]
             row["longer_is_chosen"] = row["longer_chosen"] / unequal if unequal else None
         return {
-            "lengths": _distribution(own, "characters", "lengths"),
-            "tokens": _distribution(own, "ceil(bytes / 4)::BIGINT", "lengths"),
-            "chosen_lengths": _distribution(own, "chosen", "decided"),
-            "rejected_lengths": _distribution(own, "rejected", "decided"),
+            "lengths": _distribution(scratch_db, "characters", "lengths"),
+            "tokens": _distribution(scratch_db, "ceil(bytes / 4)::BIGINT", "lengths"),
+            "chosen_lengths": _distribution(scratch_db, "chosen", "decided"),
+            "rejected_lengths": _distribution(scratch_db, "rejected", "decided"),
             "longer_is_chosen": balance["longer_is_chosen"],
             "length_balance": balance,
             "longer_is_chosen_by_source": {row.pop("source"): row for row in by_source},
@@ -109,21 +109,21 @@ def _sampled(workspace: Workspace, sample: int) -> list[str]:
             where = "true"
         else:
             each = -(-sample // PLACES)
-            starts = [place * (total - each) // max(PLACES - 1, 1) for place in range(PLACES)]
+            starts = [stretch * (total - each) // max(PLACES - 1, 1) for stretch in range(PLACES)]
             where = " OR ".join(f"rowid BETWEEN {start} AND {start + each - 1}" for start in starts)
-        found = db.execute(f"SELECT left(messages[-1].content, {_DETECTED}) FROM prompts WHERE {where}").fetchall()
-    return [row[0] or "" for row in found]
+        rows = db.execute(f"SELECT left(messages[-1].content, {_DETECTED}) FROM prompts WHERE {where}").fetchall()
+    return [row[0] or "" for row in rows]
 
 
-def _distribution(own: Scratch, value: str, table: str) -> dict[str, Any]:
+def _distribution(scratch_db: Scratch, value: str, table: str) -> dict[str, Any]:
     parts = [f"quantile_disc({value}, {share}) AS {name}" for name, share in QUANTILES.items()]
     query = (
         f"SELECT count(*) AS responses, avg({value}) AS mean, {', '.join(parts)}, max({value}) AS longest FROM {table}"
     )
-    return _rows(own, query)[0]
+    return _rows(scratch_db, query)[0]
 
 
-def _rows(own: Scratch, query: str) -> list[dict[str, Any]]:
-    cursor = own.db.execute(query)
+def _rows(scratch_db: Scratch, query: str) -> list[dict[str, Any]]:
+    cursor = scratch_db.db.execute(query)
     names = [column[0] for column in cursor.description or []]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

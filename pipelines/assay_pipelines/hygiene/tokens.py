@@ -100,7 +100,7 @@ def ngrams(tokens: Tokens, n: int, *, short: bool = False) -> Tokens:
     import numpy as np
 
     counts = tokens.counts
-    made = np.maximum(counts - n + 1, 0)
+    run_counts = np.maximum(counts - n + 1, 0)
     if len(tokens.hashes) >= n:
         full = _polynomial(tokens.hashes, n)
         long = counts >= n
@@ -111,14 +111,14 @@ def ngrams(tokens: Tokens, n: int, *, short: bool = False) -> Tokens:
     else:
         hashes = np.empty(0, np.uint64)
     if not short:
-        return Tokens(hashes, _offsets(made))
+        return Tokens(hashes, _offsets(run_counts))
     few = (counts > 0) & (counts < n)
-    out_counts = np.where(few, 1, made)
+    out_counts = np.where(few, 1, run_counts)
     offsets = _offsets(out_counts)
     out = np.empty(int(offsets[-1]), np.uint64)
-    whole = np.ones(len(out), bool)
-    whole[offsets[:-1][few]] = False
-    out[whole] = hashes
+    full_length = np.ones(len(out), bool)
+    full_length[offsets[:-1][few]] = False
+    out[full_length] = hashes
     for length in range(1, n):
         of_length = counts == length
         at = tokens.offsets[:-1][of_length]

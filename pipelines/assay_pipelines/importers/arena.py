@@ -25,16 +25,16 @@ def looks_arena(record: Mapping[str, Any]) -> bool:
 
 
 def parse_arena(record: Mapping[str, Any]) -> list[Row | RowError]:
-    asked = _texts(record, "prompt")
+    user_turns = _texts(record, "prompt")
     answers = {side: _texts(record, side) for side in ("response_a", "response_b")}
-    for side, given in answers.items():
-        if len(given) != len(asked):
+    for side, texts in answers.items():
+        if len(texts) != len(user_turns):
             raise RowError("not one answer for each turn of the prompt", field=side)
     first, second = answers["response_a"], answers["response_b"]
     if first[:-1] != second[:-1]:
         raise RowError(DIVERGED, field="response_b")
     turns: Turns = []
-    for question, answer in zip(asked, [*first[:-1], None], strict=True):
+    for question, answer in zip(user_turns, [*first[:-1], None], strict=True):
         turns.append({"role": "user", "content": question})
         if answer is not None:
             turns.append({"role": "assistant", "content": answer})

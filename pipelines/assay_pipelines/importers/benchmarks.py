@@ -49,14 +49,19 @@ def parse_rewardbench_2(record: Mapping[str, Any]) -> list[Row | RowError]:
     chosen, rejected = (list_of(record.get(side), side) for side in ("chosen", "rejected"))
     id_, subset = optional_text(record, "id"), optional_text(record, "subset")
     models = record.get("models")
-    named: Sequence[Any] = models if isinstance(models, list) and len(models) == len(chosen) + len(rejected) else ()
+    model_names: Sequence[Any] = (
+        models if isinstance(models, list) and len(models) == len(chosen) + len(rejected) else ()
+    )
     responses = [*chosen, *rejected]
     pairs = [(i, len(chosen) + j, "first") for i, j in product(range(len(chosen)), range(len(rejected)))]
     if str(subset).strip().lower() == "ties":
         pairs += [(i, j, "both_good") for i, j in combinations(range(len(chosen)), 2)]
     out: list[Row | RowError] = []
     for i, j, label in pairs:
-        meta: dict[str, Any] = {"responses": [i, j], **({"models": [named[i], named[j]]} if named else {})}
+        meta: dict[str, Any] = {
+            "responses": [i, j],
+            **({"models": [model_names[i], model_names[j]]} if model_names else {}),
+        }
         out.append(_pair(turns, responses[i], responses[j], label, id_, subset, meta))
     return out
 
@@ -64,8 +69,8 @@ def parse_rewardbench_2(record: Mapping[str, Any]) -> list[Row | RowError]:
 def parse_rm_bench(record: Mapping[str, Any]) -> list[Row | RowError]:
     turns = prompt_turns(record.get("prompt"))
     chosen, rejected = (list_of(record.get(side), side) for side in ("chosen", "rejected"))
-    for side, given in (("chosen", chosen), ("rejected", rejected)):
-        if len(given) != len(STYLES):
+    for side, texts in (("chosen", chosen), ("rejected", rejected)):
+        if len(texts) != len(STYLES):
             raise RowError(f"not {len(STYLES)} responses, one a style", field=side)
     id_ = optional_text(record, "id")
     category = optional_text(record, "domain") or optional_text(record, "subset")

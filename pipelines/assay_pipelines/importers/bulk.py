@@ -52,11 +52,11 @@ class Chunk:
 
 def can_read(source: Source) -> bool:
     """Whether the source has a layout and a container that SQL knows."""
-    known = BY_NAME[source.layout].meaning is parse_trl and source.config.limit is None
+    supported = BY_NAME[source.layout].meaning is parse_trl and source.config.limit is None
     container = source.container
     if isinstance(container, Parquet):
-        return known and container.every_column(_same_in_json)
-    return known and isinstance(container, JsonLines)
+        return supported and container.every_column(_same_in_json)
+    return supported and isinstance(container, JsonLines)
 
 
 def batches(source: Source) -> Iterator[tuple[ReadBatch, int]]:
@@ -102,7 +102,7 @@ def _chunks(path: Path) -> Iterator[Chunk]:
     import pyarrow as pa
 
     first, size = 1, 0
-    held: list[bytes] = []
+    blocks: list[bytes] = []
     ends: list[Any] = []  # one past each line break, from the beginning of what is held
     with path.open("rb") as raw, decompressed(raw) as stream:
         while True:
@@ -111,18 +111,18 @@ def _chunks(path: Path) -> Iterator[Chunk]:
                 ends.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == LINE_BREAK) + (size + 1))
             elif size and not (len(ends) and len(ends[-1]) and ends[-1][-1] == size):
                 ends.append(np.array([size]))  # the last line has no line break
-            held.append(block)
+            blocks.append(block)
             size += len(block)
             lines = sum(map(len, ends))
             while lines >= rows.BATCH_PAIRS or (lines and (size >= rows.BATCH_CHARACTERS or not block)):
-                content, places = b"".join(held), np.concatenate(ends)
-                taken = places[: rows.BATCH_PAIRS]
-                offsets = pa.py_buffer(np.concatenate([np.zeros(1, dtype=np.int64), taken]))
+                content, line_ends = b"".join(blocks), np.concatenate(ends)
+                row_ends = line_ends[: rows.BATCH_PAIRS]
+                offsets = pa.py_buffer(np.concatenate([np.zeros(1, dtype=np.int64), row_ends]))
                 buffers = [None, offsets, pa.py_buffer(content)]
-                yield Chunk(first, pa.Array.from_buffers(pa.large_binary(), len(taken), buffers), raw.tell() // 1024)
-                first += len(taken)
-                held, ends = [content[taken[-1] :]], [places[len(taken) :] - taken[-1]]
-                size, lines = len(held[0]), len(ends[0])
+                yield Chunk(first, pa.Array.from_buffers(pa.large_binary(), len(row_ends), buffers), raw.tell() // 1024)
+                first += len(row_ends)
+                blocks, ends = [content[row_ends[-1] :]], [line_ends[len(row_ends) :] - row_ends[-1]]
+                size, lines = len(blocks[0]), len(ends[0])
             if not block:
                 return
 
@@ -136,9 +136,9 @@ def _parquet_chunks(db: duckdb.DuckDBPyConnection, container: Parquet) -> Iterat
         try:
             batch.validate(full=True)
             db.register("rows", pa.table({**{f"c{n}": column for n, column in enumerate(batch.columns)}}))
-            named = ", ".join(f"{literal(name)}: c{n}" for n, name in enumerate(batch.schema.names))
+            fields = ", ".join(f"{literal(name)}: c{n}" for n, name in enumerate(batch.schema.names))
             db.execute("SET preserve_insertion_order = true")
-            lines = db.sql(f"SELECT to_json({{{named}}})::VARCHAR AS line FROM rows").to_arrow_table().column(0)
+            lines = db.sql(f"SELECT to_json({{{fields}}})::VARCHAR AS line FROM rows").to_arrow_table().column(0)
             db.execute("SET preserve_insertion_order = false")
             db.unregister("rows")
             texts = pa.concat_arrays(lines.cast(pa.large_binary()).chunks)
@@ -188,16 +188,16 @@ def _read(db: duckdb.DuckDBPyConnection, source: Source, chunk: Chunk) -> ReadBa
     for shape in shapes_of(_sample(chunk), source.config.mapping):
         some = texts if waiting.all() else texts.filter(pa.array(waiting.tolist()))
         row = pa.Array.from_buffers(pa.int64(), len(some), [None, pa.py_buffer(numbers[waiting])])
-        left = pa.table({"row": row, "line": some})
+        remaining = pa.table({"row": row, "line": some})
         parse, pairs = statements(shape, source=source.config.source, default_source=source.name, name=name)
-        db.register("lines", left)
+        db.register("lines", remaining)
         db.execute(parse)
         db.unregister("lines")
-        taken = db.sql(pairs).to_arrow_table()
+        pairs_read = db.sql(pairs).to_arrow_table()
         db.execute("DROP TABLE parsed")
-        if taken.num_rows:
-            tables.append(taken)
-            for part in taken.column("row").chunks:
+        if pairs_read.num_rows:
+            tables.append(pairs_read)
+            for part in pairs_read.column("row").chunks:
                 waiting[_integers(part) - chunk.first] = False
         if not waiting.any():
             break
@@ -231,18 +231,18 @@ def _sample(chunk: Chunk) -> Iterator[dict[str, Any]]:
             continue
 
 
-def _records(chunk: Chunk, places: Any) -> Iterator[Record]:
+def _records(chunk: Chunk, indices: Any) -> Iterator[Record]:
     """The records at `places` (an array of positions in the chunk), as the container would yield them."""
     import pyarrow as pa
 
     if chunk.batch is not None:
-        for place in places.tolist():
-            yield Parquet.record(chunk.first + place, chunk.batch, place)
+        for index in indices.tolist():
+            yield Parquet.record(chunk.first + index, chunk.batch, index)
         return
-    for start in range(0, len(places), 1000):
-        some = places[start : start + 1000].tolist()
-        for place, line in zip(some, chunk.lines.take(pa.array(some)).to_pylist(), strict=True):
-            row = chunk.first + place
+    for start in range(0, len(indices), 1000):
+        some = indices[start : start + 1000].tolist()
+        for index, line in zip(some, chunk.lines.take(pa.array(some)).to_pylist(), strict=True):
+            row = chunk.first + index
             line = (line.removeprefix(BOM) if row == 1 else line).strip()
             if not line:
                 continue

@@ -49,22 +49,22 @@ class Shape:
 
 def shapes_of(records: Iterable[Mapping[str, Any]], mapping: Mapping[str, str]) -> list[Shape]:
     """The commonest shapes of the sample, those only that the SQL can read exactly as the row parser does."""
-    found = Counter(shape for record in records if (shape := shape_of(record, mapping)) is not None)
-    total = sum(found.values())
-    return [shape for shape, n in found.most_common(MAX_SHAPES) if n >= MIN_SHARE * total]
+    shapes = Counter(shape for record in records if (shape := shape_of(record, mapping)) is not None)
+    total = sum(shapes.values())
+    return [shape for shape, n in shapes.most_common(MAX_SHAPES) if n >= MIN_SHARE * total]
 
 
 def shape_of(record: Mapping[str, Any], mapping: Mapping[str, str]) -> Shape | None:
     columns = tuple(record)
     if not all(map(_plain, columns)) or len({column.lower() for column in columns}) < len(columns):
         return None
-    taken = set(mapping.values())
-    named = {name: name for name in columns if name not in taken and name not in mapping}
-    named |= {target: column for target, column in mapping.items() if column in record}
-    sides = ("response_a", "response_b") if {"response_a", "response_b"} & named.keys() else ("chosen", "rejected")
-    if not set(sides) <= named.keys():
+    mapped_columns = set(mapping.values())
+    column_of = {name: name for name in columns if name not in mapped_columns and name not in mapping}
+    column_of |= {target: column for target, column in mapping.items() if column in record}
+    sides = ("response_a", "response_b") if {"response_a", "response_b"} & column_of.keys() else ("chosen", "rejected")
+    if not set(sides) <= column_of.keys():
         return None
-    kinds = {name: _kind(record[named[name]]) for name in ("prompt", *sides) if name in named}
+    kinds = {name: _kind(record[column_of[name]]) for name in ("prompt", *sides) if name in column_of}
     if "prompt" not in kinds or kinds["prompt"] is None:  # an implicit prompt, which SQL finds in messages only
         if sides[0] == "response_a" or kinds["chosen"] == "text":
             return None
@@ -75,7 +75,7 @@ def shape_of(record: Mapping[str, Any], mapping: Mapping[str, str]) -> Shape | N
     if sides[0] == "response_a" and first != "text":
         return None
     messages = tuple((name, kind) for name, kind in kinds.items() if isinstance(kind, tuple))
-    return Shape(columns, tuple(named.items()), messages)
+    return Shape(columns, tuple(column_of.items()), messages)
 
 
 def _kind(value: object) -> str | tuple[str, ...] | None:

@@ -34,15 +34,15 @@ def statements(shape: Shape, *, source: str | None, default_source: str, name: s
 def _parse(shape: Shape) -> str:
     """Every column as the JSON it is; prompt and sides that are text as text. One scan of the lines."""
     texts = [name for name in ("prompt", *shape.sides) if name in shape.named and name not in dict(shape.messages)]
-    asked = [name for name in ("prompt", *shape.sides) if name in shape.named]
+    conversation_columns = [name for name in ("prompt", *shape.sides) if name in shape.named]
     spec = dict.fromkeys(shape.columns, "JSON") | {shape.named[name]: "VARCHAR" for name in texts}
-    paths = ", ".join(literal(f'$."{shape.named[name]}"') for name in asked)
+    paths = ", ".join(literal(f'$."{shape.named[name]}"') for name in conversation_columns)
     columns = ", ".join(f"s.{identifier(column)} AS {_column(shape, column)}" for column in shape.columns)
     types = []
-    for place, name in enumerate(asked, start=1):
-        wanted = "'ARRAY'" if name in dict(shape.messages) else "'VARCHAR'"
+    for number, name in enumerate(conversation_columns, start=1):
+        json_type = "'ARRAY'" if name in dict(shape.messages) else "'VARCHAR'"
         nullable = name == "prompt" and shape.sides[0] in dict(shape.messages)
-        types.append(f"types[{place}] IN ({wanted}{', ' + literal('NULL') if nullable else ''})")
+        types.append(f"types[{number}] IN ({json_type}{', ' + literal('NULL') if nullable else ''})")
     keys = ", ".join(map(literal, shape.columns))
     return f"""
         CREATE OR REPLACE TEMP TABLE parsed AS
@@ -55,7 +55,7 @@ def _parse(shape: Shape) -> str:
 
 
 def _pairs(shape: Shape, *, source: str | None, default_source: str, name: str) -> str:
-    named, messages = shape.named, dict(shape.messages)
+    column_of, messages = shape.named, dict(shape.messages)
     conditions: list[str] = []
     for column in (c for n, c in shape.meaning if n not in ("prompt", *shape.sides)):
         conditions.append(_json_to_python(_column(shape, column)))
@@ -63,9 +63,9 @@ def _pairs(shape: Shape, *, source: str | None, default_source: str, name: str) 
     conditions += [_json_to_python(_column(shape, column)) for column in shape.columns if column in hidden]
 
     def text(target: str) -> str:
-        if target not in named:
+        if target not in column_of:
             return "NULL::VARCHAR"
-        value = _column(shape, named[target])
+        value = _column(shape, column_of[target])
         conditions.append(f"coalesce(json_type({value}), 'NULL') IN ('NULL', 'VARCHAR', 'UBIGINT', 'BIGINT')")
         return (
             f"CASE json_type({value}) WHEN 'VARCHAR' THEN nullif({_text(value)}, '') "
@@ -74,11 +74,11 @@ def _pairs(shape: Shape, *, source: str | None, default_source: str, name: str) 
 
     turns, first, second, relations = _conversation(shape)
     conditions += relations
-    strength, kept = _strength(shape, conditions)
+    strength, margin_columns = _strength(shape, conditions)
     label = _label(shape, conditions) if shape.labelled else "'first'"
-    meta = _meta(shape, conditions, kept)
+    meta = _meta(shape, conditions, margin_columns)
     system = text("system")
-    if "system" in named:
+    if "system" in column_of:
         prepended = f"[{{'role': 'system', 'content': system}}::{_TURN}] || turns"
         turns_out = f"CASE WHEN system IS NOT NULL AND turns[1].role <> 'system' THEN {prepended} ELSE turns END"
     else:
@@ -133,47 +133,49 @@ def _turns(shape: Shape, name: str) -> str:
 
 def _conversation(shape: Shape) -> tuple[str, str, str, list[str]]:
     """(prompt turns, first, second, conditions), as `assay.data.conversation.split_pair` has them."""
-    named, messages = shape.named, dict(shape.messages)
-    prompt = _column(shape, named["prompt"]) if "prompt" in named else None
-    said = f"[{{'role': 'user', 'content': {prompt}}}::{_TURN}]"
+    column_of, messages = shape.named, dict(shape.messages)
+    prompt = _column(shape, column_of["prompt"]) if "prompt" in column_of else None
+    user_turn = f"[{{'role': 'user', 'content': {prompt}}}::{_TURN}]"
     if "prompt" in messages:
         some = f"len(list_filter({_turns(shape, 'prompt')}, lambda m: m.content <> '')) > 0"
     else:
         some = f"{prompt} <> ''"
-    sides = tuple(_column(shape, named[side]) for side in shape.sides)
+    sides = tuple(_column(shape, column_of[side]) for side in shape.sides)
     if shape.sides[0] not in messages:
-        return (_turns(shape, "prompt") if "prompt" in messages else said), sides[0], sides[1], [some]
+        return (_turns(shape, "prompt") if "prompt" in messages else user_turn), sides[0], sides[1], [some]
     if prompt is None:
-        given, conditions = f"[]::{_TURN}[]", []
+        prompt_turns, conditions = f"[]::{_TURN}[]", []
     else:
-        turns = _turns(shape, "prompt") if "prompt" in messages else said
-        given = f"CASE WHEN {prompt} IS NULL THEN [] ELSE {turns} END"
+        turns = _turns(shape, "prompt") if "prompt" in messages else user_turn
+        prompt_turns = f"CASE WHEN {prompt} IS NULL THEN [] ELSE {turns} END"
         conditions = [f"{prompt} IS NULL OR {some}"]
-    wholes = []
+    conversations = []
     for side in shape.sides:
         turns = _turns(shape, side)
-        repeated = f"len({given}) > 0 AND list_slice({turns}, 1, len({given})) = {given}"
-        wholes.append(f"(CASE WHEN {repeated} THEN {turns} ELSE {given} || {turns} END)")
-    befores = [f"list_slice({whole}, 1, len({whole}) - 1)" for whole in wholes]
-    conditions += [f"{whole}[-1].role = 'assistant'" for whole in wholes]
-    conditions += [f"len({wholes[0]}) > 1", f"{befores[0]} = {befores[1]}"]
-    return befores[0], f"{wholes[0]}[-1].content", f"{wholes[1]}[-1].content", conditions
+        repeated = f"len({prompt_turns}) > 0 AND list_slice({turns}, 1, len({prompt_turns})) = {prompt_turns}"
+        conversations.append(f"(CASE WHEN {repeated} THEN {turns} ELSE {prompt_turns} || {turns} END)")
+    befores = [f"list_slice({conversation}, 1, len({conversation}) - 1)" for conversation in conversations]
+    conditions += [f"{conversation}[-1].role = 'assistant'" for conversation in conversations]
+    conditions += [f"len({conversations[0]}) > 1", f"{befores[0]} = {befores[1]}"]
+    return befores[0], f"{conversations[0]}[-1].content", f"{conversations[1]}[-1].content", conditions
 
 
 def _strength(shape: Shape, conditions: list[str]) -> tuple[str, list[str]]:
     """(the strength 0-3, the columns that become metadata where there is none)."""
-    given: list[str] = [name for name in ("strength", "margin") if name in shape.named]
-    whole = []
-    for name in given:
+    columns: list[str] = [name for name in ("strength", "margin") if name in shape.named]
+    candidates = []
+    for name in columns:
         value = _column(shape, shape.named[name])
         conditions.append(
             f"coalesce(json_type({value}), 'NULL') IN ('NULL', 'UBIGINT', 'BIGINT', 'DOUBLE') AND {_scalar(value)}"
         )
         listed = "'0', '1', '2', '3', '0.0', '1.0', '2.0', '3.0', '-0.0'"
-        whole.append(
+        candidates.append(
             f"CASE WHEN {value}::VARCHAR IN ({listed}) THEN left(ltrim({value}::VARCHAR, '-'), 1)::TINYINT END"
         )
-    return (f"coalesce({', '.join(whole)})" if len(whole) > 1 else (whole or ["NULL::TINYINT"])[0]), given
+    return (
+        f"coalesce({', '.join(candidates)})" if len(candidates) > 1 else (candidates or ["NULL::TINYINT"])[0]
+    ), columns
 
 
 def _label(shape: Shape, conditions: list[str]) -> str:
@@ -181,7 +183,9 @@ def _label(shape: Shape, conditions: list[str]) -> str:
         return "NULL::VARCHAR"
     value = _column(shape, shape.named["label"])
     text = f"lower(trim({_text(value)}))"
-    spellings = " ".join(f"WHEN {literal(said)} THEN {literal(meant)}" for said, meant in LABEL_SPELLINGS.items())
+    spellings = " ".join(
+        f"WHEN {literal(spelling)} THEN {literal(canonical)}" for spelling, canonical in LABEL_SPELLINGS.items()
+    )
     ascii_ = f"strlen({_text(value)}) = length({_text(value)})"
     listed = ", ".join(map(literal, ("", *LABEL_SPELLINGS)))
     conditions.append(
@@ -192,22 +196,22 @@ def _label(shape: Shape, conditions: list[str]) -> str:
     return f"CASE WHEN json_type({value}) = 'VARCHAR' THEN CASE {text} {spellings} END END"
 
 
-def _meta(shape: Shape, conditions: list[str], kept: list[str]) -> str:
+def _meta(shape: Shape, conditions: list[str], margin_columns: list[str]) -> str:
     """Single values of columns nobody asked for, as `rows.meta_json` writes them."""
     pieces = []
     for name, column in shape.extras:
         value = _column(shape, column)
         conditions.append(_scalar(value))
         short = f"length({_text(value)}) BETWEEN 1 AND {META_CHARACTERS}"
-        shown = (
+        json_text = (
             f"CASE json_type({value}) WHEN 'VARCHAR' THEN CASE WHEN {short} THEN {value}::VARCHAR END "
             f"WHEN 'NULL' THEN NULL WHEN 'ARRAY' THEN NULL WHEN 'OBJECT' THEN NULL ELSE {value}::VARCHAR END"
         )
-        pieces.append(f"{literal(json.dumps(name) + ': ')} || ({shown})")
-    for name in kept:
+        pieces.append(f"{literal(json.dumps(name) + ': ')} || ({json_text})")
+    for name in margin_columns:
         value = _column(shape, shape.named[name])
-        shown = f"CASE WHEN strength IS NULL AND json_type({value}) <> 'NULL' THEN {value}::VARCHAR END"
-        pieces.append(f"{literal(json.dumps(name) + ': ')} || ({shown})")
+        json_text = f"CASE WHEN strength IS NULL AND json_type({value}) <> 'NULL' THEN {value}::VARCHAR END"
+        pieces.append(f"{literal(json.dumps(name) + ': ')} || ({json_text})")
     if not pieces:
         return "NULL::VARCHAR"
     joined = f"array_to_string([{', '.join(pieces)}], ', ')"

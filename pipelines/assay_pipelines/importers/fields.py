@@ -95,12 +95,12 @@ def list_of(value: object, field: str) -> list[Any]:
     return list(value)
 
 
-def leftover_meta(record: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+def leftover_meta(record: Mapping[str, Any], columns: frozenset[str]) -> dict[str, Any]:
     """Columns nobody asked for, if they are single values; messages and long texts stay in the file."""
     return {
         name: value
         for name, value in record.items()
-        if name not in known
+        if name not in columns
         and value is not None
         and not isinstance(value, dict | list | bytes)
         and not (isinstance(value, str) and (not value or len(value) > META_CHARACTERS))

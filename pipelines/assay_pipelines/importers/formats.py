@@ -158,8 +158,8 @@ def renamed(record: dict[str, Any], mapping: Mapping[str, str]) -> dict[str, Any
     """The record with mapped columns under our names; other columns keep theirs unless that name is taken."""
     if not mapping:
         return record
-    taken = set(mapping.values())
-    out = {name: value for name, value in record.items() if name not in taken and name not in mapping}
+    mapped_columns = set(mapping.values())
+    out = {name: value for name, value in record.items() if name not in mapped_columns and name not in mapping}
     out.update({target: record[column] for target, column in mapping.items() if column in record})
     return out
 
@@ -181,11 +181,11 @@ def _layout(config: ImportConfig, records: list[dict[str, Any]]) -> Layout:
     try:
         if config.format in NAMES:
             return named(config.format, records)
-        found = recognise(records, mapped=bool(config.mapping))
+        layout = recognise(records, mapped=bool(config.mapping))
     except BadInputError as error:
         raise BadInputError(str(error), file=config.path) from error
-    if found is not None:
-        return found
+    if layout is not None:
+        return layout
     columns = ", ".join(sorted({name for record in records for name in record})[:20])
     raise BadInputError(
         f"cannot tell what the columns mean ({columns}); name them: --map prompt=... --map chosen=... "

@@ -47,18 +47,18 @@ def parse_preference(record: Mapping[str, Any]) -> list[Row | RowError]:
     label, strength = _side(record.get("overall_preference"), "overall_preference")
     votes: list[dict[str, Any]] = []
     out: list[Row | RowError] = []
-    given = record.get("individual_preference") or []
-    if not isinstance(given, list) or not all(isinstance(vote, dict) for vote in given):
+    individual_votes = record.get("individual_preference") or []
+    if not isinstance(individual_votes, list) or not all(isinstance(vote, dict) for vote in individual_votes):
         raise RowError("wrong type: not a list of objects", field="individual_preference")
-    for place, vote in enumerate(given, start=1):
+    for position, vote in enumerate(individual_votes, start=1):
         try:
             answer, how_much = _side(vote.get("score"), "individual_preference")
             reason = optional_text(vote, "reasoning")
         except RowError as error:
-            error.detail = f"vote {place}"
+            error.detail = f"vote {position}"
             out.append(error)
             continue
-        voter = {"kind": "human", "voter": f"position-{place}", "label": answer}
+        voter = {"kind": "human", "voter": f"position-{position}", "label": answer}
         votes.append({**voter, "strength": how_much, "rationale": reason})
     return [_pair(record, ("response1", "response2"), label, strength, votes or None), *out]
 
@@ -146,20 +146,20 @@ def _side(value: object, field: str) -> tuple[str, int | None]:
 
 def _texts(record: Mapping[str, Any], turns: Turns, response: str, field: str) -> list[Row | RowError]:
     """The feedback texts on one response; one that is no text comes as its RowError."""
-    given = record.get(field) or []
-    if isinstance(given, str):
-        given = [given]
-    if not isinstance(given, list):
+    texts = record.get(field) or []
+    if isinstance(texts, str):
+        texts = [texts]
+    if not isinstance(texts, list):
         return [RowError("wrong type: not a list of texts", field=field)]
     out: list[Row | RowError] = []
-    for place, text in enumerate(given, start=1):
+    for position, text in enumerate(texts, start=1):
         if text is None or text == "":  # fewer than three were given
             continue
         try:
             content = text_of(text, field)
             check_unicode(content, field)
         except RowError as error:
-            error.detail = f"{field} {place}"
+            error.detail = f"{field} {position}"
             out.append(error)
             continue
         out.append(
@@ -167,7 +167,7 @@ def _texts(record: Mapping[str, Any], turns: Turns, response: str, field: str) -
                 turns,
                 response,
                 content,
-                voter=f"position-{place}",
+                voter=f"position-{position}",
                 category=optional_text(record, "domain"),
                 license=LICENSE,
                 language=optional_text(record, "language"),

@@ -32,18 +32,18 @@ def looks_like_red_team(record: Mapping[str, Any]) -> bool:
 
 def parse_hh(record: Mapping[str, Any]) -> list[Row | RowError]:
     """Raises RowError for a row that is no pair."""
-    left = _turns(text_of(record.get("chosen"), "chosen"), "chosen")
-    right = _turns(text_of(record.get("rejected"), "rejected"), "rejected")
-    if left == right:
+    chosen = _turns(text_of(record.get("chosen"), "chosen"), "chosen")
+    rejected = _turns(text_of(record.get("rejected"), "rejected"), "rejected")
+    if chosen == rejected:
         raise RowError("the two sides are identical")
-    if left[:-1] != right[:-1]:
+    if chosen[:-1] != rejected[:-1]:
         raise RowError(DIVERGED, field="rejected")
-    if len(left) == 1:
+    if len(chosen) == 1:
         raise RowError("no turn before the response", field="chosen")
     pair = PairRow(
-        left[:-1],
-        left[-1]["content"],
-        right[-1]["content"],
+        chosen[:-1],
+        chosen[-1]["content"],
+        rejected[-1]["content"],
         "first",
         record_id=optional_text(record, "id"),
         category=optional_text(record, "category"),
@@ -57,7 +57,8 @@ def _turns(text: str, field: str) -> Turns:
     if before.strip() or not pieces:
         raise RowError("not in Human/Assistant form", field=field)
     turns = [
-        {"role": _ROLES[who], "content": said.strip()} for who, said in zip(pieces[::2], pieces[1::2], strict=True)
+        {"role": _ROLES[who], "content": content.strip()}
+        for who, content in zip(pieces[::2], pieces[1::2], strict=True)
     ]
     if turns[-1]["role"] != "assistant":
         raise RowError("the last turn is not the assistant's", field=field)

@@ -80,10 +80,10 @@ def run_import(workspace: Workspace, source: Source, *, advance: Advance = silen
             report.rows += batch.rows
             report.pairs += batch.pairs.num_rows
             for reject in batch.rejects.select(["row", "field", "reason"]).to_pylist():
-                told = f"{reject['field']}: {reject['reason']}" if reject["field"] else reject["reason"]
-                reasons[told] += 1
+                reason = f"{reject['field']}: {reject['reason']}" if reject["field"] else reject["reason"]
+                reasons[reason] += 1
                 if len(report.first_rejects) < FIRST_REJECTS:
-                    report.first_rejects.append(f"row {reject['row']}: {told}")
+                    report.first_rejects.append(f"row {reject['row']}: {reason}")
             advance(position - at)
             at = position
         report.rejected = dict(reasons.most_common())

@@ -67,9 +67,9 @@ def joined(
             try:
                 if isinstance(record, RowError):
                     raise record
-                for said in join.opinions(record):
-                    prompt = json.dumps(said.turns, ensure_ascii=False)
-                    chunk.append((row, prompt, said.stem, said.completion, said.liked))
+                for opinion in join.opinions(record):
+                    prompt = json.dumps(opinion.turns, ensure_ascii=False)
+                    chunk.append((row, prompt, opinion.stem, opinion.completion, opinion.liked))
             except RowError as error:
                 yield row, error
             if len(chunk) >= _CHUNK:

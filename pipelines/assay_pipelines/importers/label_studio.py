@@ -56,15 +56,15 @@ def parse_label_studio(record: Mapping[str, Any]) -> list[Row | RowError]:
     out: list[Row | RowError] = []
     votes, about = [], []
     for kind, entries in (("annotations", record.get("annotations")), ("predictions", record.get("predictions"))):
-        for place, entry in enumerate(entries if isinstance(entries, list) else [], start=1):
+        for position, entry in enumerate(entries if isinstance(entries, list) else [], start=1):
             try:
                 if not isinstance(entry, dict):
                     raise RowError("an entry that is no object", field=kind)
                 votes.append(_vote(entry, kind))
-                known = ("id", "lead_time", "created_at", "ground_truth", "score")
-                about.append({name: entry[name] for name in known if entry.get(name) not in (None, False)})
+                copied_fields = ("id", "lead_time", "created_at", "ground_truth", "score")
+                about.append({name: entry[name] for name in copied_fields if entry.get(name) not in (None, False)})
             except RowError as error:
-                error.detail = f"{kind} {place}"
+                error.detail = f"{kind} {position}"
                 out.append(error)
     pair = _pair(data, votes, optional_text(record, "id"))
     pair.meta = {"votes": about} if any(about) else {}
@@ -137,8 +137,8 @@ def _vote(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
         if result.get("type") == "textarea":
             text = value.get("text")
             reasons += [part for part in (text if isinstance(text, list) else [text]) if isinstance(part, str) and part]
-        elif (said := _said(str(result.get("type")), value, kind)) is not None:
-            label = said
+        elif (choice := _said(str(result.get("type")), value, kind)) is not None:
+            label = choice
     if entry.get("was_cancelled"):
         if label is None and not reasons:
             reasons = [CANCELLED]

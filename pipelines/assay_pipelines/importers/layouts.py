@@ -204,7 +204,7 @@ def recognise(records: Sequence[Record], *, mapped: bool) -> Layout | None:
 def named(name: str, records: Sequence[Record]) -> Layout:
     """The layout of that name; of a family, the member that the records show. Raises BadInputError for a bad choice."""
     members = [BY_NAME[member] for member in FAMILIES.get(name, (name,))]
-    found = next((layout for layout in members if any(layout.looks(record) for record in records)), None)
-    if found is None and len(members) > 1 and name != "trl":
+    chosen = next((layout for layout in members if any(layout.looks(record) for record in records)), None)
+    if chosen is None and len(members) > 1 and name != "trl":
         raise BadInputError(f"the rows are none of {', '.join(layout.name for layout in members)}", field="format")
-    return found or members[0]
+    return chosen or members[0]

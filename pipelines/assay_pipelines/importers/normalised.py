@@ -97,10 +97,10 @@ def _pair(
     if record.get("label_type"):
         meta["label_type"] = record["label_type"]
     if ratings:  # reasons are kept with the judgments
-        kept = {key: value for key, value in ratings.items() if key != "votes"}
+        rating_meta = {key: value for key, value in ratings.items() if key != "votes"}
         if votes is not None:
-            kept["votes"] = [{k: v for k, v in vote.items() if k != "reason"} for vote in ratings["votes"]]
-        meta["ratings"] = kept
+            rating_meta["votes"] = [{k: v for k, v in vote.items() if k != "reason"} for vote in ratings["votes"]]
+        meta["ratings"] = rating_meta
     rationale = optional_text(record, "rationale")
     return PairRow(
         turns,
@@ -131,10 +131,10 @@ def _undecided_label(ratings: dict[str, Any]) -> str | None:
 
 def _values(ratings: dict[str, Any], number: int) -> list[float] | None:
     """One number per response, or None where the ratings do not rank the responses."""
-    found = ratings.get("scores", ratings.get("correct"))
-    if not isinstance(found, list) or len(found) != number:
+    scores = ratings.get("scores", ratings.get("correct"))
+    if not isinstance(scores, list) or len(scores) != number:
         return None
-    values = [item.get("overall") if isinstance(item, dict) else item for item in found]
+    values = [item.get("overall") if isinstance(item, dict) else item for item in scores]
     numbers = [float(value) for value in values if isinstance(value, int | float)]
     return numbers if len(numbers) == number else None
 

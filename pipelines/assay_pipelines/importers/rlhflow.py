@@ -27,8 +27,8 @@ def looks_rlhflow(record: Mapping[str, Any]) -> bool:
     messages = record.get("messages")
     if not isinstance(messages, list) or not messages or not isinstance(messages[0], dict):
         return False
-    said = messages[0].get("content")
-    return isinstance(said, str) and said.lstrip().startswith(CONTEXT) and FIRST in said and SECOND in said
+    content = messages[0].get("content")
+    return isinstance(content, str) and content.lstrip().startswith(CONTEXT) and FIRST in content and SECOND in content
 
 
 def parse_rlhflow(record: Mapping[str, Any]) -> list[Row | RowError]:
@@ -62,7 +62,7 @@ def _turns(context: str) -> Turns:
     before, *pieces = _TURN.split(f"\n{context}")
     if before.strip() or not pieces:
         return [{"role": "user", "content": text_of(context.strip(), "messages")}]
-    turns = [{"role": who, "content": said.strip()} for who, said in zip(pieces[::2], pieces[1::2], strict=True)]
+    turns = [{"role": who, "content": content.strip()} for who, content in zip(pieces[::2], pieces[1::2], strict=True)]
     if turns[-1]["role"] != "user":
         raise RowError("the context does not end with the user's turn", field="messages")
     return turns

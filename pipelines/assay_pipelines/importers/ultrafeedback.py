@@ -80,8 +80,8 @@ class _Scores:
     def of(cls, completion: object) -> _Scores:
         if not isinstance(completion, dict):
             return cls({}, None)
-        given = completion.get("annotations")
-        annotations = given if isinstance(given, dict) else {}
+        by_aspect = completion.get("annotations")
+        annotations = by_aspect if isinstance(by_aspect, dict) else {}
         ratings = {}
         for aspect in ASPECTS:
             entry = annotations.get(aspect)

@@ -22,15 +22,15 @@ def looks_verl(record: Mapping[str, Any]) -> bool:
 
 def parse_verl(record: Mapping[str, Any]) -> list[Row | RowError]:
     info = record.get("extra_info")
-    given = info.get("comparisons") if isinstance(info, dict) else None
-    if not isinstance(given, list) or not given:
+    comparisons = info.get("comparisons") if isinstance(info, dict) else None
+    if not isinstance(comparisons, list) or not comparisons:
         raise RowError(
             "no pair: a prompt with its ground truth (pairs are in the comparisons of Assay's own export)",
             field="extra_info",
         )
     turns = prompt_turns(record.get("prompt"))
     out: list[Row | RowError] = []
-    for place, item in enumerate(given):
+    for number, item in enumerate(comparisons):
         try:
             if not isinstance(item, dict):
                 raise RowError("a comparison that is no object", field="extra_info")
@@ -46,6 +46,6 @@ def parse_verl(record: Mapping[str, Any]) -> list[Row | RowError]:
             )
             out.append(pair.check(("extra_info", "extra_info")))
         except RowError as error:
-            error.detail = f"comparison {place}"
+            error.detail = f"comparison {number}"
             out.append(error)
     return out

@@ -42,9 +42,9 @@ def consensus(
     `alone`: whether what a single annotator says is kept; the rule says nothing of it. The test is per principle and no
     clique test: what supports a principle may itself be dropped.
     """
-    others = len(vectors) - 1
-    needed = others if at_least is None else min(at_least, others)
-    found: list[list[Shared]] = []
+    other_annotators = len(vectors) - 1
+    needed = other_annotators if at_least is None else min(at_least, other_annotators)
+    tests: list[list[Shared]] = []
     for a, mine in enumerate(vectors):
         rows = []
         for i in range(len(mine)):
@@ -53,9 +53,9 @@ def consensus(
                 for b, theirs in enumerate(vectors)
                 if b != a
             )
-            rows.append(Shared(agreeing >= needed if others else alone, agreeing, others))
-        found.append(rows)
-    return found
+            rows.append(Shared(agreeing >= needed if other_annotators else alone, agreeing, other_annotators))
+        tests.append(rows)
+    return tests
 
 
 def merge(vectors: npt.NDArray[np.float32], *, threshold: float = 0.8) -> list[int]:
@@ -64,9 +64,9 @@ def merge(vectors: npt.NDArray[np.float32], *, threshold: float = 0.8) -> list[i
     standing: list[int] = []
     stands_for: list[int] = []
     for i in range(len(vectors)):
-        place = next((s for s in standing if float(vectors[i] @ vectors[s]) > threshold), i)
-        stands_for.append(place)
-        if place == i:
+        representative = next((s for s in standing if float(vectors[i] @ vectors[s]) > threshold), i)
+        stands_for.append(representative)
+        if representative == i:
             standing.append(i)
     return stands_for
 
@@ -76,5 +76,5 @@ def _best(
 ) -> float:
     """The highest cosine to another annotator's principles; -1 without any that counts."""
     if answers is not None:
-        theirs = theirs[[i for i, said in enumerate(answers) if said == answer]]
+        theirs = theirs[[i for i, other_answer in enumerate(answers) if other_answer == answer]]
     return float((theirs @ mine).max()) if len(theirs) else -1.0

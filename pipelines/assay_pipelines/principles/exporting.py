@@ -53,9 +53,9 @@ def export_principles(
         _select(db, run, seed)
         if not db.execute("SELECT count(*) FROM chosen").fetchall()[0][0]:
             raise BadInputError(f"run {run} kept no principle: see assay principles report")
-        made = [_write(db, target, condition) for target, condition in parts.items()]
+        files = [_write(db, target, condition) for target, condition in parts.items()]
         db.execute("DROP TABLE chosen").fetchall()
-    return made
+    return files
 
 
 def _select(db: duckdb.DuckDBPyConnection, run: str, seed: int) -> None:

@@ -111,10 +111,10 @@ def extract(
 
     Raises BadInputError where there is no feedback at all.
     """
-    waiting, known = _waiting(workspace, extractor.name, source, again)
-    if not waiting and not known:
+    waiting, read_before = _waiting(workspace, extractor.name, source, again)
+    if not waiting and not read_before:
         raise BadInputError("there is no feedback to read; bring some with: assay principles import-feedback FILE")
-    report = ExtractionReport(extractor.name, known=known)
+    report = ExtractionReport(extractor.name, known=read_before)
     failures: Counter[str] = Counter()
     waiting = waiting[:limit] if limit is not None else waiting
     for start in range(0, len(waiting), extractor.page):
@@ -155,13 +155,13 @@ def _waiting(workspace: Workspace, extractor: str, source: str | None, again: bo
     return waiting, len(rows) - len(waiting)
 
 
-def _load(workspace: Workspace, wanted: Sequence[str]) -> list[Feedback]:
+def _load(workspace: Workspace, feedback_ids: Sequence[str]) -> list[Feedback]:
     with workspace.store.unit() as db:
         rows = db.execute(
             """SELECT f.feedback_id, p.messages, r.content, f.content
                FROM feedback f JOIN (SELECT unnest($wanted) AS feedback_id) USING (feedback_id)
                JOIN responses r USING (response_id) JOIN prompts p USING (prompt_id) ORDER BY f.feedback_id""",
-            {"wanted": list(wanted)},
+            {"wanted": list(feedback_ids)},
         ).fetchall()
     return [Feedback(name, prompt_of(messages), response, content) for name, messages, response, content in rows]
 
@@ -171,7 +171,7 @@ def _store(
 ) -> None:
     import pyarrow as pa
 
-    found: list[tuple[str, ...]] = []
+    rows: list[tuple[str, ...]] = []
     passes: list[tuple[str, int | None, str | None]] = []
     for text, reading in zip(texts, readings, strict=True):
         if isinstance(reading, Unread):
@@ -181,12 +181,12 @@ def _store(
         passes.append((text.feedback_id, len(reading), None))
         for item in reading:
             principle = " ".join(item.principle.split())
-            found.append((text.feedback_id, ids.principle_id(principle), principle, item.fulfilment, item.evidence))
+            rows.append((text.feedback_id, ids.principle_id(principle), principle, item.fulfilment, item.evidence))
     kinds = (pa.string(), pa.int32(), pa.string())
     columns = [pa.array(values, kind) for values, kind in zip(_columns(passes, 3), kinds, strict=True)]
     done = pa.table(columns, names=["feedback_id", "items", "error"])
     items = pa.table(
-        [pa.array(values, pa.string()) for values in _columns(found, 5)],
+        [pa.array(values, pa.string()) for values in _columns(rows, 5)],
         names=["feedback_id", "principle_id", "statement", "answer", "evidence"],
     )
     values = {"extractor": extractor, "run": run_id}

@@ -55,8 +55,8 @@ def introduction(
     which: Literal["first", "second"] | None, preferred: Literal["this one", "the other one", "neither"]
 ) -> str:
     """What `extraction.INTRODUCTION` reads. `which`: None where the order shown is not known."""
-    place = f", the {which}" if which else ""
-    return f"(One of two responses{place}; preferred: {preferred}.) "
+    position = f", the {which}" if which else ""
+    return f"(One of two responses{position}; preferred: {preferred}.) "
 
 
 def import_feedback(
@@ -78,12 +78,12 @@ def import_feedback(
         report.rows += 1
         try:
             row = parse_object(line)
-            said = list(_statements(row, number, path))
+            statements = list(_statements(row, number, path))
         except RowError as error:
             reasons[str(error)] += 1
             continue
-        report.without += not said
-        for statement in said:
+        report.without += not statements
+        for statement in statements:
             (tests if "principle" in statement else texts).append(statement)
         if len(texts) + len(tests) >= BATCH:
             _flush(workspace, report, texts, tests, run_id)
@@ -101,11 +101,11 @@ def import_feedback(
 def feedback_from_judgments(workspace: Workspace, run_id: str, *, kinds: Sequence[str] = ("human", "source")) -> int:
     """Every rationale of these annotators' judgments becomes feedback on both responses; returns how many are new."""
     sides = []
-    for mine, other, shown in (("A", "B", "AB"), ("B", "A", "BA")):
+    for mine, other, order in (("A", "B", "AB"), ("B", "A", "BA")):
         sides.append(f"""
             SELECT c.response_{mine.lower()} AS response_id, j.annotator_id, j.comparison_id,
-                   '(One of two responses' || CASE j.shown_order WHEN '{shown}' THEN ', the first'
-                        WHEN '{shown[::-1]}' THEN ', the second' ELSE '' END || '; preferred: '
+                   '(One of two responses' || CASE j.shown_order WHEN '{order}' THEN ', the first'
+                        WHEN '{order[::-1]}' THEN ', the second' ELSE '' END || '; preferred: '
                    || CASE j.answer WHEN '{mine}' THEN 'this one' WHEN '{other}' THEN 'the other one' ELSE 'neither' END
                    || '.) ' || j.rationale AS content
             FROM opinions j JOIN comparisons c USING (comparison_id) JOIN annotators n USING (annotator_id)
@@ -140,8 +140,8 @@ def _statements(row: dict[str, Any], number: int, path: Path) -> Iterator[dict[s
     responses = row.get("responses")
     if not isinstance(responses, list) or not responses or not all(isinstance(r, str) and r for r in responses):
         raise RowError("needs a list of texts", field="responses")
-    given = row.get("ratings")
-    ratings: dict[str, Any] = given if isinstance(given, dict) else {}
+    ratings_column = row.get("ratings")
+    ratings: dict[str, Any] = ratings_column if isinstance(ratings_column, dict) else {}
     source = str(row.get("source") or path.name)
     record = str(row.get("id") or f"{path.name}#{number}")
     common: dict[str, Any] = {
@@ -192,9 +192,11 @@ def _compared(
     common: dict[str, Any], responses: list[str], voter: str | None, value: str, reason: str
 ) -> Iterator[dict[str, Any]]:
     places: tuple[Literal["first", "second"], ...] = ("first", "second")
-    for place, name, response in zip(places, "AB", responses, strict=True):
-        told = introduction(place, "neither" if value == "tie" else "this one" if value == name else "the other one")
-        yield {**common, "response": response, "voter": voter, "content": told + reason}
+    for position, name, response in zip(places, "AB", responses, strict=True):
+        preamble = introduction(
+            position, "neither" if value == "tie" else "this one" if value == name else "the other one"
+        )
+        yield {**common, "response": response, "voter": voter, "content": preamble + reason}
 
 
 def _question(row: dict[str, Any]) -> str | None:

@@ -163,21 +163,21 @@ def _together(
     """The stages that compare items: consensus within an item, then one of each meaning within a response."""
     import numpy as np
 
-    left = [one for one in judged if one.stage == KEPT]
-    names, rows = load_vectors(workspace, encoder.name, sorted({one.principle_id for one in left}))
+    remaining = [one for one in judged if one.stage == KEPT]
+    names, rows = load_vectors(workspace, encoder.name, sorted({one.principle_id for one in remaining}))
     vector = dict(zip(names, rows, strict=True))
     empty = np.empty((0, encoder.dimension), dtype=np.float32)
     groups: dict[tuple[str, str], dict[str, list[_Judged]]] = {}
     for (response, item), annotators in readers.items():
         groups[response, item] = {annotator: [] for annotator in sorted(annotators)}
-    for one in left:
+    for one in remaining:
         groups.setdefault((one.response_id, one.item), {}).setdefault(one.annotator_id, []).append(one)
     supported: Counter[str] = Counter()
     for voices in groups.values():
         sizes[len(voices)] += 1
-        said = list(voices.values())
-        matrices = [np.stack([vector[one.principle_id] for one in mine]) if mine else empty for mine in said]
-        answers = [[one.answer for one in mine] for mine in said] if config.same_fulfilment else None
+        by_annotator = list(voices.values())
+        matrices = [np.stack([vector[one.principle_id] for one in mine]) if mine else empty for mine in by_annotator]
+        answers = [[one.answer for one in mine] for mine in by_annotator] if config.same_fulfilment else None
         tests = consensus(
             matrices,
             answers,
@@ -185,7 +185,7 @@ def _together(
             at_least=config.at_least,
             alone=config.alone,
         )
-        for mine, results in zip(said, tests, strict=True):
+        for mine, results in zip(by_annotator, tests, strict=True):
             for one, shared in zip(mine, results, strict=True):
                 if shared.kept:
                     supported[one.judgment_id] = shared.agreeing
@@ -194,7 +194,7 @@ def _together(
                 else:
                     one.leave("consensus", f"{shared.agreeing} of {shared.others} other annotators share it")
     by_response: dict[str, list[_Judged]] = {}
-    for one in left:
+    for one in remaining:
         if one.stage == KEPT:
             by_response.setdefault(one.response_id, []).append(one)
     for mine in by_response.values():
@@ -205,18 +205,18 @@ def _together(
 def _merge(mine: Sequence[_Judged], vectors: npt.NDArray[np.float32], threshold: float) -> None:
     stands_for = merge(vectors, threshold=threshold)
     members: dict[int, list[int]] = {}
-    for i, place in enumerate(stands_for):
-        members.setdefault(place, []).append(i)
-    for place, group in members.items():
+    for i, representative in enumerate(stands_for):
+        members.setdefault(representative, []).append(i)
+    for representative, group in members.items():
         answers = Counter(mine[i].answer for i in group)
         if len(answers) > 1:
-            told = ", ".join(f"{n} {answer}" for answer, n in sorted(answers.items()))
+            counts = ", ".join(f"{n} {answer}" for answer, n in sorted(answers.items()))
             for i in group:
-                mine[i].leave("conflict", f"this response has both answers: {told}")
+                mine[i].leave("conflict", f"this response has both answers: {counts}")
             continue
         for i in group:
-            if i != place:
-                stands = mine[place]
+            if i != representative:
+                stands = mine[representative]
                 mine[i].leave("duplicate", f"says the same as {stands.principle!r}", stands.judgment_id)
 
 
@@ -265,7 +265,7 @@ def _load(
                 WHERE {_of(extractor)} ORDER BY j.judgment_id""",
             values,
         ).fetchall()
-        asked = db.execute(
+        annotators = db.execute(
             """SELECT f.response_id, coalesce(i.item, ''), list(DISTINCT f.annotator_id)
                FROM feedback f JOIN (SELECT unnest($part) AS response_id) USING (response_id)
                JOIN principle_extractions e ON e.feedback_id = f.feedback_id AND e.extractor = $extractor
@@ -277,7 +277,7 @@ def _load(
                WHERE j.item IS NOT NULL AND $extractor IS NULL GROUP BY ALL""",
             values,
         ).fetchall()
-    return [_Judged(*row) for row in rows], {(response, item): people for response, item, people in asked}
+    return [_Judged(*row) for row in rows], {(response, item): people for response, item, people in annotators}
 
 
 def _store(workspace: Workspace, judged: Sequence[_Judged], run_id: str) -> None:

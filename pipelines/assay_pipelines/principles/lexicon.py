@@ -73,7 +73,7 @@ class LexiconExtractor:
         match = INTRODUCTION.match(content)
         which, preferred = (match["which"], match["preferred"]) if match else (None, None)
         text = content[match.end() :] if match else content
-        found: dict[tuple[str, Fulfilment], Item] = {}
+        by_answer: dict[tuple[str, Fulfilment], Item] = {}
         for clause in _CLAUSE.split(text):
             words = clause.strip(" ,:-\"'")
             about = _about(words, which, preferred)
@@ -87,8 +87,8 @@ class LexiconExtractor:
                     answer = "no" if answer == "yes" else "yes"
                 if about == "nobody" and (answer == "no") != (preferred == "the other one"):
                     continue  # where nobody is named, praise is for the preferred one and blame for the other
-                found.setdefault((rule.principle, answer), Item(rule.principle, answer, words))
-        return tuple(found.values())
+                by_answer.setdefault((rule.principle, answer), Item(rule.principle, answer, words))
+        return tuple(by_answer.values())
 
 
 def _about(clause: str, which: str | None, preferred: str | None) -> str | None:

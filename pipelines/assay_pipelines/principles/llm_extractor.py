@@ -76,8 +76,8 @@ class LlmExtractor:
         """As `Extractor`. Raises BackendError where the endpoint refuses every call alike."""
         readings: list[Reading] = [Unread("not_asked", "the pass ended before it", final=False)] * len(feedback)
 
-        def finish(place: int, outcomes: Sequence[Outcome[FoundPrinciples]]) -> None:
-            readings[place] = _reading(outcomes[0])
+        def finish(index: int, outcomes: Sequence[Outcome[FoundPrinciples]]) -> None:
+            readings[index] = _reading(outcomes[0])
 
         with self.workspace.store.unit() as db:
             self._annotator.write(db)
@@ -88,18 +88,18 @@ class LlmExtractor:
 
     def call(self, text: Feedback) -> ModelCall[FoundPrinciples]:
         """The call that one feedback takes."""
-        asked = self.prompts.render(
+        user_message = self.prompts.render(
             USER,
             turns=turns(text.prompt),
             response=text.response,
             feedback=text.content,
             mark=mark(text.response, text.content),
         )
-        messages = ({"role": "system", "content": self._system}, {"role": "user", "content": asked})
+        messages = ({"role": "system", "content": self._system}, {"role": "user", "content": user_message})
         return ModelCall(TASK, text.feedback_id, messages, FoundPrinciples, self.prompt_hash)
 
 
 def _reading(outcome: Outcome[FoundPrinciples]) -> Reading:
     if isinstance(outcome, Answered):
-        return tuple(Item(found.principle, found.fulfilment, found.evidence) for found in outcome.value.items)
+        return tuple(Item(item.principle, item.fulfilment, item.evidence) for item in outcome.value.items)
     return Unread(outcome.code, outcome.message, final=outcome.asked and not outcome.passing)

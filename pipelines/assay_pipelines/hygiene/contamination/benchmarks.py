@@ -81,10 +81,8 @@ def add_benchmark(
 def list_benchmarks(workspace: Workspace) -> list[Benchmark]:
     """By name."""
     with workspace.store.unit() as db:
-        found = db.execute(
-            "SELECT benchmark, content_hash, prompts, file FROM benchmarks ORDER BY benchmark"
-        ).fetchall()
-    return [Benchmark(*row) for row in found]
+        rows = db.execute("SELECT benchmark, content_hash, prompts, file FROM benchmarks ORDER BY benchmark").fetchall()
+    return [Benchmark(*row) for row in rows]
 
 
 def _store(workspace: Workspace, benchmark: Benchmark, prompts: dict[str, str], run_id: str | None) -> Benchmark:
@@ -92,9 +90,11 @@ def _store(workspace: Workspace, benchmark: Benchmark, prompts: dict[str, str], 
 
     table = pa.table({"prompt_id": list(prompts), "content": list(prompts.values())})
     with workspace.store.unit() as db:
-        there = db.execute("SELECT content_hash FROM benchmarks WHERE benchmark = ?", [benchmark.name]).fetchone()
-        if there is not None:
-            if there[0] != benchmark.content_hash:
+        registered_hash = db.execute(
+            "SELECT content_hash FROM benchmarks WHERE benchmark = ?", [benchmark.name]
+        ).fetchone()
+        if registered_hash is not None:
+            if registered_hash[0] != benchmark.content_hash:
                 raise BadInputError(
                     f"benchmark {benchmark.name!r} exists with other prompts, and checks refer to them: "
                     "choose a new name"

@@ -80,9 +80,9 @@ class _Index:
         order = np.argsort(grams.hashes, kind="stable")
         self.hashes, self.prompt, self.position = grams.hashes[order], self.prompt[order], self.position[order]
         short = np.flatnonzero((tokens.counts > 0) & (tokens.counts < config.ngram))
-        whole = whole_texts(tokens)[short]
-        order = np.argsort(whole, kind="stable")
-        self.whole, self.whole_prompt = whole[order], short[order]
+        short_hashes = whole_texts(tokens)[short]
+        order = np.argsort(short_hashes, kind="stable")
+        self.whole, self.whole_prompt = short_hashes[order], short[order]
 
 
 def check_benchmarks(
@@ -101,10 +101,10 @@ def check_benchmarks(
     for table in row_pages(workspace, "prompts", query, page=page):
         seen.update(_runs(table))
         if table.num_rows:
-            found = _overlaps(table, indices, bits, config)
-            if found:
-                _store(workspace, found, checks)
-                hits.update({name: len(frame) for name, frame in found.items()})
+            overlaps = _overlaps(table, indices, bits, config)
+            if overlaps:
+                _store(workspace, overlaps, checks)
+                hits.update({name: len(frame) for name, frame in overlaps.items()})
         advance(table.num_rows)
     return [_finish(workspace, index, checks[index.name], config, run_id, seen, hits) for index in indices]
 
@@ -144,30 +144,31 @@ def count_prompts(workspace: Workspace) -> int:
     return int(row[0]) if row else 0
 
 
-def chosen_benchmarks(db: duckdb.DuckDBPyConnection, wanted: Sequence[str]) -> dict[str, str]:
+def chosen_benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[str, str]:
     """name -> content hash, of the registered benchmarks that are wanted: all, unless some are named. Raises
     NotFoundError where there are none, and for a name that is none of them."""
-    there = dict(db.execute("SELECT benchmark, content_hash FROM benchmarks ORDER BY benchmark").fetchall())
-    if not there:
+    content_hashes = dict(db.execute("SELECT benchmark, content_hash FROM benchmarks ORDER BY benchmark").fetchall())
+    if not content_hashes:
         raise NotFoundError("no benchmark is registered: assay data benchmarks add NAME FILE")
-    for name in wanted:
-        if name not in there:
-            raise NotFoundError(f"no benchmark {name!r}; there are: {', '.join(there)}")
-    return {name: digest for name, digest in there.items() if not wanted or name in wanted}
+    for name in names:
+        if name not in content_hashes:
+            raise NotFoundError(f"no benchmark {name!r}; there are: {', '.join(content_hashes)}")
+    return {name: digest for name, digest in content_hashes.items() if not names or name in names}
 
 
 def _indices(workspace: Workspace, config: CheckConfig) -> list[_Index]:
     with workspace.store.unit() as db:
-        there = chosen_benchmarks(db, config.benchmarks)
+        content_hashes = chosen_benchmarks(db, config.benchmarks)
         tables = {
             name: db.sql(
                 "SELECT prompt_id, content FROM benchmark_prompts WHERE benchmark = $name ORDER BY prompt_id",
                 params={"name": name},
             ).to_arrow_table()
-            for name in there
+            for name in content_hashes
         }
     return [
-        _Index(n, there[n], t.column(0).to_pylist(), t.column(1).combine_chunks(), config) for n, t in tables.items()
+        _Index(n, content_hashes[n], t.column(0).to_pylist(), t.column(1).combine_chunks(), config)
+        for n, t in tables.items()
     ]
 
 
@@ -207,36 +208,36 @@ def _overlaps(
     mask = np.uint64((1 << _BITS) - 1)
     likely = np.flatnonzero(bits[(grams.hashes & mask).astype(np.int64)])
     likely_turn = np.searchsorted(grams.offsets, likely, side="right") - 1
-    whole = whole_texts(tokens)
+    text_hashes = whole_texts(tokens)
     short = np.flatnonzero((tokens.counts > 0) & (tokens.counts < config.ngram))
-    found = {}
+    overlaps = {}
     for index in indices:
-        run, place = _match(grams.hashes[likely], index.hashes)
-        equal, whole_place = _match(whole[short], index.whole)
+        run, match = _match(grams.hashes[likely], index.hashes)
+        equal, text_match = _match(text_hashes[short], index.whole)
         none = np.zeros(len(equal), np.int64)
         turn = np.concatenate([likely_turn[run], short[equal]])
         position = np.concatenate([likely[run] - grams.offsets[likely_turn[run]], none])
-        theirs = np.concatenate([index.prompt[place], index.whole_prompt[whole_place]])
-        their_position = np.concatenate([index.position[place], none])
+        theirs = np.concatenate([index.prompt[match], index.whole_prompt[text_match]])
+        their_position = np.concatenate([index.position[match], none])
         size = np.concatenate([np.full(len(run), config.ngram), tokens.counts[short[equal]]])
         if not len(turn):
             continue
         frame = _evidence(texts, index, turn, position, theirs, their_position, size, config.unit)
         frame = frame.with_columns(owner=owner[turn], turn=number[turn], n=np.where(size < config.ngram, 0, 1))
         if len(frame := _first_of_each(frame, table.column("prompt_id"), index)):
-            found[index.name] = frame
-    return found
+            overlaps[index.name] = frame
+    return overlaps
 
 
-def _match(hashes: Any, known: Any) -> tuple[Any, Any]:
+def _match(hashes: Any, sorted_hashes: Any) -> tuple[Any, Any]:
     """Positions in `hashes` that occur in the sorted `known`, and the first place there."""
     import numpy as np
 
-    if not len(known):
+    if not len(sorted_hashes):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-    equal = np.flatnonzero(known[place] == hashes)
-    return equal, place[equal]
+    index = np.minimum(np.searchsorted(sorted_hashes, hashes), len(sorted_hashes) - 1)
+    equal = np.flatnonzero(sorted_hashes[index] == hashes)
+    return equal, index[equal]
 
 
 def _evidence(
@@ -249,11 +250,11 @@ def _evidence(
     some, back = np.unique(turn, return_inverse=True)
     other, other_back = np.unique(theirs, return_inverse=True)
     ours = normalised(texts.take(some))
-    there = index.text.gather(other.tolist())
+    benchmark_texts = index.text.gather(other.tolist())
     return pl.DataFrame(
         {
             "overlap": _cut(ours, back, position, size, unit),
-            "their_words": _cut(there, other_back, their_position, size, unit),
+            "their_words": _cut(benchmark_texts, other_back, their_position, size, unit),
             "position": position + 1,
             "theirs": theirs,
         }
@@ -274,25 +275,25 @@ def _cut(text: pl.Series, row: Any, position: Any, size: Any, unit: Unit) -> pl.
 def _first_of_each(frame: pl.DataFrame, prompt_ids: Any, index: _Index) -> pl.DataFrame:
     import polars as pl
 
-    kept = (
+    overlaps = (
         frame.filter(pl.col("overlap") == pl.col("their_words"))
         .sort("owner", "turn", "position")
         .group_by("owner", maintain_order=True)
         .agg(pl.col("turn", "position", "theirs", "overlap").first(), pl.col("n").sum().alias("ngrams"))
     )
-    return kept.select(
-        prompt_id=pl.Series(prompt_ids).gather(kept["owner"]),
+    return overlaps.select(
+        prompt_id=pl.Series(prompt_ids).gather(overlaps["owner"]),
         turn="turn",
         position="position",
-        benchmark_prompt_id=pl.Series(index.prompt_ids).gather(kept["theirs"]),
+        benchmark_prompt_id=pl.Series(index.prompt_ids).gather(overlaps["theirs"]),
         overlap="overlap",
         ngrams="ngrams",
     )
 
 
-def _store(workspace: Workspace, found: dict[str, pl.DataFrame], checks: dict[str, str]) -> None:
+def _store(workspace: Workspace, overlaps: dict[str, pl.DataFrame], checks: dict[str, str]) -> None:
     with workspace.store.unit() as db:
-        for name, frame in found.items():
+        for name, frame in overlaps.items():
             with registered(db, "incoming_hits", frame.to_arrow()):
                 db.execute(
                     """INSERT INTO contamination_hits

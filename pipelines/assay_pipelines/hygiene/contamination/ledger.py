@@ -136,10 +136,10 @@ def evidence(
     """A page of a check's overlaps, the largest first, and how many there are."""
     rows = db.execute(_HITS, {"check": check_id, "limit": limit, "offset": offset}).fetchall()
     having = {
-        prompt: [OverlapComparison(one["id"], one["pool"]) for one in found]
-        for prompt, found in db.execute(_HAVING, {"prompts": [row[0] for row in rows]}).fetchall()
+        prompt: [OverlapComparison(one["id"], one["pool"]) for one in overlaps]
+        for prompt, overlaps in db.execute(_HAVING, {"prompts": [row[0] for row in rows]}).fetchall()
     }
-    found = [
+    overlaps = [
         OverlapEvidence(
             prompt_id=prompt,
             turn=turn,
@@ -154,4 +154,4 @@ def evidence(
         )
         for prompt, turn, position, role, text, theirs, their_text, overlap, number, _ in rows
     ]
-    return found, int(rows[0][9]) if rows else 0
+    return overlaps, int(rows[0][9]) if rows else 0

@@ -41,31 +41,34 @@ def cluster(
     import numpy as np
 
     items = np.unique(np.concatenate([first, second]))
-    left, right = np.searchsorted(items, first), np.searchsorted(items, second)
+    first_index, second_index = np.searchsorted(items, first), np.searchsorted(items, second)
     order = np.argsort(rank[items])
-    place = np.empty(len(items), np.int64)  # 0 = the most preferred member
-    place[order] = np.arange(len(items))
-    components = connected(len(items), place[left], place[right])
-    kept = keep(len(items), place[left], place[right], gold[items[order]])
+    preference = np.empty(len(items), np.int64)  # 0 = the most preferred member
+    preference[order] = np.arange(len(items))
+    components = connected(len(items), preference[first_index], preference[second_index])
+    retained = keep(len(items), preference[first_index], preference[second_index], gold[items[order]])
     nearest = np.full(len(items), -1, np.int64)
     value = np.full(len(items), np.nan)
     cross = np.zeros(len(items), bool)
-    x, y = np.concatenate([place[left], place[right]]), np.concatenate([place[right], place[left]])
+    x, y = (
+        np.concatenate([preference[first_index], preference[second_index]]),
+        np.concatenate([preference[second_index], preference[first_index]]),
+    )
     both, swap = np.concatenate([similarity, similarity]), np.concatenate([crossed, crossed])
-    to_kept = np.flatnonzero(~kept[x] & kept[y])
+    to_kept = np.flatnonzero(~retained[x] & retained[y])
     best = to_kept[np.lexsort((-y[to_kept], both[to_kept]))]  # the last one written is the nearest, then preferred
     nearest[x[best]], value[x[best]], cross[x[best]] = y[best], both[best], swap[best]
     ordered = items[order]
     return Clusters(ordered, ordered[components], np.where(nearest >= 0, ordered[nearest], -1), value, cross)
 
 
-def connected(nodes: int, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def connected(nodes: int, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The lowest node of each node's component."""
     import numpy as np
 
     label = np.arange(nodes)
     while True:
-        one, other = label[left], label[right]
+        one, other = label[first], label[second]
         if np.array_equal(one, other):
             return label
         np.minimum.at(label, np.maximum(one, other), np.minimum(one, other))
@@ -74,22 +77,22 @@ def connected(nodes: int, left: npt.NDArray[np.int64], right: npt.NDArray[np.int
 
 
 def keep(
-    nodes: int, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64], always: npt.NDArray[np.bool_]
+    nodes: int, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], always: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
     """Which nodes are kept, lower ones before higher ones: what going through them one by one gives, in rounds."""
     import numpy as np
 
-    kept = always.copy()
+    retained = always.copy()
     undecided = ~always
     while undecided.any():
-        for x, y in ((left, right), (right, left)):
-            undecided[x[kept[y]]] = False
-        active = undecided[left] & undecided[right]
-        left_on, right_on = left[active], right[active]
+        for x, y in ((first, second), (second, first)):
+            undecided[x[retained[y]]] = False
+        active = undecided[first] & undecided[second]
+        left_on, right_on = first[active], second[active]
         lowest = np.where(undecided, np.arange(nodes), nodes)
         np.minimum.at(lowest, left_on, right_on)
         np.minimum.at(lowest, right_on, left_on)
         winners = undecided & (lowest >= np.arange(nodes))
-        kept |= winners
+        retained |= winners
         undecided &= ~winners
-    return kept
+    return retained

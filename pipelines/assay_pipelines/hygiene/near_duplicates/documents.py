@@ -55,21 +55,21 @@ class Documents:
 
     def preference(self) -> npt.NDArray[np.int64]:
         """Item numbers, first the one to keep: gold, silver, others; then in the order of the store."""
-        found = self.scratch.db.sql(f"SELECT item FROM {self.table} ORDER BY pool_rank, item").to_arrow_table()
-        order: npt.NDArray[np.int64] = found.column("item").to_numpy()
+        table = self.scratch.db.sql(f"SELECT item FROM {self.table} ORDER BY pool_rank, item").to_arrow_table()
+        order: npt.NDArray[np.int64] = table.column("item").to_numpy()
         return order
 
     def gold(self) -> npt.NDArray[np.bool_]:
-        found = self.scratch.db.sql(f"SELECT pool_rank = 0 AS gold FROM {self.table} ORDER BY item").to_arrow_table()
-        gold: npt.NDArray[np.bool_] = found.column("gold").to_numpy()
+        table = self.scratch.db.sql(f"SELECT pool_rank = 0 AS gold FROM {self.table} ORDER BY item").to_arrow_table()
+        gold: npt.NDArray[np.bool_] = table.column("gold").to_numpy()
         return gold
 
     def ids(self, items: npt.NDArray[np.int64]) -> pa.Array:
         """The ids of these items, in the given order."""
         import pyarrow as pa
 
-        wanted = pa.table({"item": items, "place": range(len(items))})
-        with registered(self.scratch.db, "wanted_items", wanted):
+        requested = pa.table({"item": items, "place": range(len(items))})
+        with registered(self.scratch.db, "wanted_items", requested):
             query = f"SELECT id FROM wanted_items JOIN {self.table} USING (item) ORDER BY wanted_items.place"
             return self.scratch.db.sql(query).to_arrow_table().column("id").combine_chunks()
 
@@ -90,9 +90,9 @@ class Documents:
             yield items[order], pa.concat_arrays([prompt, *sides]).take(pa.array(places))
 
     def _prompt_pages(self, only: str) -> Iterator[pa.Table]:
-        for wanted in self.scratch.item_pages(self.table, "item, id, place", self.items, page=PAGE, only=only):
-            places = wanted.column("place").to_numpy()
-            with self.workspace.store.unit() as db, registered(db, "wanted", wanted):
+        for page in self.scratch.item_pages(self.table, "item, id, place", self.items, page=PAGE, only=only):
+            places = page.column("place").to_numpy()
+            with self.workspace.store.unit() as db, registered(db, "wanted", page):
                 yield db.sql(
                     """SELECT w.item, p.messages FROM wanted w JOIN prompts p ON p.prompt_id = w.id
                        WHERE p.rowid BETWEEN $low AND $high ORDER BY w.item""",

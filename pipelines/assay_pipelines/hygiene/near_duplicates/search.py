@@ -87,19 +87,19 @@ def find_near_duplicates(
     of those that are compared."""
     import numpy as np
 
-    with scratch(workspace) as own:
-        docs = documents(workspace, own, config.over)
+    with scratch(workspace) as scratch_db:
+        docs = documents(workspace, scratch_db, config.over)
         report = NearDuplicateReport(docs.items)
         preference = docs.preference()
         with counting("sketching", docs.items, unit=f"{config.over}s") as advance:
-            found = _candidates(docs, config, own, preference, advance)
-        report.candidates, report.large_groups = len(found.first), found.large_groups
-        similarity, crossed = _verify(docs, config, own, found, counting)
+            pairs = _candidates(docs, config, scratch_db, preference, advance)
+        report.candidates, report.large_groups = len(pairs.first), pairs.large_groups
+        similarity, crossed = _verify(docs, config, scratch_db, pairs, counting)
         near = similarity >= config.threshold
         rank = np.empty(docs.items, np.int64)
         rank[preference] = np.arange(docs.items)
         clusters = cluster(
-            found.first[near], found.second[near], similarity[near], crossed[near], rank=rank, gold=docs.gold()
+            pairs.first[near], pairs.second[near], similarity[near], crossed[near], rank=rank, gold=docs.gold()
         )
         report.members = len(clusters.item)
         report.clusters = len(np.unique(clusters.cluster))
@@ -115,12 +115,12 @@ def discard_near_duplicates(workspace: Workspace, config: NearDuplicateConfig, r
     Over prompts: every comparison of a prompt that is not kept. Gold stays, and so does what somebody put back.
     """
     column, noun = ("comparison_id", "") if config.over == "pair" else ("prompt_id", "the prompt is a ")
-    said = f"{noun}near-duplicate of {{}} (Jaccard similarity {{:.3f}} of {config.shingle}-word shingles)"
+    reason = f"{noun}near-duplicate of {{}} (Jaccard similarity {{:.3f}} of {config.shingle}-word shingles)"
     with workspace.store.unit() as db:
         row = db.execute(
             f"""INSERT INTO decisions (comparison_id, pool, rule, reason, run_id)
                 SELECT c.comparison_id, 'discarded', $rule,
-                       format('{said}', n.kept_id, n.similarity), $run
+                       format('{reason}', n.kept_id, n.similarity), $run
                 FROM near_duplicates n JOIN comparisons c ON c.{column} = n.item_id
                 LEFT JOIN (SELECT comparison_id, arg_max(pool, "position") AS pool,
                                   bool_or(rule = $rule) AS decided
@@ -135,11 +135,11 @@ def discard_near_duplicates(workspace: Workspace, config: NearDuplicateConfig, r
 def _candidates(
     docs: Documents,
     config: NearDuplicateConfig,
-    own: Scratch,
+    scratch_db: Scratch,
     preference: npt.NDArray[np.int64],
     advance: Advance,
 ) -> Candidates:
-    files = BandFiles(own.folder, *banding(config.threshold), seed=config.seed)
+    files = BandFiles(scratch_db.folder, *banding(config.threshold), seed=config.seed)
     for items, shingles in read_ahead(docs.shingles(config.shingle)):
         files.add(shingles, docs.parts)
         advance(len(items))
@@ -151,21 +151,21 @@ def _candidates(
 
 
 def _verify(
-    docs: Documents, config: NearDuplicateConfig, own: Scratch, found: Candidates, counting: Counting
+    docs: Documents, config: NearDuplicateConfig, scratch_db: Scratch, pairs: Candidates, counting: Counting
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     import numpy as np
     import pyarrow as pa
 
-    wanted = np.unique(np.concatenate([found.first, found.second]))
-    sets = ShingleSets(own.folder / "shingles.u64", docs.parts)
-    if len(wanted):
-        own.append("candidate_items", pa.table({"item": wanted}))
+    candidate_items = np.unique(np.concatenate([pairs.first, pairs.second]))
+    sets = ShingleSets(scratch_db.folder / "shingles.u64", docs.parts)
+    if len(candidate_items):
+        scratch_db.append("candidate_items", pa.table({"item": candidate_items}))
         only = "item IN (SELECT item FROM candidate_items)"
-        with counting("comparing", len(wanted), unit=f"{config.over}s") as advance:
+        with counting("comparing", len(candidate_items), unit=f"{config.over}s") as advance:
             for items, shingles in read_ahead(docs.shingles(config.shingle, only=only)):
                 sets.add(items, shingles)
                 advance(len(items))
-    return sets.open().similarity(found.first, found.second)
+    return sets.open().similarity(pairs.first, pairs.second)
 
 
 def _write(workspace: Workspace, docs: Documents, clusters: Clusters, run_id: str) -> None:
@@ -174,15 +174,15 @@ def _write(workspace: Workspace, docs: Documents, clusters: Clusters, run_id: st
 
     for low in range(0, len(clusters.item), _WRITE):
         part = slice(low, low + _WRITE)
-        gone = clusters.kept[part] >= 0
-        kept = docs.ids(np.where(gone, clusters.kept[part], clusters.item[part]))
+        removed = clusters.kept[part] >= 0
+        retained = docs.ids(np.where(removed, clusters.kept[part], clusters.item[part]))
         rows = pa.table(
             {
                 "cluster_id": docs.ids(clusters.cluster[part]),
                 "item_id": docs.ids(clusters.item[part]),
-                "kept_id": pa.compute.if_else(pa.array(gone), kept, None),
-                "similarity": pa.array(clusters.similarity[part], mask=~gone),
-                "crossed": pa.array(clusters.crossed[part], mask=~gone),
+                "kept_id": pa.compute.if_else(pa.array(removed), retained, None),
+                "similarity": pa.array(clusters.similarity[part], mask=~removed),
+                "crossed": pa.array(clusters.crossed[part], mask=~removed),
             }
         )
         with workspace.store.unit() as db, registered(db, "incoming_members", rows):

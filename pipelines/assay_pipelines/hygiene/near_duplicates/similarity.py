@@ -101,8 +101,8 @@ class OpenSets:
 
         counts = self.offsets[sets + 1] - self.offsets[sets]
         ends = np.cumsum(counts)
-        place = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
-        values = self.data[np.repeat(self.offsets[sets], counts) + place]
+        position = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
+        values = self.data[np.repeat(self.offsets[sets], counts) + position]
         owner = np.repeat(np.arange(len(sets), dtype=np.uint64), counts)
         keys: npt.NDArray[np.uint64] = (owner << np.uint64(_HASH_BITS)) | values
         return keys

@@ -102,7 +102,7 @@ def candidates(files: BandFiles, preference: npt.NDArray[np.int64]) -> Candidate
     """Items that share a key. Of a large group, each is paired with the most preferred, and with its neighbours."""
     import numpy as np
 
-    found: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+    packed: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
     large = 0
     for band in range(files.bands):
         keys = files.keys(band)[preference]
@@ -120,15 +120,15 @@ def candidates(files: BandFiles, preference: npt.NDArray[np.int64]) -> Candidate
             inside = np.flatnonzero(at - step > start)
             pairs.append(_pack(item[inside], item[inside - step]))
         large += int(np.sum(np.bincount(start)[np.unique(start)] > NEIGHBOURS + 2))
-        found = np.unique(np.concatenate([found, *pairs]))
+        packed = np.unique(np.concatenate([packed, *pairs]))
     return Candidates(
-        (found >> np.uint64(32)).astype(np.int64), (found & np.uint64(0xFFFFFFFF)).astype(np.int64), large
+        (packed >> np.uint64(32)).astype(np.int64), (packed & np.uint64(0xFFFFFFFF)).astype(np.int64), large
     )
 
 
-def _pack(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def _pack(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     import numpy as np
 
-    low, high = np.minimum(left, right).astype(np.uint64), np.maximum(left, right).astype(np.uint64)
+    low, high = np.minimum(first, second).astype(np.uint64), np.maximum(first, second).astype(np.uint64)
     packed: npt.NDArray[np.uint64] = np.unique((low << np.uint64(32)) | high)
     return packed

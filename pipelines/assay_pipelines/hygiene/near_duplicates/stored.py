@@ -73,11 +73,11 @@ _MEMBERS = f"""
 
 def duplicate_searches(db: duckdb.DuckDBPyConnection) -> list[DuplicateSearch]:
     """The newest first."""
-    found = []
+    searches = []
     for run, config, metrics, at in db.execute(_SEARCHES).fetchall():
-        settings, told = json.loads(config), json.loads(metrics)
-        counts = {name: told[name] for name in ("items", "clusters", "members", "extra", "opposite", "discarded")}
-        found.append(
+        settings, measured = json.loads(config), json.loads(metrics)
+        counts = {name: measured[name] for name in ("items", "clusters", "members", "extra", "opposite", "discarded")}
+        searches.append(
             DuplicateSearch(
                 run_id=run,
                 over=settings["over"],
@@ -87,7 +87,7 @@ def duplicate_searches(db: duckdb.DuckDBPyConnection) -> list[DuplicateSearch]:
                 at=at,
             )
         )
-    return found
+    return searches
 
 
 def duplicate_clusters(
@@ -105,8 +105,8 @@ def duplicate_clusters(
     )
     pairs = shown_pairs(db, [of_prompt.get(item, item) for item in items])
     grouped: dict[str, list[DuplicateMember]] = {}
-    for cluster, item, kept, similarity, crossed in members:
-        member = DuplicateMember(item, kept, similarity, crossed, pairs.get(of_prompt.get(item, item)))
+    for cluster, item, kept_id, similarity, crossed in members:
+        member = DuplicateMember(item, kept_id, similarity, crossed, pairs.get(of_prompt.get(item, item)))
         grouped.setdefault(cluster, []).append(member)
-    found = [DuplicateCluster(cluster, size, lowest, grouped.get(cluster, [])) for cluster, size, lowest, _ in rows]
-    return found, int(rows[0][3]) if rows else 0
+    clusters = [DuplicateCluster(cluster, size, lowest, grouped.get(cluster, [])) for cluster, size, lowest, _ in rows]
+    return clusters, int(rows[0][3]) if rows else 0
