@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from assay.data.pair_attributes import PairAttributes
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import Overlap, create_queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import QueueVote, queue_votes
-from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.importers.formats import ImportConfig
 from assay_pipelines.importers.importing import open_import, run_import
 

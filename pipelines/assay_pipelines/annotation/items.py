@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
+from assay.data.pair_attributes import PairAttributes
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError
-from assay_pipelines.attributes.schema import PairAttributes
 
 ShownOrder: TypeAlias = Literal["AB", "BA"]
 #: What a person may choose, by place: `first` is the response on the left or on top, whatever its canonical letter.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from assay import ids
+from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import CATEGORIES, Selection, why_empty
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
@@ -22,7 +23,6 @@ from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.recording import QueueRecord, event_id, record_queue, sync_events
 from assay_pipelines.annotation.recovery import carry, open_ledger
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes
-from assay_pipelines.attributes.stored import load_attributes
 
 #: People per item; "all": everyone labels everything, until the queue is closed.
 Overlap: TypeAlias = int | Literal["all"]

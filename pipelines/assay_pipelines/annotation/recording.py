@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assay import ids
+from assay.data.pair_attributes import load_attributes
+from assay.data.response_checks import load_response_checks
 from assay.errors import BadInputError, BusyError
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.ledger import Ledger
-from assay_pipelines.attributes.stored import load_attributes
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,8 +52,6 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
     An item that is there keeps what it was asked with. Raises BadInputError for another queue of the name, new items
     for a closed one, and a comparison that the store does not hold.
     """
-    from assay_pipelines.attributes.preverification import load_preverification  # brings an HTTP client with it
-
     first: dict[str, QueueItem] = {}
     for item in items:
         first.setdefault(item.comparison_id, item)
@@ -68,7 +67,7 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
         checks = _draw_checks(db, queue, list(first), ordinary=len(new))
     drawn_ids = [comparison for comparison, _ in checks]
     attributes = load_attributes(workspace, [i.comparison_id for i in new if i.attributes is None] + drawn_ids)
-    verified = load_preverification(workspace, [i.comparison_id for i in new if not i.pre_verification] + drawn_ids)
+    verified = load_response_checks(workspace, [i.comparison_id for i in new if not i.pre_verification] + drawn_ids)
     judged = _judges_opinions(workspace, [i.comparison_id for i in new if not i.opinions] + drawn_ids)
 
     def shown(item: QueueItem) -> str:

@@ -14,11 +14,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_pipelines.attributes.asker import Asker
-from assay_pipelines.attributes.schema import PairAttributes
-from assay_pipelines.attributes.stored import store_attributes
 from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.judge import JudgingReport, Question
 from assay_pipelines.judging.simulated import orders

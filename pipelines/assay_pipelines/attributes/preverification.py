@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from assay import ids
+from assay.data.response_checks import Verdict
 from assay.domain import Prompt
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
@@ -28,7 +28,6 @@ from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.llm.sweep import sweep
 
 TASK = "correctness"
-Verdict: TypeAlias = Literal["correct", "incorrect", "unsure"]
 
 
 class CorrectnessAnswer(StrictAnswer):
@@ -56,31 +55,6 @@ class CorrectnessChecker(Asker):
     def call(self, prompt: Prompt, response_id: str, response: str) -> ModelCall[CorrectnessAnswer]:
         seen = turns(prompt)
         return self.ask(response_id, CorrectnessAnswer, turns=seen, response=response, mark=mark(response_id))
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What one annotator found of one response."""
-
-    verdict: Verdict
-    reason: str
-    annotator: str
-
-    @property
-    def said(self) -> str:
-        return f"{self.verdict}: {self.reason}" if self.reason else self.verdict
-
-
-@dataclass(frozen=True, slots=True)
-class PairChecks:
-    """The newest check of each side, in canonical order; None = not checked."""
-
-    a: Check | None
-    b: Check | None
-
-    def payload(self) -> dict[str, str]:
-        """As queues take it (`annotation.items.QueueItem.pre_verification`)."""
-        return {letter: check.said for letter, check in (("A", self.a), ("B", self.b)) if check is not None}
 
 
 def preverify(
@@ -129,28 +103,6 @@ def preverify(
         budget=budget,
         advance=advance,
     )
-
-
-def load_preverification(workspace: Workspace, comparison_ids: Sequence[str]) -> dict[str, PairChecks]:
-    """Comparison id -> what was found of its responses, for those of which anything was."""
-    with workspace.store.unit() as db:
-        rows = db.execute(
-            """WITH newest AS (
-                   SELECT response_id, verdict, reason, name FROM response_checks JOIN annotators USING (annotator_id)
-                   QUALIFY row_number() OVER (PARTITION BY response_id ORDER BY created_at DESC, annotator_id) = 1
-               )
-               SELECT c.comparison_id, a.verdict, a.reason, a.name, b.verdict, b.reason, b.name
-               FROM comparisons c JOIN (SELECT DISTINCT unnest($ids) AS comparison_id) USING (comparison_id)
-               LEFT JOIN newest a ON a.response_id = c.response_a
-               LEFT JOIN newest b ON b.response_id = c.response_b
-               WHERE a.verdict IS NOT NULL OR b.verdict IS NOT NULL""",
-            {"ids": list(comparison_ids)},
-        ).fetchall()
-    return {comparison: PairChecks(_check(*sides[:3]), _check(*sides[3:])) for comparison, *sides in rows}
-
-
-def _check(verdict: Verdict | None, reason: str | None, annotator: str | None) -> Check | None:
-    return None if verdict is None else Check(verdict, reason or "", annotator or "")
 
 
 def _store(

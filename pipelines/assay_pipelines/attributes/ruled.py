@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.data.json_lines import Lines, RowError, parse_object
+from assay.data.pair_attributes import Controversiality, Objectivity, PairAttributes, store_attributes
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.attributes.schema import Controversiality, Objectivity, PairAttributes
-from assay_pipelines.attributes.stored import store_attributes
 from assay_pipelines.judging.annotators import Annotator, versioned
 
 #: The first rule whose pattern is found in the category decides: objectivity, controversiality, what to look at.

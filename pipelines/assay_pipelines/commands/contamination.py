@@ -49,7 +49,8 @@ def add(
         benchmark = add_benchmark(here, name, path, run.id, field=field)
         run.metrics.update(asdict(benchmark))
     text = (
-        f"{'registered' if benchmark.created else 'unchanged'} {benchmark.name}: {benchmark.prompts} prompts of {benchmark.rows} rows; "
+        f"{'registered' if benchmark.created else 'unchanged'} {benchmark.name}: {benchmark.prompts} prompts of "
+        f"{benchmark.rows} rows; "
         f"{benchmark.content_hash}\nnow check the data: assay data decontaminate --benchmark {benchmark.name}"
     )
     emit({"run_id": run.id, **asdict(benchmark)}, text, as_json=as_json)

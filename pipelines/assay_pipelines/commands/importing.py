@@ -64,9 +64,9 @@ def import_(
         typer.echo(f"{'reading' if opened.named else 'recognised'} {opened.recognised}")
     with progress_bar(f"importing {opened.container.name}", opened.container.size, unit=opened.container.unit) as step:
         report = run_import(here, opened, advance=step)
-    existing = report.pairs - report.new.comparisons
+    stored = report.pairs - report.new.comparisons
     lines = [
-        f"{report.rows} rows, {report.pairs} pairs: {report.new.comparisons} new comparisons, {existing} known already; "
+        f"{report.rows} rows, {report.pairs} pairs: {report.new.comparisons} new comparisons, {stored} known already; "
         f"{report.new.prompts} new prompts, {report.new.responses} responses, {report.new.judgments} judgments",
         *([_statements(report)] if report.statements else []),
         *(f"  rejected {n}: {reason}" for reason, n in report.rejected.items()),

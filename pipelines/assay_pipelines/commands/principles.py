@@ -159,7 +159,8 @@ def extract(
     failed = sum(report.failures.values())
     rate = f" ({100 * report.failure_rate:.1f} % of the answers)" if failed and report.failure_rate is not None else ""
     lines = [
-        f"{reader.name}: {report.read} texts read, {report.items} items, {report.empty} without any; {report.known} known",
+        f"{reader.name}: {report.read} texts read, {report.items} items, {report.empty} without any; "
+        f"{report.known} known",
         *([f"{failed} could not be read{rate}: {_listed(report.failures)}"] if failed else []),
         *([f"stopped: {report.stopped}"] if report.stopped else []),
     ]

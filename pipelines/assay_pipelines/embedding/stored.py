@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from assay.data.pair_attributes import PairAttributes
 from assay.data.snapshots import CATEGORIES, Selection
 from assay.ids import digest
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.embedding.encoder import Encoder
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PAGE = 2_048
 WITH_RESPONSES = "+responses"
 
 _ATTRIBUTES = ", ".join(f"'{field.name}'" for field in fields(PairAttributes))
-# Whose attributes count is settled as in `assay_pipelines.attributes.stored`: a person's, else the latest run's.
+# Whose attributes count is settled as in `assay.data.pair_attributes`: a person's, else the latest run's.
 _TEXTS = f"""
     WITH described AS (
         SELECT t.comparison_id, array_to_string(list(t.name || ': ' || (t.value->>'$')

@@ -6,14 +6,13 @@ counted as known), the report with counts per reason. Leaves out: formats (`assa
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
+from assay.data.prefetch import prefetch
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.runs.record import start_run
@@ -24,7 +23,6 @@ from assay_pipelines.importers import bulk
 from assay_pipelines.importers.formats import ImportConfig, Source, open_source
 from assay_pipelines.importers.rows import ReadBatch
 
-T = TypeVar("T")
 FIRST_REJECTS = 5
 
 
@@ -65,7 +63,7 @@ def run_import(workspace: Workspace, source: Source, *, advance: Advance = silen
     with start_run(workspace, "import", asdict(source.config), inputs={file: "file"}) as run:
         report = ImportReport(run.id, source.config.path, source.recognised)
         at = 0
-        for batch, position in read_ahead(_batches(source)):
+        for batch, position in prefetch(_batches(source)):
             with workspace.store.unit() as db:
                 if batch.pairs.num_rows:
                     report.new += store_pairs(db, batch.pairs, run.id)
@@ -99,46 +97,6 @@ def _batches(source: Source) -> Iterator[tuple[ReadBatch, int]]:
     if bulk.can_read(source):
         return bulk.batches(source)
     return ((batch, source.container.position()) for batch in source.batches())
-
-
-def read_ahead(items: Iterable[T]) -> Iterator[T]:
-    """The items, the next one made in a thread while the caller works on this one: parsing holds the interpreter,
-    the store's SQL does not. Two items are in memory at a time. Exceptions come through in their place.
-    """
-    ready: queue.Queue[tuple[T | None, BaseException | None, bool]] = queue.Queue(maxsize=1)
-    stopped = threading.Event()
-
-    def put(item: T | None, error: BaseException | None, last: bool) -> None:
-        while not stopped.is_set():
-            try:
-                return ready.put((item, error, last), timeout=0.1)
-            except queue.Full:
-                continue
-        return None
-
-    def read() -> None:
-        try:
-            for item in items:
-                put(item, None, False)
-                if stopped.is_set():
-                    return
-            put(None, None, True)
-        except BaseException as error:
-            put(None, error, True)
-
-    thread = threading.Thread(target=read, name="read-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error, last = ready.get()
-            if error is not None:
-                raise error
-            if last:
-                return
-            yield cast(T, item)
-    finally:
-        stopped.set()
-        thread.join()
 
 
 def _full_name(source: Source) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+from assay.data.pair_attributes import PairAttributes
 from assay.domain import AnnotatorKind, Answer, Prompt
-from assay_pipelines.attributes.schema import PairAttributes
 
 ShownOrder: TypeAlias = Literal["AB", "BA"]
 

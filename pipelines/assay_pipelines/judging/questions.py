@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import Selection
 from assay.workspace import Workspace
-from assay_pipelines.attributes.stored import load_attributes
 from assay_pipelines.curation.candidates import Candidate, candidates_by_id, iter_candidates
 from assay_pipelines.judging.judge import Question
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from assay.annotation.vote_journal import fold
+from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.domain import TIES, Judgment
 from assay.errors import BadInputError, BusyError
 from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
@@ -36,8 +37,6 @@ from assay_pipelines.annotation.queues import (
 from assay_pipelines.annotation.recovery import open_ledger, recover
 from assay_pipelines.annotation.service import Desk
 from assay_pipelines.annotation.votes import queue_votes
-from assay_pipelines.attributes.schema import PairAttributes
-from assay_pipelines.attributes.stored import store_attributes
 
 Fill = Callable[[int], list[str]]
 CHOICES: tuple[Choice, ...] = ("first", "second", "tie", "both_good", "both_bad")

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.data.snapshots import HashSlice, Selection
 from assay.domain import Answer
 from assay.errors import BadInputError
@@ -21,8 +22,6 @@ from assay.score import Score
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, insert_annotator, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.attributes.schema import PairAttributes
-from assay_pipelines.attributes.stored import store_attributes
 from assay_pipelines.curation import candidates
 from assay_pipelines.curation.loop.config import ModelConfig, PeopleConfig, Stage1Config
 from assay_pipelines.curation.loop.parts import Parts

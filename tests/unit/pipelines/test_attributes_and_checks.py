@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from assay.data.pair_attributes import PairAttributes, load_attributes
+from assay.data.response_checks import load_response_checks
 from assay.data.snapshots import Selection
 from assay.domain import Comparison, Message
 from assay.errors import BadInputError
@@ -16,12 +18,9 @@ from assay_pipelines.attributes.extraction import AttributeExtractor, Attributes
 from assay_pipelines.attributes.preverification import (
     CheckerConfig,
     CorrectnessChecker,
-    load_preverification,
     preverify,
 )
 from assay_pipelines.attributes.ruled import by_rules, describe_by_rules, describe_from_file
-from assay_pipelines.attributes.schema import PairAttributes
-from assay_pipelines.attributes.stored import load_attributes
 from assay_pipelines.importers.formats import ImportConfig
 from assay_pipelines.importers.importing import open_import, run_import
 from assay_pipelines.judging.budget import Budget
@@ -153,7 +152,7 @@ def test_responses_of_objective_pairs_are_checked_one_at_a_time(workspace: Works
         assert preverify(workspace, checker, questions, None).known == 4
         assert preverify(workspace, checker, questions, None, every_pair=True).asked == 12
         assert not fake.repeats()
-    found = load_preverification(workspace, ids_of(asked))
+    found = load_response_checks(workspace, ids_of(asked))
     assert len(found) == 8
     for question in asked:
         checks = found[question.comparison_id]
@@ -176,4 +175,4 @@ def test_failed_checks_leave_no_trace_but_the_attempts(workspace: Workspace, ask
         checker = CorrectnessChecker(CheckerConfig(endpoint(fake)))
         report = preverify(workspace, checker, asked[:2], None, every_pair=True)
     assert (report.answered, report.failures) == (0, {"refused": 4})
-    assert load_preverification(workspace, ids_of(asked)) == {}
+    assert load_response_checks(workspace, ids_of(asked)) == {}

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from assay.data.prefetch import prefetch
 from assay.domain import Comparison, Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.workspace import Workspace
 from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import ImportReport, open_import, read_ahead, run_import
+from assay_pipelines.importers.importing import ImportReport, open_import, run_import
 
 PROMPT = "Why is the sky blue?"
 GOOD, BAD = "Rayleigh scattering.", "It is painted."
@@ -359,17 +360,17 @@ def test_zstd_and_byte_order_mark(workspace: Workspace, tmp_path: Path) -> None:
     assert [c for c, _ in labels(workspace)] == [EXPECTED[0].id]
 
 
-def test_read_ahead_passes_items_and_errors_on() -> None:
+def test_prefetch_passes_items_and_errors_on() -> None:
     def items() -> Any:
         yield 1
         yield 2
         raise ValueError("third")
 
-    ahead = read_ahead(items())
+    ahead = prefetch(items())
     assert [next(ahead), next(ahead)] == [1, 2]
     with pytest.raises(ValueError, match="third"):
         next(ahead)
-    assert list(read_ahead(range(5))) == [0, 1, 2, 3, 4]
+    assert list(prefetch(range(5))) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("label", [0, 1, 2, "1", 1.0])

@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.data.pair_attributes import PairAttributes
 from assay.domain import Comparison, Message
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.workspace import Workspace
-from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import ask, opinions
 from assay_pipelines.judging.budget import Budget, Spending

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from assay.data.pair_attributes import PairAttributes, load_attributes, store_attributes
 from assay.store.records import insert_annotator
 from assay.workspace import Workspace
-from assay_pipelines.attributes.schema import PairAttributes
-from assay_pipelines.attributes.stored import load_attributes, store_attributes
 
 MACHINE = PairAttributes("maths", "objective", "low", "a right answer", 'check the sum; "quotes" and ümlauts stay')
 PERSON = replace(MACHINE, objectivity="subjective", guideline="style matters here")

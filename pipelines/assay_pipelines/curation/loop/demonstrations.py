@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import Selection
 from assay.workspace import Workspace
-from assay_pipelines.attributes.stored import load_attributes
 from assay_pipelines.curation.candidates import candidates_by_id
 from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.embedding.index import ArrayVectors, open_index

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.data.pair_attributes import PairAttributes, load_attributes
 from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
 from assay.models.spec import Calibration
 from assay.runs.progress_bar import progress_bar
 from assay.workspace import Workspace
-from assay_pipelines.attributes.schema import PairAttributes
-from assay_pipelines.attributes.stored import load_attributes
 from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.people import People

@@ -108,13 +108,13 @@ class QueuedPeople:
         self, name: str, questions: Sequence[Question], why: Mapping[str, Mapping[str, Any]], run_id: str
     ) -> Collected:
         from assay.annotation.vote_journal import fold
+        from assay.data.response_checks import load_response_checks
         from assay_pipelines.annotation.items import QueueItem
         from assay_pipelines.annotation.queues import adjudications, collected, create_queue
-        from assay_pipelines.attributes.preverification import load_preverification
 
         by_id = {q.comparison_id: q for q in questions}
         urgent = [c for c in why if c in by_id]
-        checks = load_preverification(self.workspace, urgent)
+        checks = load_response_checks(self.workspace, urgent)
         items = [
             QueueItem(
                 c,

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from assay.data.pair_attributes import PairAttributes
 from assay.data.snapshots import create_snapshot, load_pairs
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
@@ -23,7 +24,6 @@ from assay.runs.progress_file import noted
 from assay.runs.record import Run
 from assay.statistics.intervals import wilson
 from assay.store.records import Decision, insert_decisions
-from assay_pipelines.attributes.schema import PairAttributes
 from assay_pipelines.curation.candidates import Candidate, candidates_by_id, decided_meanwhile
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.demonstrations import demonstrations

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.attributes.stored import load_attributes
 from assay_pipelines.curation.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay_pipelines.curation.loop.labelling import ask_judges
 from assay_pipelines.curation.loop.reward_models import LoopModel

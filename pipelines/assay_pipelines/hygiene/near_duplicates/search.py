@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
+from assay.data.prefetch import prefetch
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance
 from assay.runs.progress_file import Counting, noted
@@ -19,7 +20,6 @@ from assay_pipelines.hygiene.near_duplicates.documents import Documents, Over, d
 from assay_pipelines.hygiene.near_duplicates.similarity import ShingleSets
 from assay_pipelines.hygiene.near_duplicates.sketches import BandFiles, Candidates, banding, candidates
 from assay_pipelines.hygiene.scratch_store import Scratch, scratch
-from assay_pipelines.importers.importing import read_ahead
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,7 +140,7 @@ def _candidates(
     advance: Advance,
 ) -> Candidates:
     files = BandFiles(scratch_db.folder, *banding(config.threshold), seed=config.seed)
-    for items, shingles in read_ahead(docs.shingles(config.shingle)):
+    for items, shingles in prefetch(docs.shingles(config.shingle)):
         files.add(shingles, docs.parts)
         advance(len(items))
     if not files.items:
@@ -162,7 +162,7 @@ def _verify(
         scratch_db.append("candidate_items", pa.table({"item": candidate_items}))
         only = "item IN (SELECT item FROM candidate_items)"
         with counting("comparing", len(candidate_items), unit=f"{config.over}s") as advance:
-            for items, shingles in read_ahead(docs.shingles(config.shingle, only=only)):
+            for items, shingles in prefetch(docs.shingles(config.shingle, only=only)):
                 sets.add(items, shingles)
                 advance(len(items))
     return sets.open().similarity(pairs.first, pairs.second)
