@@ -39,7 +39,9 @@ class Asker:
         config = {**endpoint.identity(), "task": task, **identity, "prompts": self.prompt_hash}
         self.annotator: Annotator = versioned("llm", name or endpoint.model_name, config)
 
-    def ask(self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **variables: Any) -> ModelCall[A]:
+    def ask(
+        self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **variables: Any
+    ) -> ModelCall[A]:
         """The call about `ref` (a comparison or a response) with `variables` in the user's prompt."""
         messages = (
             {"role": "system", "content": self._system},
