@@ -73,9 +73,9 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
 
     from assay.workspace import Workspace
     from assay_policy_training.core.policy import Policy
-    from assay_policy_training.plugins.watch.held_out import SUSPECTS_FILE, HeldOutReward, WatchSettings
-    from assay_policy_training.recipe.yaml_file import load_recipe
+    from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.rewards import ModelReward, VerifierReward
+    from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
     from assay_policy_training.training.loop import PolicyTrainer
     from assay_serving.engines.transformers import TransformersScorer
 

@@ -88,8 +88,8 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     from assay_policy_training.core.policy import Policy
     from assay_policy_training.plugins.prompts.constrained import Split, generate_prompts
     from assay_policy_training.plugins.protocols import PromptItem
-    from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-    from assay_policy_training.recipe.yaml_file import load_recipe
+    from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+    from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.rewards import VerifierReward
     from assay_policy_training.training.loop import PolicyTrainer
 

@@ -166,7 +166,7 @@ def rl(
     from assay.runs.record import require_unfinished
     from assay.workspace import Workspace
     from assay_policy_training.plugins.prompts.source import load_prompts
-    from assay_policy_training.recipe.yaml_file import load_recipe
+    from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.reward_uri import with_model
     from assay_policy_training.training.run import Plan, train_policy

@@ -16,10 +16,10 @@ from assay.domain import Message
 from assay.errors import BackendError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.samplers import vllm_rollouts
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.vllm_in_process import Vllm
-from assay_policy_training.plugins.samplers.vllm_rollouts import VllmSampler
+from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.samplers.vllm import policy_engine
+from assay_policy_training.plugins.samplers.vllm.in_process import Vllm
+from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
 
 SAMPLING = Sampling(max_new_tokens=12, max_prompt_tokens=96, temperature=0.8, prune_log_ratio=-6.0)
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "a rather longer prompt than the others", "and?")]
@@ -51,13 +51,13 @@ def main(folder: str, reply: Path) -> None:
     sampler.publish(policy, 2)
     found["checked"], found["after"] = sampler.difference, gap(policy, sampler, 2)
     move([policy.model.get_input_embeddings().weight], 3)
-    vllm_rollouts.RELOAD = "reload_weights"  # vLLM's own
+    policy_engine.RELOAD = "reload_weights"  # vLLM's own
     try:
         sampler.publish(policy, 3)
         found["plain"] = "published"
     except BackendError as error:
         found["plain"] = str(error)
-    vllm_rollouts.RELOAD = "load_policy"
+    policy_engine.RELOAD = "load_policy"
     sampler.publish(policy, 4)
     found["again"] = gap(policy, sampler, 4)
     reply.write_text(json.dumps(found))

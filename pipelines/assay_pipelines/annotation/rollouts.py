@@ -1,6 +1,6 @@
 """The closed loop: rollouts that two rewards disagree about go to people, and what people said is followed onwards.
 
-Covers: a policy run's suspects.jsonl (`assay_policy_training.plugins.watch.suspects`) as comparisons and a queue,
+Covers: a policy run's suspects.jsonl (`assay_policy_training.training.suspects`) as comparisons and a queue,
 each reward's preference as its judgment; and which of a queue's decisions stand in which snapshot and so changed
 which models. Leaves out: voting and resolving, which are those of any queue.
 """

@@ -23,6 +23,8 @@ from assay.score import Score, ScoreFailure
 from assay_policy_training.core.prompt import POLICY, PromptItem
 
 T = TypeVar("T")
+#: Rewards of a group closer together than this count as equal: else the division blows rounding noise up to +-1.
+EQUAL_RANGE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -240,3 +242,34 @@ def on_last_token(reward: Tensor, mask: Tensor) -> Tensor:
     rows = torch.nonzero((last >= 0) & ~torch.isnan(reward)).squeeze(1)
     token_reward[rows, last[rows]] = reward[rows]
     return token_reward
+
+
+def group_moments(reward: Tensor, group: Tensor, *, ddof: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Count, mean, standard deviation and range of each row's group over its present rewards, each [B] float64.
+
+    `reward` [B] with NaN = missing, `group` [B] int64 from `batch.group_index`. Where the count does not exceed
+    `ddof` the deviation is 0; where the count is 0 the mean is 0.
+    """
+    reward = reward.double()
+    present = ~torch.isnan(reward)
+    size = int(group.max()) + 1 if len(group) else 0
+    known = torch.where(present, reward, 0.0)
+
+    def total(values: Tensor) -> Tensor:
+        return torch.zeros(size, dtype=torch.float64, device=reward.device).index_add(0, group, values)
+
+    count = total(present.double())
+    mean = total(known) / count.clamp(min=1)
+    squares = total(torch.where(present, (known - mean[group]) ** 2, 0.0))
+    deviation = torch.where(count > ddof, squares / (count - ddof).clamp(min=1), 0.0).sqrt()
+    infinite = torch.full((size,), torch.inf, dtype=torch.float64, device=reward.device)
+    low = infinite.scatter_reduce(0, group, torch.where(present, reward, torch.inf), "amin")
+    high = (-infinite).scatter_reduce(0, group, torch.where(present, reward, -torch.inf), "amax")
+    spread = torch.where(count > 0, high - low, 0.0)
+    return count[group], mean[group], deviation[group], spread[group]
+
+
+def dr_grpo(reward: Tensor, group: Tensor) -> Tensor:
+    """[B] R - mean over the group; 0 for single-row groups and missing rewards."""
+    count, mean, _, _ = group_moments(reward, group, ddof=0)
+    return torch.where((count < 2) | torch.isnan(reward), 0.0, reward.double() - mean)

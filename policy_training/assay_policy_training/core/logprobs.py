@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, can_pack, forward, unwrapped
 from assay.models.pooling import position_ids
-from assay_policy_training.plugins.samplers.sampling import prune
+from assay_policy_training.core.sampling import prune
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

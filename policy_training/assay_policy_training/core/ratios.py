@@ -1,8 +1,16 @@
-"""Ratios of two policies on sampled tokens, and what rows make of them.
+"""Ratios and divergences of two policies, from the log-probs of sampled tokens.
 
-Covers: the clamped log-ratio, the truncated importance weight that TIS, CISPO and AIPO share (they differ only in whose
-log-probs are the numerator and the denominator), means and sums over a row's tokens. Leaves out: who uses them
-(`objectives`, `corrections`).
+Covers: the clamped log-ratio; the truncated importance weight that TIS, CISPO and AIPO share (they differ only in whose
+log-probs are the numerator and the denominator); means and sums over a row's tokens; estimators of KL(theta || ref)
+from one sampled token. With d = logp - logp_ref on tokens sampled from theta:
+
+    as a value    E[k1] = E[k3] = KL; E[k2] is biased
+    as a loss     E[grad k1] = 0; E[grad k2] = grad KL(theta || ref); E[grad k3] = grad KL(ref || theta), the forward KL
+
+so k1 and k3 are for reports and in-reward penalties, k2 for a reverse-KL loss; the GRPO paper uses k3 as a loss.
+Leaves out: the full KL over the vocabulary (`logprobs.full_kl`), the plug-ins that use them.
+
+Source of the estimators: J. Schulman, "Approximating KL divergence"; gradients checked numerically in tests/oracles.
 """
 
 from __future__ import annotations
@@ -10,7 +18,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from assay.errors import BadInputError
+
 CLAMP_LOG_RATIO = 20.0
+CLAMP_K3 = 10.0
+KL_ESTIMATORS = ("k1", "k2", "k3", "abs", "k3_straight_through")
 
 
 def log_ratio(num: Tensor, den: Tensor) -> Tensor:
@@ -35,3 +47,21 @@ def row_sum(values: Tensor, mask: Tensor) -> Tensor:
 def row_mean(values: Tensor, mask: Tensor) -> Tensor:
     """[B] mean over the tokens of `mask`, 0 for a row without any; both [B,T]."""
     return row_sum(values, mask) / mask.sum(1).clamp(min=1)
+
+
+def kl_estimate(kind: str, logp: Tensor, logp_ref: Tensor) -> Tensor:
+    """Per-token estimate, same shape as `logp`. d is clamped to +-20 and k3 to at most 10 against overflow."""
+    d = (logp - logp_ref).clamp(-CLAMP_LOG_RATIO, CLAMP_LOG_RATIO)
+    if kind == "k1":
+        return d
+    if kind == "abs":
+        return d.abs()
+    k2 = d * d / 2
+    if kind == "k2":
+        return k2
+    k3 = (torch.expm1(-d) + d).clamp(max=CLAMP_K3)
+    if kind == "k3":
+        return k3
+    if kind == "k3_straight_through":
+        return k2 - k2.detach() + k3.detach()
+    raise BadInputError(f"unknown KL estimator {kind!r}; one of {', '.join(KL_ESTIMATORS)}", field="kl.estimator")

@@ -32,12 +32,12 @@ from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
 from assay_policy_training.core.aggregation import Counts
 from assay_policy_training.core.batch import RolloutBatch, known
+from assay_policy_training.core.config import Asynchrony, Optimisation
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.core.sampling import Sampling
 
 if TYPE_CHECKING:
     from assay_policy_training.core.policy import Policy
-    from assay_policy_training.recipe.recipe import Recipe
 
 __all__ = [
     "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "Carries", "ChecksRecipe",
@@ -155,7 +155,7 @@ class PreparesBatch(Protocol):
 class ChecksRecipe(Protocol):
     """A plug-in that does not go with everything. Raises BadInputError naming the key of the recipe that is wrong."""
 
-    def check_recipe(self, recipe: Recipe) -> None: ...
+    def check_recipe(self, recipe: RecipeView) -> None: ...
 
 
 class PromptSource(Stateful, Protocol):
@@ -430,6 +430,39 @@ class StopRule(Protocol):
     """S16. Why the run should end after a step with these metrics; None = go on."""
 
     def reason(self, row: Mapping[str, Any]) -> str | None: ...
+
+
+class RecipeView(Protocol):
+    """What a plug-in may read of the recipe that it is part of (`ChecksRecipe`)."""
+
+    @property
+    def estimator(self) -> AdvantageEstimator: ...
+    @property
+    def objective(self) -> PolicyObjective | GroupObjective: ...
+    @property
+    def aggregation(self) -> LossAggregator: ...
+    @property
+    def contexts(self) -> ContextPolicy | None: ...
+    @property
+    def sampler(self) -> SamplerPlan: ...
+    @property
+    def filters(self) -> Sequence[GroupFilter]: ...
+    @property
+    def shaping(self) -> Sequence[RewardShaper]: ...
+    @property
+    def critic(self) -> CriticPlan | None: ...
+    @property
+    def corrections(self) -> Sequence[BehaviourCorrection]: ...
+    @property
+    def token_weights(self) -> Sequence[TokenWeight]: ...
+    @property
+    def schedules(self) -> Sequence[Schedule]: ...
+    @property
+    def sampling(self) -> Sampling: ...
+    @property
+    def asynchrony(self) -> Asynchrony: ...
+    @property
+    def optimisation(self) -> Optimisation: ...
 
 
 def negotiate(

@@ -19,7 +19,9 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, merged
+from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.protocols import (
     Carries,
     Observer,
@@ -29,12 +31,10 @@ from assay_policy_training.plugins.protocols import (
     Sampler,
     Stateful,
 )
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.generate import Draw, Drawer, Drawn, done, drawn_together
 from assay_policy_training.rollouts.prefetch import Ahead, frozen_copy
 from assay_policy_training.rollouts.rewards import side_by_side, verifier_accuracy
-from assay_policy_training.training.metrics import Stopwatch
 
 
 @dataclass(frozen=True)

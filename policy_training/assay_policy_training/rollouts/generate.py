@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch, merged
+from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.protocols import (
     Observer,
     Publishes,
@@ -29,8 +31,6 @@ from assay_policy_training.plugins.protocols import (
     Stateful,
     Streams,
 )
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.training.metrics import Stopwatch
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 import typer
 
 from assay.models.parallelism.distributed import is_follower
-from assay_policy_training.core.thinking import AnswerPart
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.rollouts.process_reward import ProcessReward
-from assay_policy_training.rollouts.recorded import RecordedReward
 from assay_policy_training.rollouts.reward_uri import ANSWER, RECORDED, ROW, STEPS, VERIFIER, parse_reward
-from assay_policy_training.rollouts.rewards import ModelReward, RowNumber, VerifierReward
+from assay_policy_training.rollouts.rewards import ModelReward, RecordedReward, RowNumber, VerifierReward
+from assay_policy_training.rollouts.thinking import AnswerPart
 from assay_serving.client import RemoteScorer, RewardClient
 
 

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from assay.models.chat.renderer import Renderer
+from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import item_from_dict
-from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.rollouts.generate import Draw, Drawer, Drawn
-from assay_policy_training.training.metrics import Stopwatch
 
 
 @dataclass

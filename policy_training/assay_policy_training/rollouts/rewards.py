@@ -17,12 +17,14 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.thinking import AnswerPart
+from assay_policy_training.core.recorded import RECORD, record_of
 from assay_policy_training.plugins.protocols import Rewards, RewardSource
+from assay_policy_training.rollouts.thinking import AnswerPart
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.verifiers import Outcome, shared_pool
 
 VERIFIER = "verifier"
+NO_REWARD = ScoreFailure("no_reward", "the recorded response has no reward", RECORD)
 NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint that a program can check", VERIFIER)
 
 
@@ -108,6 +110,22 @@ class VerifierReward:
         return Rewards(
             parts={self.name: torch.tensor(shares, dtype=torch.float64)},
             failures=[(outcome,) if isinstance(outcome, ScoreFailure) else () for outcome in found],
+            scores=[{} for _ in items],
+        )
+
+
+class RecordedReward:
+    """S3: the reward that came with a recorded response; missing where there is none."""
+
+    name = RECORD
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        rewards = [record_of(item).get("reward") for item in items]
+        return Rewards(
+            parts={
+                self.name: torch.tensor([math.nan if r is None else float(r) for r in rewards], dtype=torch.float64)
+            },
+            failures=[(NO_REWARD,) if r is None else () for r in rewards],
             scores=[{} for _ in items],
         )
 

@@ -22,7 +22,7 @@ from assay.models.parallelism.distributed import Parallel, PeerFailedError, join
 from assay.models.parallelism.strategy import Alone, division, resolve
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import Metrics, PromptItem, RewardSource
-from assay_policy_training.recipe.yaml_file import recipe_from_dict
+from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.training.loop import PolicyTrainer
 
 

@@ -17,7 +17,9 @@ import torch
 
 from assay.errors import BadInputError
 from assay.statistics.intervals import cluster_bootstrap, wider, wilson
+from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import (
     ContextPolicy,
@@ -26,10 +28,8 @@ from assay_policy_training.plugins.protocols import (
     RewardSource,
     ShownAlways,
 )
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.rollouts.rewards import gather, verifier_accuracy
-from assay_policy_training.training.metrics import TokenMeans
 
 SCORED_AT_ONCE = 8  # rows
 

@@ -18,13 +18,13 @@ from assay.models.attention.packing import can_pack
 from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import SUPPLIED, TokenScores
+from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.micro_batches import Piece, own_pieces
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import POLICY
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.protocols import GroupObjective, PolicyObjective, UpdateContext
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.training.metrics import TokenMeans
+from assay_policy_training.recipe.schema import Recipe
 
 
 class Gradients:

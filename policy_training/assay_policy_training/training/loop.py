@@ -21,7 +21,9 @@ from assay.errors import BackendError, BadInputError
 from assay.system.graceful_stop import end_on_request
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import EXTRAS, SUPPLIED
+from assay_policy_training.core.metrics import Stopwatch, TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.corrections.importance import own_tokens
 from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches, uncorrected
 from assay_policy_training.plugins.corrections.mismatch import mismatch_metrics
@@ -38,21 +40,14 @@ from assay_policy_training.plugins.protocols import (
     Tells,
     negotiate,
 )
-from assay_policy_training.plugins.samplers.sampling import Sampling
 from assay_policy_training.plugins.watch.stop_rules import unmeasured
-from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.collector import Collected, Collector, derived_seed, unrewarded
 from assay_policy_training.rollouts.generate import done
 from assay_policy_training.training.checkpoint import JsonLog
 from assay_policy_training.training.gradients import Gradients
-from assay_policy_training.training.metrics import (
-    Stopwatch,
-    TokenMeans,
-    reward_versions,
-    rollout_measures,
-    rollout_records,
-)
-from assay_policy_training.training.parallel_checks import check_division
+from assay_policy_training.training.metrics import reward_versions, rollout_measures, rollout_records
+from assay_policy_training.training.parallel_checks import check_parallel
 from assay_policy_training.training.resume import restore, save
 
 log = logging.getLogger(__name__)
@@ -89,7 +84,7 @@ class PolicyTrainer:
         self.extra = [*recipe.metrics, *extra]
         self.folder = folder
         self._check_needs()
-        check_division(self)
+        check_parallel(policy.parallel, self.sampler, self.plugins())
         for plugin in recipe.plugins().values():
             if isinstance(plugin, SeesPolicy):
                 plugin.attach(policy)
@@ -193,7 +188,7 @@ class PolicyTrainer:
         return batch.with_(**fields, extras={**batch.extras, **joined})
 
     def _advantages(self, batch: RolloutBatch) -> tuple[RolloutBatch, dict[str, float]]:
-        """Shape, correct, estimate, modulate, mix, select; and what the corrections and the losses found."""
+        """Shape, correct, kl_estimate, modulate, mix, select; and what the corrections and the losses found."""
         recipe = self.recipe
         found = {} if batch.logp_old is None else mismatch_metrics(batch.logp_old, batch.logp_mu, own_tokens(batch))
         for shaper in recipe.shaping:
@@ -343,4 +338,6 @@ class PolicyTrainer:
         The logs in the trainer's own folder are cut to the checkpoint. Raises BadInputError when the checkpoint is
         of another base model, other prompts or other plug-ins.
         """
-        return restore(self, folder or self.folder)
+        step = restore(self, folder or self.folder)
+        self.collector.drawer.published = None
+        return step

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from time import perf_counter
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
@@ -19,69 +17,6 @@ from torch import Tensor
 from assay import ids
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import POLICY
-from assay_policy_training.plugins.auxiliary.kl import estimate
-
-
-class TokenMeans:
-    """Means over tokens, gathered over micro-batches."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = defaultdict(float)
-        self._tokens: dict[str, int] = defaultdict(int)
-        self._largest: dict[str, float] = {}
-        self._numbers: dict[str, list[float]] = defaultdict(list)
-
-    def add(self, name: str, values: Tensor, mask: Tensor) -> None:
-        """`values` and `mask` of one shape."""
-        self._sums[name] += float(values.detach()[mask].double().sum())
-        self._tokens[name] += int(mask.sum())
-
-    def add_largest(self, name: str, values: Tensor, mask: Tensor) -> None:
-        if mask.any():
-            self._largest[name] = max(self._largest.get(name, 0.0), float(values.detach()[mask].abs().max()))
-
-    def add_number(self, name: str, value: float) -> None:
-        """A number of a whole minibatch; their plain mean is reported."""
-        self._numbers[name].append(value)
-
-    def add_kl(self, logp: Tensor, logp_ref: Tensor, mask: Tensor) -> None:
-        """k1 and k3 to the reference: both have the true KL as their mean."""
-        for kind in ("k1", "k3"):
-            self.add(f"kl_{kind}", estimate(kind, logp.detach(), logp_ref), mask)
-
-    @classmethod
-    def joined(cls, parts: Sequence[TokenMeans]) -> TokenMeans:
-        """Those of several processes, each of which saw other tokens and the same minibatches."""
-        made = cls()
-        for part in parts:
-            for name, total in part._sums.items():
-                made._sums[name] += total
-                made._tokens[name] += part._tokens[name]
-            for name, value in part._largest.items():
-                made._largest[name] = max(made._largest.get(name, 0.0), value)
-        made._numbers = parts[0]._numbers
-        return made
-
-    def to_dict(self) -> dict[str, float]:
-        means = {name: total / self._tokens[name] for name, total in self._sums.items() if self._tokens[name]}
-        numbers = {name: sum(values) / len(values) for name, values in self._numbers.items()}
-        return {**means, **numbers, **self._largest}
-
-
-class Stopwatch:
-    """Seconds per named stage of a step."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        started = perf_counter()
-        yield
-        self.seconds[stage] += perf_counter() - started
-
-    def to_dict(self) -> dict[str, float]:
-        return {f"seconds_{stage}": seconds for stage, seconds in self.seconds.items()}
 
 
 def rollout_measures(batch: RolloutBatch, kept: Tensor) -> dict[str, float]:

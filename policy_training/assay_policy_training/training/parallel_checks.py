@@ -1,31 +1,30 @@
-"""What of policy training several processes can share: a run that would be wrong is refused before its first step.
+"""Which recipes several processes can train together: a run that would be wrong is refused before its first step.
 
-Covers: the plug-ins that need one process, or whole weights. Leaves out: how work is divided
-(`assay.models.parallelism.strategy`), who draws what and that nothing is drawn ahead (`collection`).
+Covers: plug-ins that need a single process, or whole weights. Leaves out: how work is divided
+(`assay.models.parallelism.strategy`), prefetching, which needs a single process too (`rollouts.collector`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from assay.errors import BadInputError
-from assay_policy_training.plugins.protocols import Carries, Publishes
-
-if TYPE_CHECKING:
-    from assay_policy_training.training.loop import PolicyTrainer
+from assay.models.parallelism.strategy import Alone
+from assay_policy_training.plugins.protocols import Carries, Publishes, Sampler
 
 
-def check_division(trainer: PolicyTrainer) -> None:
-    """Raises BadInputError where the trainer's parts do not work in several processes."""
-    parallel, sampler = trainer.policy.parallel, trainer.sampler
-    if parallel.world == 1:
+def check_parallel(parallel: Alone, sampler: Sampler, plugins: Mapping[str, Any]) -> None:
+    """Raises BadInputError where a part of the training does not work in several processes."""
+    if (world := parallel.world) == 1:
         return
-    together = f"in {parallel.world} processes"
     if isinstance(sampler, Publishes):
-        raise BadInputError(f"an engine with weights of its own cannot be shared {together}", field="sampler")
+        raise BadInputError(f"an engine with its own weights cannot serve {world} processes", field="sampler")
     if isinstance(sampler, Carries):  # one that learns from the step's report learns the same everywhere
-        raise BadInputError(f"a sampler that carries rows on does not work {together}", field="sampler")
+        raise BadInputError(
+            f"carrying rows over to later steps does not work in {parallel.world} processes", field="sampler"
+        )
     if parallel.equal_passes:
-        for name, plugin in trainer.plugins().items():
+        for name, plugin in plugins.items():
             if getattr(plugin, "takes_gradients", False):
-                raise BadInputError("takes gradients itself, of whole weights; choose --parallel ddp", field=name)
+                raise BadInputError("computes gradients of whole weights; choose --parallel ddp", field=name)

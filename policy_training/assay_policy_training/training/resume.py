@@ -6,26 +6,42 @@ logs' sizes. Leaves out: the files (`checkpoint`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from assay.errors import BadInputError
 from assay.models.parallelism.strategy import collect_optimizer, spread_optimizer
+from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import Stateful, Tensors
 from assay_policy_training.training.checkpoint import (
     Checkpoint,
+    JsonLog,
     checkpoint_folder,
     newest_checkpoint,
     save_checkpoint,
 )
 
-if TYPE_CHECKING:
-    from assay_policy_training.training.loop import PolicyTrainer
+
+class ResumableTrainer(Protocol):
+    """What a checkpoint reads of a trainer, and sets when the run resumes."""
+
+    policy: Policy
+    parameters: dict[str, torch.nn.Parameter]
+    optimiser: torch.optim.AdamW
+    metrics_log: JsonLog
+    rollouts_log: JsonLog
+    folder: Path
+    policy_version: str
+    step: int
+    updates: int
+
+    def plugins(self) -> Mapping[str, Any]: ...
 
 
-def save(trainer: PolicyTrainer) -> Path:
+def save(trainer: ResumableTrainer) -> Path:
     """Everything needed to go on as if nothing had happened. All processes call this; the first collects and writes."""
     device, parallel = trainer.policy.device, trainer.policy.parallel
     whole = {name: parallel.collect(p) for name, p in trainer.parameters.items()}
@@ -49,7 +65,7 @@ def save(trainer: PolicyTrainer) -> Path:
     return save_checkpoint(trainer.folder, Checkpoint(trainer.step, tensors, state))
 
 
-def restore(trainer: PolicyTrainer, folder: Path) -> int:
+def restore(trainer: ResumableTrainer, folder: Path) -> int:
     """Go back to the newest checkpoint in `folder`; returns its step, 0 where there is none.
 
     All processes call this; the first reads. Raises BadInputError when the checkpoint is of another base model, other
@@ -78,11 +94,11 @@ def restore(trainer: PolicyTrainer, folder: Path) -> int:
             torch.cuda.set_rng_state(found.tensors["rng_cuda"], trainer.policy.device)
         for log in (trainer.metrics_log, trainer.rollouts_log):
             log.cut(int(state["logs"][log.path.name]))
-    trainer.step, trainer.updates, trainer.collector.drawer.published = step, int(state["updates"]), None
+    trainer.step, trainer.updates = step, int(state["updates"])
     return trainer.step
 
 
-def _check_same(trainer: PolicyTrainer, found: Checkpoint) -> None:
+def _check_same(trainer: ResumableTrainer, found: Checkpoint) -> None:
     if found.state["policy_version"] != trainer.policy_version:
         raise BadInputError(
             f"the checkpoint continues from base {found.state['policy_version']}, not {trainer.policy_version}"
@@ -93,9 +109,9 @@ def _check_same(trainer: PolicyTrainer, found: Checkpoint) -> None:
         raise BadInputError("the checkpoint was made with other plug-ins or other trainable weights")
 
 
-def _stateful(trainer: PolicyTrainer) -> dict[str, Stateful]:
+def _stateful(trainer: ResumableTrainer) -> dict[str, Stateful]:
     return {name: plugin for name, plugin in trainer.plugins().items() if isinstance(plugin, Stateful)}
 
 
-def _with_tensors(trainer: PolicyTrainer) -> dict[str, Any]:
+def _with_tensors(trainer: ResumableTrainer) -> dict[str, Any]:
     return {name: plugin for name, plugin in trainer.plugins().items() if isinstance(plugin, Tensors)}

@@ -33,15 +33,15 @@ from assay.system.name_lock import claimed
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import PromptItem, RewardSource
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.plugins.watch.held_out import SUSPECTS_FILE, HeldOutReward, WatchSettings
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import recipe_from_dict, recipe_to_dict
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.distributed import Order, divided
 from assay_policy_training.training.evaluation import PolicyEvaluation, evaluate_policy
+from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE
 from assay_serving.score_records import save_scores
 from assay_serving.scorer import ModelInfo, ScoreItem

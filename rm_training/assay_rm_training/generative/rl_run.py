@@ -29,8 +29,8 @@ from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import load_recipe, recipe_from_dict, recipe_to_dict
+from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
 from assay_policy_training.training.run import take_over

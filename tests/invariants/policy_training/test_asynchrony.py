@@ -14,18 +14,18 @@ from torch import Tensor
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay_policy_training.core.async_config import Asynchrony
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.config import Asynchrony
+from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem, item_from_dict
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import Rewards, RewardSource
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import load_recipe, recipe_from_dict
+from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.prefetch import frozen_copy
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
-from assay_policy_training.training.metrics import Stopwatch
 from assay_serving.verifiers import AllLowercase, MaxWords
 
 CPU = torch.device("cpu")

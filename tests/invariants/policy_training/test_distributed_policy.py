@@ -30,16 +30,15 @@ from assay.errors import BadInputError
 from assay.models.parallelism.distributed import joined
 from assay.models.parallelism.strategy import Alone, division
 from assay.workspace import Workspace
-from assay_policy_training.core.async_config import Asynchrony
 from assay_policy_training.core.batch import RolloutBatch, merged
-from assay_policy_training.core.optimizer_config import Optimisation
+from assay_policy_training.core.config import Asynchrony, Optimisation
 from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueModel
 from assay_policy_training.plugins.protocols import PromptItem, Rewards
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import load_recipe
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
 from assay_serving.verifiers import MaxWords
 

@@ -12,7 +12,9 @@ from torch import Tensor
 from assay.domain import Message
 from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch, merged
+from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.contexts.guide import GUIDED
 from assay_policy_training.plugins.contexts.revise import Revise
 from assay_policy_training.plugins.objectives.a_lol import Alol
@@ -24,12 +26,10 @@ from assay_policy_training.plugins.objectives.pacs import Pacs
 from assay_policy_training.plugins.objectives.rover import Rover
 from assay_policy_training.plugins.objectives.srpo import Srpo
 from assay_policy_training.plugins.protocols import PromptItem
-from assay_policy_training.plugins.samplers.recorded_sampler import RecordedSampler
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.plugins.samplers.recorded import RecordedSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.training.gradients import Gradients, context_of
-from assay_policy_training.training.metrics import TokenMeans
 
 CPU = torch.device("cpu")
 SAMPLING = Sampling(max_new_tokens=10)

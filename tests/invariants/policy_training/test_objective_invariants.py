@@ -13,7 +13,9 @@ from torch import Tensor
 from assay.domain import Message
 from assay_policy_training.core.aggregation import aggregate, count
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.objectives.divergence_mask import Dppo
 from assay_policy_training.plugins.objectives.kl_cov import KlCov
 from assay_policy_training.plugins.objectives.quadratic import Dro
@@ -24,12 +26,10 @@ from assay_policy_training.plugins.objectives.stable_reinforce import StableRein
 from assay_policy_training.plugins.objectives.truncated_ratio import Aipo, Cispo
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import PromptItem, UpdateContext
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
-from assay_policy_training.training.metrics import TokenMeans
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "a rather longer prompt than the others", "and you?")]

@@ -12,10 +12,10 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Lora, Policy, checkpointed_layers
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.protocols import PromptItem
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import load_recipe
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "a rather longer prompt than the others")]

@@ -14,20 +14,20 @@ from transformers.cache_utils import DynamicLayer
 from assay.domain import Message
 from assay_policy_training.core import logprobs
 from assay_policy_training.core.aggregation import MODES, Aggregation, count
-from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.batch import RolloutBatch, dr_grpo
 from assay_policy_training.core.logprobs import score_tokens
 from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.sampling import Sampling, top_p_filter
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.plugins.estimators.group_relative import dr_grpo, grpo, rloo
+from assay_policy_training.plugins.estimators.group_relative import grpo, rloo
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip, Reinforce
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts, load_prompts
 from assay_policy_training.plugins.protocols import PromptItem, Rewards, UpdateContext
 from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer
-from assay_policy_training.plugins.samplers.sampling import Sampling, top_p_filter
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import load_recipe
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.loop import PolicyTrainer
 
 CPU = torch.device("cpu")

@@ -15,6 +15,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import score_tokens
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling, prune
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import PromptItem, StepReport
 from assay_policy_training.plugins.samplers.entropy_temperature import (
@@ -22,10 +23,9 @@ from assay_policy_training.plugins.samplers.entropy_temperature import (
     EntropyTemperatureSampler,
     followed,
 )
-from assay_policy_training.plugins.samplers.sampling import Sampling, prune
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.gradients import context_of
 from assay_policy_training.training.loop import PolicyTrainer

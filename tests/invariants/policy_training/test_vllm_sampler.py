@@ -19,17 +19,17 @@ import torch
 from assay.domain import Message
 from assay.errors import BackendError
 from assay.models.tiny import make_tiny
-from assay_policy_training.core.async_config import Asynchrony
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.config import Asynchrony
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling, top_p_filter
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.samplers import vllm_rollouts
-from assay_policy_training.plugins.samplers.sampling import Sampling, top_p_filter
-from assay_policy_training.plugins.samplers.vllm_launch import BATCHED_TOKENS
-from assay_policy_training.plugins.samplers.vllm_rollouts import VllmSampler
-from assay_policy_training.plugins.samplers.vllm_server import VllmServer
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.plugins.samplers.vllm import policy_engine
+from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
+from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
+from assay_policy_training.plugins.samplers.vllm.server import VllmServer
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import AllLowercase
@@ -181,7 +181,7 @@ def test_published_weights_are_checked(fresh: VllmSampler, monkeypatch: pytest.M
     with torch.no_grad():
         policy.model.get_input_embeddings().weight.mul_(1.3)
     with monkeypatch.context() as patch:
-        patch.setattr(vllm_rollouts, "RELOAD", "reload_weights")  # vLLM's own: the tied head stays what it was
+        patch.setattr(policy_engine, "RELOAD", "reload_weights")  # vLLM's own: the tied head stays what it was
         with pytest.raises(BackendError, match=r"does not have the policy's weights \(version 2\): log-prob"):
             fresh.publish(policy, 2)
     fresh.publish(policy, 3)

@@ -16,8 +16,9 @@ from assay.domain import Message
 from assay.errors import BackendError, BadInputError
 from assay.score import ScoreFailure
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.optimizer_config import Optimisation
+from assay_policy_training.core.config import Optimisation
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueCritic, ValueModel
 from assay_policy_training.plugins.estimators.gae import Gae
 from assay_policy_training.plugins.estimators.group_relative import Grpo
@@ -26,10 +27,9 @@ from assay_policy_training.plugins.modulators.whitening import Whitening
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import PromptItem, Rewards, StepReport
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.samplers.windowed import Windowed, WindowedSampler
-from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.loop import PolicyTrainer
 
 CPU = torch.device("cpu")

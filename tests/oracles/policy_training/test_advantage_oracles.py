@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay_policy_training.core.batch import dr_grpo
 from assay_policy_training.core.logprobs import full_kl
 from assay_policy_training.plugins.auxiliary.entropy import magic_step
 from assay_policy_training.plugins.estimators.canon import canon, high_half
 from assay_policy_training.plugins.estimators.gdpo import summed_parts, whiten
-from assay_policy_training.plugins.estimators.group_relative import dr_grpo, grpo
+from assay_policy_training.plugins.estimators.group_relative import grpo
 from assay_policy_training.plugins.estimators.lite_ppo import lite_ppo
 from assay_policy_training.plugins.estimators.ngrpo import ngrpo
 from assay_policy_training.plugins.estimators.opo import opo

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from assay_policy_training.core.batch import EQUAL_RANGE, dr_grpo, group_moments
 from assay_policy_training.plugins.estimators.canon import canon, high_half
-from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE, dr_grpo, group_moments
 from assay_policy_training.plugins.estimators.lite_ppo import lite_ppo
 from assay_policy_training.plugins.estimators.ngrpo import ngrpo
 from assay_policy_training.plugins.estimators.opo import opo

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from assay_policy_training.tabular.mass_balance import balance, unsampled_squares
+from tabular.mass_balance import balance, unsampled_squares
 
 TOLERANCE = 1e-5
 P = np.array([0.3, 0.1, 0.05, 0.25, 0.2, 0.1])

@@ -7,8 +7,9 @@ import torch
 
 from assay.errors import BadInputError
 from assay_policy_training.core.aggregation import aggregate, count
-from assay_policy_training.plugins.auxiliary.kl import estimate
-from assay_policy_training.plugins.estimators.group_relative import dr_grpo, group_moments, grpo, rloo
+from assay_policy_training.core.batch import dr_grpo, group_moments
+from assay_policy_training.core.ratios import kl_estimate
+from assay_policy_training.plugins.estimators.group_relative import grpo, rloo
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
 
 TOLERANCE = 1e-5
@@ -56,7 +57,7 @@ def test_group_of_missing_rewards_only() -> None:
 def test_kl_values() -> None:
     logp, ref = torch.tensor(0.5), torch.tensor(0.0)
     assert [
-        float(estimate(kind, logp, ref)) for kind in ("k1", "k2", "k3", "abs", "k3_straight_through")
+        float(kl_estimate(kind, logp, ref)) for kind in ("k1", "k2", "k3", "abs", "k3_straight_through")
     ] == pytest.approx([0.5, 0.125, 0.106531, 0.5, 0.106531], abs=TOLERANCE)
 
 
@@ -66,7 +67,7 @@ Q = torch.tensor([0.4, 0.4, 0.2], dtype=torch.float64)
 
 @pytest.mark.parametrize(("kind", "expected"), [("k1", 0.025267), ("k2", 0.024862), ("k3", 0.025267)])
 def test_kl_expectations(kind: str, expected: float) -> None:
-    assert float((PI * estimate(kind, PI.log(), Q.log())).sum()) == pytest.approx(expected, abs=TOLERANCE)
+    assert float((PI * kl_estimate(kind, PI.log(), Q.log())).sum()) == pytest.approx(expected, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_kl_expectations(kind: str, expected: float) -> None:
 def test_kl_loss_gradients(kind: str, expected: list[float]) -> None:
     """Expected gradient of the estimator as a loss on on-policy tokens, with respect to the logits."""
     logits = PI.log().clone().requires_grad_()
-    (gradient,) = torch.autograd.grad((PI * estimate(kind, logits.log_softmax(0), Q.log())).sum(), logits)
+    (gradient,) = torch.autograd.grad((PI * kl_estimate(kind, logits.log_softmax(0), Q.log())).sum(), logits)
     assert gradient.tolist() == pytest.approx(expected, abs=TOLERANCE)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from repack import Move, Replica, repack
 
 from assay.errors import BadInputError
-from assay_policy_training.rollouts.repack import Move, Replica, repack
 
 
 def test_oracle() -> None:

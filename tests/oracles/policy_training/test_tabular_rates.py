@@ -6,10 +6,8 @@ from itertools import islice
 
 import numpy as np
 import pytest
-
-from assay.errors import BadInputError
-from assay_policy_training.tabular.decision_process import DecisionProcess, project, random_process
-from assay_policy_training.tabular.methods import (
+from tabular.decision_process import DecisionProcess, project, random_process
+from tabular.methods import (
     EntropyNaturalGradient,
     HadamardGradient,
     MirrorDescent,
@@ -19,7 +17,9 @@ from assay_policy_training.tabular.methods import (
     TabularMethod,
     gaps,
 )
-from assay_policy_training.tabular.temporal_difference import ExpectedTemporalDifference, SampledTemporalDifference
+from tabular.temporal_difference import ExpectedTemporalDifference, SampledTemporalDifference
+
+from assay.errors import BadInputError
 
 FLOOR = 1e-13  # of a gap: rounding
 

@@ -16,7 +16,7 @@ from assay.cli.main import main
 from assay.workspace import Workspace
 from assay_policy_training.plugins.prompts.source import load_prompts
 from assay_policy_training.plugins.protocols import PromptItem, Rewards
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.run import Plan, train_policy
 

@@ -15,7 +15,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.critics.value_model import ValueModel
 from assay_policy_training.plugins.protocols import PromptItem, Rewards
 from assay_policy_training.plugins.samplers.windowed import Windowed
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.training.loop import PolicyTrainer
 
 CPU = torch.device("cpu")

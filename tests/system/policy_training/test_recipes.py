@@ -14,16 +14,15 @@ import torch
 
 from assay.domain import Message
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.thinking import AnswerPart
 from assay_policy_training.plugins.critics.value_model import ValueModel
 from assay_policy_training.plugins.protocols import PromptItem, RewardSource
-from assay_policy_training.plugins.samplers.recorded_sampler import Recorded
+from assay_policy_training.plugins.samplers.recorded import Recorded
 from assay_policy_training.plugins.samplers.windowed import Windowed
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
+from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.process_reward import ProcessReward
-from assay_policy_training.rollouts.recorded import RecordedReward
-from assay_policy_training.rollouts.rewards import ModelReward, RowNumber, VerifierReward
+from assay_policy_training.rollouts.rewards import ModelReward, RecordedReward, RowNumber, VerifierReward
+from assay_policy_training.rollouts.thinking import AnswerPart
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.verifiers import AllLowercase, Constraint, MaxWords, MinWords, NoCommas

@@ -24,8 +24,8 @@ from assay.models.parallelism.distributed import joined
 from assay.models.parallelism.strategy import Alone, division
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import Stateful
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import load_recipe, shipped_recipes
+from assay_policy_training.recipe.loading import load_recipe, shipped_recipes
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.loop import PolicyTrainer
 
 PATIENCE_S = 900

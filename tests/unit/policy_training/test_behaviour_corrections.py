@@ -28,7 +28,7 @@ from assay_policy_training.plugins.corrections.importance import (
 )
 from assay_policy_training.plugins.corrections.mismatch import effective_share
 from assay_policy_training.plugins.corrections.rejection import GeometricRejection, TrustRegionMask, divergences
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 
 L = [0.05, 1.2, -0.9, 0.0]
 ALL = [TokenTis(), TokenTis(normalise=True), SequenceTis(), SequenceTis(normalise=True), TokenMis(), SequenceMis()]

@@ -15,6 +15,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.compositions.constrained import Constrained
 from assay_policy_training.plugins.compositions.directional import Directional
 from assay_policy_training.plugins.compositions.gated import ConsistencyReward, GatedAccumulation, SoftPenalties
@@ -25,8 +26,7 @@ from assay_policy_training.plugins.contexts.direction import DrawnDirection
 from assay_policy_training.plugins.estimators.constrained import ConstrainedMixture
 from assay_policy_training.plugins.protocols import RewardComposition, SeesPolicy, Stateful, StepReport, Tells
 from assay_policy_training.plugins.registry import plugin_class
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 NAN = float("nan")
 CPU = torch.device("cpu")

@@ -24,7 +24,7 @@ from assay_policy_training.plugins.filters.rows import OnlyCorrect, OnlyWrong, O
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import PromptItem
 from assay_policy_training.plugins.token_weights.not_truncated import NotTruncated
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import AllLowercase, MaxWords, MinWords

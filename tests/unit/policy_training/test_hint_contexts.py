@@ -15,7 +15,9 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.aggregation import Aggregation
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.hint_nll import HintNll
 from assay_policy_training.plugins.contexts.ghpo import Ghpo
 from assay_policy_training.plugins.contexts.guide import GUIDED, Guide
@@ -23,13 +25,11 @@ from assay_policy_training.plugins.contexts.seele import SHARE, Seele, steps_of
 from assay_policy_training.plugins.filters.guided_mixed import GuidedMixed
 from assay_policy_training.plugins.objectives.guide import GuideLoss
 from assay_policy_training.plugins.protocols import PromptItem, Redraw, StepReport
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.recipe.yaml_file import load_recipe, recipe_from_dict, recipe_to_dict
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.gradients import Gradients
 from assay_policy_training.training.loop import PolicyTrainer
-from assay_policy_training.training.metrics import TokenMeans
 from assay_serving.verifiers import MinWords
 
 CPU = torch.device("cpu")

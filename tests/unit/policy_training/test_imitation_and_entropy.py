@@ -15,15 +15,15 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import full_kl, score_tokens
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.entropy import EntropyBonus, Magic
 from assay_policy_training.plugins.auxiliary.teacher_kl import TeacherKl
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import PromptItem
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.schedules.stages import Stage, Stages
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import load_recipe, recipe_from_dict, recipe_to_dict
+from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import AllLowercase

@@ -15,14 +15,13 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches, uncorrected
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.samplers.recorded_sampler import Recorded
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.recipe.recipe import Recipe
-from assay_policy_training.recipe.yaml_file import recipe_from_dict
-from assay_policy_training.rollouts.recorded import RecordedReward
-from assay_policy_training.rollouts.rewards import VerifierReward
+from assay_policy_training.plugins.samplers.recorded import Recorded
+from assay_policy_training.recipe.loading import recipe_from_dict
+from assay_policy_training.recipe.schema import Recipe
+from assay_policy_training.rollouts.rewards import RecordedReward, VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import AllLowercase, MaxWords, NoCommas
 

@@ -16,9 +16,9 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import PromptItem, Rewards, StepReport
-from assay_policy_training.plugins.watch.held_out import SUSPECTS_FILE, HeldOutReward, WatchSettings, overoptimised
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
+from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings, overoptimised
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import AllLowercase
 

@@ -17,8 +17,8 @@ from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.plugins.prompts.source import load_prompts
 from assay_policy_training.plugins.registry import SLOTS, plugin_class
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.shipped import recipe_text, shipped_recipes
-from assay_policy_training.recipe.yaml_file import load_recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "policy_training"

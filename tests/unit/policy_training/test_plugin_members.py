@@ -16,7 +16,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins import protocols as slots
 from assay_policy_training.plugins.registry import MEMBERS, SLOTS, plugin_class
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 
 PROTOCOLS = {
     "source": slots.PromptOrder,

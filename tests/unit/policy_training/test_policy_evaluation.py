@@ -13,12 +13,12 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.contexts.direction import DrawnDirection
 from assay_policy_training.plugins.contexts.seele import Seele
 from assay_policy_training.plugins.protocols import PromptItem, Rewards
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import RowNumber, VerifierReward
 from assay_policy_training.training.evaluation import evaluate_policy
 from assay_policy_training.training.run import Plan, train_policy

@@ -220,7 +220,7 @@ def test_dro_pulls_back() -> None:
 
 
 def test_gpg_is_reinforce_and_one_update_only() -> None:
-    from assay_policy_training.recipe.yaml_file import load_recipe
+    from assay_policy_training.recipe.loading import load_recipe
 
     logp, batch = batch_of(torch.zeros(1, 2), torch.tensor([0.7]))
     assert torch.equal(gradient(Gpg(), logp, batch), gradient(Reinforce(), logp, batch))

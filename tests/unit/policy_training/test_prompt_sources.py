@@ -21,7 +21,7 @@ from assay_policy_training.plugins.prompts.one_shot import OneShot
 from assay_policy_training.plugins.prompts.stages import Stage, Stages
 from assay_policy_training.plugins.prompts.streams import Mixed
 from assay_policy_training.plugins.protocols import PromptItem, PromptSource, StepReport
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 
 CPU = torch.device("cpu")
 

@@ -11,13 +11,13 @@ from rollout_rows import rollouts
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay_policy_training.core.optimizer_config import Optimisation
+from assay_policy_training.core.config import Optimisation
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import PromptItem, StepReport
 from assay_policy_training.plugins.schedules.decay import Cosine, Linear
 from assay_policy_training.plugins.schedules.length_lr import LengthLr
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import NoCommas

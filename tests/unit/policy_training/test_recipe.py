@@ -17,7 +17,7 @@ from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.estimators.group_relative import DrGrpo, Grpo, Rloo
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip
 from assay_policy_training.plugins.protocols import negotiate
-from assay_policy_training.recipe.yaml_file import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
+from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
 
 
 @dataclass(frozen=True)

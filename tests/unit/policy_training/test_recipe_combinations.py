@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.errors import BadInputError
-from assay_policy_training.recipe.yaml_file import recipe_from_dict
+from assay_policy_training.recipe.loading import recipe_from_dict
 
 STAGES = {"kind": "stages", "setting": "lr", "stages": [{"step": 9, "value": 1e-4}]}
 COOLER = {"kind": "linear", "end": 20, "setting": "temperature", "final": 0.5}

@@ -11,7 +11,7 @@ from assay.cli.main import main
 from assay.errors import BadInputError
 from assay_policy_training.plugins.protocols import StopRule
 from assay_policy_training.plugins.watch.stop_rules import NoProgress, OutOfBounds, unmeasured
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 
 SMALL = ("--policy", "tiny", "--steps", "1", "--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4")
 

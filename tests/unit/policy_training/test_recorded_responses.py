@@ -17,13 +17,14 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.recorded import checked_record, read_records
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.contexts.revise import PREVIOUS, Revise
 from assay_policy_training.plugins.estimators.step_values import StepValues
 from assay_policy_training.plugins.protocols import PromptItem
-from assay_policy_training.plugins.samplers.recorded_sampler import Recorded, RecordedSampler
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.recipe.yaml_file import load_recipe
-from assay_policy_training.rollouts.recorded import RecordedReward, checked_record, read_records
+from assay_policy_training.plugins.samplers.recorded import Recorded, RecordedSampler
+from assay_policy_training.recipe.loading import load_recipe
+from assay_policy_training.rollouts.rewards import RecordedReward
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import StartsWith
 

@@ -19,7 +19,7 @@ from assay_policy_training.plugins.protocols import PromptItem
 from assay_policy_training.plugins.replay.objectives import Objectives
 from assay_policy_training.plugins.replay.priority import Priority
 from assay_policy_training.plugins.replay.recent import REPLAYED, Recent
-from assay_policy_training.recipe.yaml_file import load_recipe, recipe_from_dict, recipe_to_dict
+from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import MaxWords

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
+from assay_policy_training.core.sampling import draw, min_p, prune, top_p_filter
 from assay_policy_training.plugins.samplers.key_value_cache import ROOM, BufferedLayer, compacted
-from assay_policy_training.plugins.samplers.sampling import draw, min_p, prune, top_p_filter
 
 
 def test_draws_follow_the_distribution() -> None:
@@ -88,7 +88,7 @@ def test_rows_that_stay_move_as_little_as_they_can(going: list[bool]) -> None:
 @pytest.mark.parametrize("log_ratio", [0.0, 1.0])
 def test_a_cut_that_leaves_nothing_is_refused(log_ratio: float) -> None:
     from assay.errors import BadInputError
-    from assay_policy_training.plugins.samplers.sampling import Sampling
+    from assay_policy_training.core.sampling import Sampling
 
     with pytest.raises(BadInputError, match="prune_log_ratio"):
         Sampling(prune_log_ratio=log_ratio)

@@ -21,7 +21,7 @@ from assay_policy_training.plugins.objectives.rover import Rover
 from assay_policy_training.plugins.objectives.row_scores import best_and_worst
 from assay_policy_training.plugins.objectives.srpo import Srpo
 from assay_policy_training.plugins.protocols import PromptItem
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.recipe.loading import load_recipe
 
 NAN = float("nan")
 

@@ -12,12 +12,12 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import division_named
 from assay.models.parallelism.strategy import Alone, resolve
+from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.micro_batches import own_pieces
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.samplers.sampling import Sampling
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.rollouts.collector import share_of
 from assay_policy_training.rollouts.generate import Draw
-from assay_policy_training.training.metrics import TokenMeans
 
 
 class Seat(Alone):

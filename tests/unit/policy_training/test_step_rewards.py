@@ -17,15 +17,15 @@ from assay.score import Score, ScoreFailure, ScoreResult
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.steps import segments, step_of_piece, step_prefixes, step_values
-from assay_policy_training.core.thinking import AnswerPart
 from assay_policy_training.plugins.modulators.progress import BlockProgress
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.shaping.process import ClipAndDelta
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.reward_uri import RewardReference, parse_reward
 from assay_policy_training.rollouts.rewards import ModelReward, RowNumber, gather
+from assay_policy_training.rollouts.thinking import AnswerPart
 from assay_serving.composition.shaping import sigmoid
 from assay_serving.scorer import ModelInfo, ScoreItem
 

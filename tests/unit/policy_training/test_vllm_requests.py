@@ -24,11 +24,11 @@ from assay.domain import Message
 from assay.errors import BackendError, BadInputError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.vllm_launch import Launch, launched
-from assay_policy_training.plugins.samplers.vllm_rollouts import VllmSampler
-from assay_policy_training.plugins.samplers.vllm_server import VllmServer
-from assay_policy_training.plugins.samplers.vllm_worker import PolicyWorker
+from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
+from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
+from assay_policy_training.plugins.samplers.vllm.server import VllmServer
+from assay_policy_training.plugins.samplers.vllm.worker import PolicyWorker
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "and you?")]
@@ -199,10 +199,10 @@ HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Ready).se
 """
 TRAINER = """
 import sys, time
-from assay_policy_training.samplers import vllm_launch
-from assay_policy_training.samplers.vllm_launch import Launch, launched
+from assay_policy_training.plugins.samplers.vllm import launch
+from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 
-vllm_launch.END_S = 1.0
+launch.END_S = 1.0
 server = launched(Launch(python=sys.argv[1], model="tiny"), wait_s=60)
 print("ready", flush=True)
 if sys.argv[2] == "wait":

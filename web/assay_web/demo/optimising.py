@@ -14,11 +14,11 @@ from assay.models.devices import has_fast_bfloat16, pick_device
 from assay.score import Score, ScoreResult
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt
 from assay_policy_training.plugins.protocols import PromptItem
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-from assay_policy_training.recipe.yaml_file import load_recipe
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.training.run import Plan, TrainedPolicy, train_policy
 from assay_rm_training.runs.train import TrainedModel

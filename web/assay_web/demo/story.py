@@ -26,9 +26,9 @@ from assay_pipelines.curation.consistency import UNCALIBRATED, ConsistencyReport
 from assay_pipelines.curation.verifier import VerifierReport
 from assay_pipelines.importers.importing import ImportReport
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt, generate_prompts
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_rm_training.calibration import fit_calibration
 from assay_rm_training.evaluation.pairs import Evaluation, evaluate
 from assay_rm_training.runs.train import Plan, TrainedModel, train_model

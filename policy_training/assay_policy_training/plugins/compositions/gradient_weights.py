@@ -19,14 +19,12 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.batch import RolloutBatch, dr_grpo
 from assay_policy_training.plugins.compositions.named import check_positive, named_part, weighted_sum
-from assay_policy_training.plugins.estimators.group_relative import dr_grpo
-from assay_policy_training.plugins.protocols import StepReport
+from assay_policy_training.plugins.protocols import RecipeView, StepReport
 
 if TYPE_CHECKING:
     from assay_policy_training.core.policy import Policy
-    from assay_policy_training.recipe.recipe import Recipe
 
 #: Advantages smaller than this are rounding noise.
 FLAT = 1e-9
@@ -81,7 +79,7 @@ class GradientWeighting:
         self.weights = dict.fromkeys(self.parts, 1 / len(self.parts))
         self._sums = [0.0] * len(self.parts)
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError where its log-probs would be of another distribution than the one that is trained."""
         if self.temperature != recipe.sampling.temperature:
             raise BadInputError(

@@ -12,16 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.contexts.hints import check_wording, entry, groups, with_hint
-from assay_policy_training.plugins.protocols import Redraw
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView, Redraw
 
 GUIDED = "guided"
 
@@ -39,7 +35,7 @@ class Guide:
             raise BadInputError(f"must be in [0, 1), not {self.threshold}", field="contexts.threshold")
         check_wording(self.wording)
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for a behaviour correction, or an objective that is one: a guided row's old and mu are
         of different contexts."""
         if recipe.corrections:

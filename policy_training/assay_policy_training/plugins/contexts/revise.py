@@ -16,8 +16,8 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.recorded import PLACE, RECORD, RESPONSES, record_of
 from assay_policy_training.plugins.protocols import Redraw
-from assay_policy_training.rollouts.recorded import PLACE, RECORD, RESPONSES, record_of
 
 PREVIOUS = "previous_answer"  #: entry of a row's prompt: place of the record it is to improve
 REVISED = "revised"

@@ -28,9 +28,9 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import POLICY, PromptItem
 from assay_policy_training.core.ratios import CLAMP_LOG_RATIO, log_ratio, row_sum, truncated_is
+from assay_policy_training.core.recorded import record_of
 from assay_policy_training.plugins.corrections.mismatch import correction_metrics
 from assay_policy_training.plugins.protocols import Correction
-from assay_policy_training.rollouts.recorded import record_of
 
 Level: TypeAlias = Literal["token", "sequence"]
 BOTH: frozenset[str] = frozenset({"logp_old", "logp_mu"})

@@ -11,15 +11,12 @@ is bounded (`top_p`, a temperature's spread) or is commonly trained on as it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView
 
 
-def known_mismatches(recipe: Recipe) -> dict[str, str]:
+def known_mismatches(recipe: RecipeView) -> dict[str, str]:
     """Key of the recipe -> why mu is not old. Read: a sampler's `generates` (default: yes) and `draws_otherwise`."""
     if not getattr(recipe.sampler, "generates", True):
         return {}
@@ -38,7 +35,7 @@ def weighed(objective: object, corrections: Sequence[object]) -> bool:
     return getattr(objective, "corrects_behaviour", False) or any(getattr(c, "weighs", True) for c in corrections)
 
 
-def check_mismatch(recipe: Recipe) -> None:
+def check_mismatch(recipe: RecipeView) -> None:
     """Raises BadInputError for rows of older weights under an objective that has no ratio and is given none."""
     ratio = getattr(recipe.objective, "has_ratio", True) or weighed(recipe.objective, recipe.corrections)
     if recipe.asynchrony.lag and not ratio:
@@ -49,7 +46,7 @@ def check_mismatch(recipe: Recipe) -> None:
         )
 
 
-def uncorrected(recipe: Recipe) -> list[str]:
+def uncorrected(recipe: RecipeView) -> list[str]:
     """What is to be told when a run starts: known mismatches that no correction and no objective accounts for."""
     if weighed(recipe.objective, recipe.corrections) or recipe.corrections:  # a rejection bounds it
         return []

@@ -13,7 +13,7 @@ Sources: geometric rejection as in verl's rollout correction; Trust Region Maski
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,10 +23,7 @@ from assay_policy_training.core.aggregation import TOTAL
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import log_ratio, row_mean
 from assay_policy_training.plugins.corrections.importance import BOTH, Level, correction, policies, positive
-from assay_policy_training.plugins.protocols import Correction
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import Correction, RecipeView
 
 
 def geometric_keep(ratio: Tensor, mask: Tensor, low: float, high: float) -> Tensor:
@@ -80,7 +77,7 @@ class TrustRegionMask:
             if value is not None:
                 positive(value, f"corrections.{name}")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """A rejected row adds nothing to the sum and 1 to the number of rows it is divided by."""
         if getattr(recipe.aggregation, "mode", TOTAL) != TOTAL:
             raise BadInputError(f"trust-region masking divides by all rows sampled: {TOTAL}", field="aggregation.mode")

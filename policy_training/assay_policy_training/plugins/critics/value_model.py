@@ -27,10 +27,10 @@ from assay.models.pooling import head_outputs
 from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import response_states
+from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.micro_batches import own_pieces
 from assay_policy_training.core.policy import Lora, Policy, with_adapter
 from assay_policy_training.plugins.critics.heads import HlGauss, Scalar, ValueHead
-from assay_policy_training.training.metrics import TokenMeans
 
 HEADS = ("scalar", "hl_gauss")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,9 +12,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Constant:
         if not math.isfinite(self.value):
             raise BadInputError(f"must be finite, not {self.value}", field="estimator.value")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for shaping, which would change nothing."""
         if recipe.shaping:
             raise BadInputError("a constant advantage is the same whatever the reward is", field="shaping")

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.batch import RolloutBatch, dr_grpo
 from assay_policy_training.plugins.compositions.constrained import Multipliers
 from assay_policy_training.plugins.compositions.named import named_part
 from assay_policy_training.plugins.estimators.gae import returns_to_go
-from assay_policy_training.plugins.estimators.group_relative import dr_grpo
 from assay_policy_training.plugins.modulators.whitening import whiten
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView
 
 
 def mixture(advantages: Sequence[Tensor], kl_advantage: Tensor, weights: Sequence[float]) -> Tensor:
@@ -43,7 +40,7 @@ class ConstrainedMixture(Multipliers):
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "logp_ref"})
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for shaping, which would change nothing."""
         if recipe.shaping:
             raise BadInputError("the mixture reads the raw parts, which no shaping changes", field="shaping")

@@ -11,23 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import (
-    EQUAL_RANGE,
-    check_spread,
-    group_moments,
-    grpo,
-    over_tokens,
-)
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.plugins.estimators.group_relative import check_spread, grpo, over_tokens
+from assay_policy_training.plugins.protocols import RecipeView
 
 OVER = ("tokens", "rows")
 
@@ -84,7 +76,7 @@ class Gdpo:
             raise BadInputError("every reward part has weight 0", field="estimator.weights")
         check_spread(self.ddof, self.eps)
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for shaping, which would change nothing."""
         if recipe.shaping:
             raise BadInputError("gdpo reads the raw parts, which no shaping changes", field="shaping")

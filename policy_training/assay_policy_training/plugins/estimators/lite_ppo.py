@@ -14,14 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import (
-    EQUAL_RANGE,
-    check_spread,
-    dr_grpo,
-    group_moments,
-    over_tokens,
-)
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, dr_grpo, group_moments
+from assay_policy_training.plugins.estimators.group_relative import check_spread, over_tokens
 
 
 def lite_ppo(reward: Tensor, group: Tensor, *, ddof: int = 1, eps: float = 1e-6) -> Tensor:

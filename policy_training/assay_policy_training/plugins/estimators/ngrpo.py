@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE, group_moments, over_tokens
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.plugins.estimators.group_relative import over_tokens
 
 
 def ngrpo(reward: Tensor, group: Tensor, *, r_max: float = 1.0, eps: float = 1e-6) -> Tensor:

@@ -12,8 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import group_moments, over_tokens
+from assay_policy_training.core.batch import RolloutBatch, group_moments
+from assay_policy_training.plugins.estimators.group_relative import over_tokens
 
 
 def opo(reward: Tensor, lengths: Tensor, group: Tensor) -> Tensor:

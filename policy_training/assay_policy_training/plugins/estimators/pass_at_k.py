@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE, group_moments, over_tokens
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.plugins.estimators.group_relative import over_tokens
 
 
 def pass_at_k(reward: Tensor, group: Tensor, *, by_std: bool = False, ddof: int = 1, eps: float = 1e-6) -> Tensor:

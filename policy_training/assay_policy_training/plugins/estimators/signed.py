@@ -10,7 +10,7 @@ Source: arXiv 2506.01347, code TianHongZXY/RLVR-Decomposed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,9 +19,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 from assay_policy_training.plugins.filters.verdicts import verdicts
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView
 
 
 def signed(verdict: Tensor, *, positive: float, negative: float) -> Tensor:
@@ -46,7 +44,7 @@ class Signed:
         if self.positive == self.negative == 0:
             raise BadInputError("positive and negative are both 0: nothing is learnt", field="estimator.positive")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for shaping, which would change nothing but, by `correct_above`, some verdicts."""
         if recipe.shaping:
             raise BadInputError("signed advantages are of a row's verdict, whatever its reward is", field="shaping")

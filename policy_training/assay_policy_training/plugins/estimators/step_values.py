@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import group_moments
-from assay_policy_training.rollouts.recorded import record_of
+from assay_policy_training.core.batch import RolloutBatch, group_moments
+from assay_policy_training.core.recorded import record_of
 
 KINDS = ("recorded", "critic", "group")
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE, group_moments, grpo, over_tokens
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
 
 
 def token_level(

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE, group_moments
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
 from assay_policy_training.plugins.filters.dynamic_sampling import check_rounds
 
 

@@ -17,8 +17,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch
 from assay_policy_training.plugins.filters.verdicts import group_rate, group_varies
 
 

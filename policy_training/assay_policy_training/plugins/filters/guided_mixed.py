@@ -11,9 +11,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.batch import RolloutBatch, group_moments
 from assay_policy_training.plugins.contexts.guide import GUIDED
-from assay_policy_training.plugins.estimators.group_relative import group_moments
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import EQUAL_RANGE, group_moments
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
 
 
 def judged(batch: RolloutBatch) -> Tensor:

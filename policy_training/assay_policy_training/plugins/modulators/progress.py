@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.batch import RolloutBatch, group_moments
 from assay_policy_training.core.steps import SEPARATOR, segments, step_values
-from assay_policy_training.plugins.estimators.group_relative import group_moments
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
 if TYPE_CHECKING:

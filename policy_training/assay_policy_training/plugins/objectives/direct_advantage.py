@@ -11,16 +11,13 @@ Oracle log-ratios .2 -.1, A .3, beta 2: .00125.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.plugins.protocols import Scope, UpdateContext
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView, Scope, UpdateContext
 
 
 def over_segments(values: Tensor, segment: Tensor, mask: Tensor) -> Tensor:
@@ -51,7 +48,7 @@ class DirectAdvantage:
         if not self.beta > 0:
             raise BadInputError(f"must be above 0, not {self.beta}", field="objective.beta")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for means over tokens: only the last of a step carries its loss."""
         mode = getattr(recipe.aggregation, "mode", "")
         if mode.endswith("token-mean"):

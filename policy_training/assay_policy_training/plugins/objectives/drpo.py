@@ -14,7 +14,7 @@ gradient on tokens of old is that of KL(old || theta). Oracle s -.5 -.7 | -.6 -.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,10 +22,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import row_mean, row_sum
-from assay_policy_training.plugins.protocols import Scope, UpdateContext
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView, Scope, UpdateContext
 
 
 def length_weights(share: Tensor, lam: float) -> Tensor:
@@ -62,7 +59,7 @@ class Drpo:
         if self.max_length < 1:
             raise BadInputError(f"must be at least 1, not {self.max_length}", field="objective.max_length")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError where responses may be longer than their maximal length."""
         if self.max_length < recipe.sampling.max_new_tokens:
             raise BadInputError(

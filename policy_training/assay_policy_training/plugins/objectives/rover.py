@@ -12,17 +12,14 @@ first .223144, target with R~ .5 .478487.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.protocols import Scope, UpdateContext
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView, Scope, UpdateContext
 
 MEAN_LOGP = "mean_logp"
 
@@ -46,7 +43,7 @@ class Rover:
         if not self.rho > 0:
             raise BadInputError(f"must be above 0, not {self.rho}", field="objective.rho")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError where the vocabulary is cut: log-probs of what is cut off have no mean."""
         if recipe.sampling.prune_log_ratio is not None:
             raise BadInputError("rover takes means over the whole vocabulary", field="sampling.prune_log_ratio")

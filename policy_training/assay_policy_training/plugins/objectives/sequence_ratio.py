@@ -15,7 +15,7 @@ Sources: GSPO arXiv 2507.18071; GMPO arXiv 2507.20673; both as in verl.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,10 +23,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.ratios import log_ratio, row_mean
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
-from assay_policy_training.plugins.protocols import Scope, UpdateContext
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView, Scope, UpdateContext
 
 MEAN = "seq-mean-token-mean"
 LARGEST_MEAN = 10.0  #: bound of a row's mean log-ratio before exp
@@ -54,7 +51,7 @@ def gmpo_ratio(ratio: Tensor, advantage: Tensor, mask: Tensor, *, clip_low: floa
     return row_mean(sign * torch.minimum(sign * ratio, sign * clipped), mask).exp()
 
 
-def _check_mean_over_rows(name: str, recipe: Recipe) -> None:
+def _check_mean_over_rows(name: str, recipe: RecipeView) -> None:
     mode = getattr(recipe.aggregation, "mode", MEAN)
     if mode != MEAN:
         raise BadInputError(
@@ -81,7 +78,7 @@ class Gspo:
                 f"clip_low {self.clip_low} must be 0..1, clip_high {self.clip_high} >= 0", field="objective"
             )
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         _check_mean_over_rows("GSPO", recipe)
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
@@ -104,7 +101,7 @@ class Gmpo:
         if not (self.clip_low >= 0 and self.clip_high >= 0):
             raise BadInputError(f"clip_low {self.clip_low} and clip_high {self.clip_high} >= 0", field="objective")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         _check_mean_over_rows("GMPO", recipe)
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:

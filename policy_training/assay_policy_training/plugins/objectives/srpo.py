@@ -26,10 +26,10 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import row_sum
+from assay_policy_training.core.recorded import PLACE, record_of
 from assay_policy_training.plugins.contexts.revise import PREVIOUS
 from assay_policy_training.plugins.objectives.row_scores import best_and_worst
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
-from assay_policy_training.rollouts.recorded import PLACE, record_of
 
 
 def improvement_loss(wl: Tensor, ll: Tensor, lw: Tensor, ww: Tensor, beta: float) -> Tensor:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.errors import BadInputError
+from assay_policy_training.core.batch import dr_grpo
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.estimators.group_relative import dr_grpo
 from assay_policy_training.plugins.prompts.streams import Streams, tag_of
 from assay_policy_training.plugins.protocols import StepReport
 

@@ -12,15 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pvariance
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import prompts_digest
-from assay_policy_training.plugins.protocols import StepReport
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView, StepReport
 
 
 class RepeatedPrompts:
@@ -75,7 +72,7 @@ class OneShot:
         if self.count < 1:
             raise BadInputError(f"must be at least 1, not {self.count}", field="source.count")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for a filter that draws until groups are mixed: solved examples go on teaching."""
         if any(plugin.rounds > 1 for plugin in recipe.filters):
             raise BadInputError("one shot has nothing else to draw; take filters that drop rows out", field="filters")

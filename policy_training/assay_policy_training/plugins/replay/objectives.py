@@ -15,16 +15,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.prompts.streams import tag_of
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView
 
 LEAST = 1e-6  #: a mean nearer to 0 than this would make its ratio explode
 DENOMINATORS = ("rows", "tokens")
@@ -63,7 +61,7 @@ class Objectives:
         if self.denominator not in DENOMINATORS:
             raise BadInputError(f"one of {', '.join(DENOMINATORS)}", field="replay.denominator")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError where the aggregation divides by something else."""
         mode = getattr(recipe.aggregation, "mode", None)
         if mode is not None and (mode == "token-mean") != (self.denominator == "tokens"):

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView
 
 
 @dataclass
@@ -30,7 +28,7 @@ class Priority:
     seed: int = 0
     draws: int = field(init=False, default=0)
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for the mean over all tokens, which is no mean over rows."""
         if getattr(recipe.aggregation, "mode", None) == "token-mean":
             raise BadInputError("rows are drawn, so take a mean over rows", field="aggregation.mode")

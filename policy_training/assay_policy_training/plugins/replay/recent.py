@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,9 +19,7 @@ from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, merged
 from assay_policy_training.core.prompt import item_from_dict
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView
 
 REPLAYED = "replayed"
 _TEXTS = frozenset({"uid", "prompts", "responses", "failures", "scores", "items", "source"})
@@ -47,7 +45,7 @@ class Recent:
         if self.max_staleness < 1 or self.capacity < 1:
             raise BadInputError("max_staleness and capacity must be at least 1", field="replay.max_staleness")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for an objective over whole groups, of which rows are replayed one by one, and for a
         temperature that changes: a replayed row's log-probs are of the old one."""
         if recipe.objective.scope == "group":

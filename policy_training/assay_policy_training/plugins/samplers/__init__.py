@@ -2,9 +2,9 @@
 
 KINDS: dict[str, str] = {
     "windowed": "assay_policy_training.plugins.samplers.windowed:Windowed",
-    "vllm_server": "assay_policy_training.plugins.samplers.vllm_server:VllmServer",
-    "vllm": "assay_policy_training.plugins.samplers.vllm_in_process:Vllm",
-    "transformers": "assay_policy_training.plugins.samplers.transformers_sampler:Transformers",
-    "recorded": "assay_policy_training.plugins.samplers.recorded_sampler:Recorded",
+    "vllm_server": "assay_policy_training.plugins.samplers.vllm.server:VllmServer",
+    "vllm": "assay_policy_training.plugins.samplers.vllm.in_process:Vllm",
+    "transformers": "assay_policy_training.plugins.samplers.transformers:Transformers",
+    "recorded": "assay_policy_training.plugins.samplers.recorded:Recorded",
     "entropy_temperature": "assay_policy_training.plugins.samplers.entropy_temperature:EntropyTemperature",
 }

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.protocols import StepReport
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,13 +22,10 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem, item_from_dict
-from assay_policy_training.plugins.protocols import StepReport
+from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.protocols import RecipeView, StepReport
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import TransformersSampler
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ class Windowed:
         if self.window < 1:
             raise BadInputError(f"must be at least 1, not {self.window}", field="sampler.window")
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         """Rows that go on learn from a critic alone, and are drawn once a step."""
         if "values" not in getattr(recipe.estimator, "needs", ()) or recipe.critic is None:
             raise BadInputError("windows need a critic and an advantage that uses it, such as gae", field="estimator")

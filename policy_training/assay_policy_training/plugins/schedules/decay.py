@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.plugins.protocols import RecipeView
 
 SETTINGS = ("lr", "max_new_tokens", "temperature")
 
 
-def check_only_one(setting: str, recipe: Recipe) -> None:
+def check_only_one(setting: str, recipe: RecipeView) -> None:
     """Raises BadInputError where two schedules of a recipe say that they change the same setting."""
     if sum(setting in getattr(plugin, "changes", ()) for plugin in recipe.schedules) > 1:
         raise BadInputError(f"two schedules change {setting}", field="schedules")
@@ -46,7 +43,7 @@ class Linear:
     def changes(self) -> frozenset[str]:
         return frozenset({self.setting})
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         check_only_one(self.setting, recipe)
 
     def value(self, name: str, value: float, step: int) -> float:

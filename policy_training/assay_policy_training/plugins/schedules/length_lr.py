@@ -17,14 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from assay.errors import BadInputError
-from assay_policy_training.plugins.protocols import StepReport
+from assay_policy_training.plugins.protocols import RecipeView, StepReport
 from assay_policy_training.plugins.schedules.decay import check_only_one
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
 
 STATISTICS = ("mean", "median")
 
@@ -64,7 +61,7 @@ class LengthLr:
             raise BadInputError(f"must be at least 1, not {self.at}", field="schedules.at")
         self.surge_step = self.at
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         check_only_one("lr", recipe)
         if self.at is None and self.baseline_steps < recipe.optimisation.warmup_steps:
             raise BadInputError(

@@ -9,13 +9,10 @@ Note: a constant length that an aggregation divides by stays the recipe's `sampl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
+from assay_policy_training.plugins.protocols import RecipeView
 from assay_policy_training.plugins.schedules.decay import check_only_one
-
-if TYPE_CHECKING:
-    from assay_policy_training.recipe.recipe import Recipe
 
 SETTINGS = ("lr", "max_new_tokens", "temperature")
 
@@ -54,7 +51,7 @@ class Stages:
     def changes(self) -> frozenset[str]:
         return frozenset({self.setting})
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: RecipeView) -> None:
         check_only_one(self.setting, recipe)
 
     def value(self, name: str, value: float, step: int) -> float:

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.auxiliary.kl import estimate
+from assay_policy_training.core.ratios import kl_estimate
 from assay_policy_training.plugins.protocols import StepReport
 
-ESTIMATORS = ("k1", "k2", "k3", "abs")
+KL_ESTIMATORS = ("k1", "k2", "k3", "abs")
 #: The controller's relative error is cut to +- this.
 ERROR_LIMIT = 0.2
 
@@ -34,7 +34,7 @@ def adapted(coefficient: float, kl: float, *, target: float, horizon: float, row
 
 @dataclass
 class KlInReward:
-    """S3: dense -= coefficient x KL estimate of each token. `target` (nats a response): None = a fixed coefficient.
+    """S3: dense -= coefficient x KL kl_estimate of each token. `target` (nats a response): None = a fixed coefficient.
 
     Of an adaptive one `coefficient` is the first value, and the step's rollouts decide the next step's.
     """
@@ -49,8 +49,8 @@ class KlInReward:
     def __post_init__(self) -> None:
         if not self.coefficient >= 0:
             raise BadInputError(f"must not be negative, not {self.coefficient}", field="shaping.coefficient")
-        if self.estimator not in ESTIMATORS:
-            raise BadInputError(f"one of {', '.join(ESTIMATORS)}, not {self.estimator!r}", field="shaping.estimator")
+        if self.estimator not in KL_ESTIMATORS:
+            raise BadInputError(f"one of {', '.join(KL_ESTIMATORS)}, not {self.estimator!r}", field="shaping.estimator")
         if self.target is not None and not self.target > 0:
             raise BadInputError(f"must be above 0, not {self.target}", field="shaping.target")
         if not self.horizon > 0:
@@ -76,5 +76,5 @@ class KlInReward:
 
     def _kl(self, batch: RolloutBatch) -> Tensor:
         """[B,T] float64, 0 where the mask is off."""
-        found = estimate(self.estimator, batch.scored_logp_old.double(), batch.scored_logp_ref.double())
+        found = kl_estimate(self.estimator, batch.scored_logp_old.double(), batch.scored_logp_ref.double())
         return torch.where(batch.mask, found, 0.0)

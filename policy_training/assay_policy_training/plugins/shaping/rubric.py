@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import group_moments
+from assay_policy_training.core.batch import RolloutBatch, group_moments
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
 #: A group's items closer together than this do not differ.

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import group_moments
+from assay_policy_training.core.batch import RolloutBatch, group_moments
 from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.shaping.outcomes import group_range, positive, reward_part
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling, prune, top_p_filter
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
-from assay_policy_training.plugins.samplers.sampling import Sampling, prune, top_p_filter
 
 if TYPE_CHECKING:
     from assay_policy_training.plugins.samplers.decoding import Decoding

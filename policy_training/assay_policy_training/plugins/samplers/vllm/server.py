@@ -1,7 +1,7 @@
 """Rollouts from a vLLM server: `/v1/completions` with token ids, weights handed over in a folder that both can read.
 
 Covers: a running server, or one that is started here and ended with the process. Leaves out: what is the same in
-process (`vllm_rollouts`), starting (`vllm_launch`), what a server must be started with
+process (`policy_engine`), starting (`launch`), what a server must be started with
 (docs/policy-training/samplers.md).
 
 Versions: tried with 0.32 on a CPU. Whether log-probs are of the distribution sampled (`logprobs_mode`
@@ -21,10 +21,10 @@ from typing import Any
 
 from assay.errors import BackendError, BadInputError
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.plugins.samplers import vllm_rollouts
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.vllm_launch import Launch, launched
-from assay_policy_training.plugins.samplers.vllm_rollouts import (
+from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.samplers.vllm import policy_engine
+from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
+from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     EXTENSION,
     LOGPROBS_MODE,
     Completion,
@@ -75,7 +75,7 @@ class ServerEngine:
 
     def reload(self, folder: Path) -> None:
         """See `PolicyEngine.reload`."""
-        body = {"method": vllm_rollouts.RELOAD, "kwargs": {"weights_path": str(folder.resolve())}}
+        body = {"method": policy_engine.RELOAD, "kwargs": {"weights_path": str(folder.resolve())}}
         reply = self._connection.post("/collective_rpc", body)
         if isinstance(reply, Fault):
             raise BackendError(

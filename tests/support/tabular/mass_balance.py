@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from assay_policy_training.tabular.decision_process import Array
+from tabular.decision_process import Array
 
 Flags = npt.NDArray[np.bool_]
 

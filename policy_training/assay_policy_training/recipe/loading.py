@@ -16,7 +16,7 @@ import yaml
 
 from assay.errors import BadInputError
 from assay_policy_training.plugins.registry import SLOTS, kind_of, plugin_class
-from assay_policy_training.recipe.recipe import Recipe
+from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.recipe.shipped import recipe_sections, shipped_recipes
 
 __all__ = ["load_recipe", "recipe_from_dict", "recipe_to_dict", "shipped_recipes"]

@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from assay.errors import BadInputError
-from assay_policy_training.tabular.decision_process import Array, DecisionProcess, log, project, softmax
+from tabular.decision_process import Array, DecisionProcess, log, project, softmax
 
 LARGEST_STEP = 1e6  #: a geometric step size stops growing here
 

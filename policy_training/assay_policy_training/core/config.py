@@ -1,6 +1,7 @@
-"""How a batch of rollouts is worked through: AdamW, passes, minibatches, micro-batches.
+"""Two sections of a recipe: the optimiser with its passes over a batch, and how far rollouts run ahead of training.
 
-Leaves out: schedules beyond a linear warm-up (`schedules`), the critic's own optimiser (`critics`).
+Leaves out: schedules beyond a linear warm-up (`plugins.schedules`), the critic's optimiser (`plugins.critics`),
+sampling settings (`sampling`), prefetching (`rollouts.prefetch`).
 """
 
 from __future__ import annotations
@@ -44,3 +45,21 @@ class Optimisation:
     def learning_rate(self, step: int) -> float:
         """In `step` (1-based), before schedules."""
         return self.lr * min(1.0, step / self.warmup_steps) if self.warmup_steps else self.lr
+
+
+@dataclass(frozen=True)
+class Asynchrony:
+    """`lag`: a step trains on rollouts generated with the weights of `lag` steps earlier; 0 = with its own weights.
+
+    The lag is fixed, so runs are reproducible, and it bounds staleness: step s > lag trains on rollouts that
+    the weights at the start of step s - lag generated while the steps in between were trained. `chunks`: rewards
+    are requested in this many portions a step while the sampler continues; it changes no number.
+    """
+
+    lag: int = 0
+    chunks: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("lag", 0), ("chunks", 1)):
+            if getattr(self, name) < least:
+                raise BadInputError(f"must be at least {least}, not {getattr(self, name)}", field=f"asynchrony.{name}")

@@ -23,9 +23,9 @@ from assay.statistics.rank_correlation import spearman
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardSource, StepReport
-from assay_policy_training.plugins.watch.suspects import suspects
 from assay_policy_training.rollouts.rewards import gather
 from assay_policy_training.training.checkpoint import JsonLog
+from assay_policy_training.training.suspects import suspects
 
 SUSPECTS_FILE = "suspects.jsonl"
 

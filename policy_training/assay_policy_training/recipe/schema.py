@@ -11,9 +11,9 @@ from typing import Any
 
 from assay.errors import BadInputError
 from assay_policy_training.core.aggregation import Aggregation
-from assay_policy_training.core.async_config import Asynchrony
-from assay_policy_training.core.optimizer_config import Optimisation
+from assay_policy_training.core.config import Asynchrony, Optimisation
 from assay_policy_training.core.policy import Lora
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.corrections.known_mismatch import check_mismatch
@@ -43,8 +43,7 @@ from assay_policy_training.plugins.protocols import (
     StopRule,
     TokenWeight,
 )
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.transformers_sampler import Transformers
+from assay_policy_training.plugins.samplers.transformers import Transformers
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A vLLM server for rollouts, started from an environment of its own and ended with this process.
 
 Covers: the flags and variables that a policy's server needs, waiting until it is ready, its log, ending the whole
-process group, also where this process is killed (`process_guard`). Leaves out: talking to it (`vllm_server`).
+process group, also where this process is killed (`process_guard`). Leaves out: talking to it (`server`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from assay.errors import BackendError, BadInputError
 from assay.http.listening import claim_port
 from assay.models.loading import resolve_model
 from assay.system import parent_watchdog as process_guard
-from assay_policy_training.plugins.samplers import vllm_worker
-from assay_policy_training.plugins.samplers.vllm_rollouts import LOGPROBS_MODE
+from assay_policy_training.plugins.samplers.vllm import worker
+from assay_policy_training.plugins.samplers.vllm.policy_engine import LOGPROBS_MODE
 
 START_S = 900.0
 END_S = 20.0
@@ -60,7 +60,7 @@ class Launch:
         line = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", resolve_model(self.model)]
         line += ["--served-model-name", self.name, "--host", "127.0.0.1", "--port", str(port), "--dtype", self.dtype]
         line += ["--logprobs-mode", LOGPROBS_MODE, "--generation-config", "vllm"]
-        line += ["--worker-extension-cls", f"{MODULE}.{vllm_worker.PolicyWorker.__name__}"]
+        line += ["--worker-extension-cls", f"{MODULE}.{worker.PolicyWorker.__name__}"]
         line += [] if self.max_model_len is None else ["--max-model-len", str(self.max_model_len)]
         if self.cpu:
             whole = max(BATCHED_TOKENS, self.max_model_len or 0)
@@ -101,7 +101,7 @@ def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
         )
     folder = Path(tempfile.mkdtemp(prefix="assay-vllm-"))
     # The worker's module alone: the other environment must not see this one's packages.
-    shutil.copyfile(vllm_worker.__file__, folder / f"{MODULE}.py")
+    shutil.copyfile(worker.__file__, folder / f"{MODULE}.py")
     claimed = claim_port("127.0.0.1", 0)
     port = int(claimed.getsockname()[1])
     claimed.close()

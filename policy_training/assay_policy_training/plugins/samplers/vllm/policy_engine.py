@@ -3,7 +3,7 @@
 Covers: a group as the `n` completions of one request, a seed of its own for each prompt, the end token in the row as in
 the reference sampler, writing the policy's weights to a folder that the engine reads, and the check that it has them:
 the log-probs of one short rollout are compared with the trainer's, since an engine that kept old weights says nothing.
-Leaves out: talking to the engine (`vllm_server`, `vllm_in_process`).
+Leaves out: talking to the engine (`server`, `in_process`).
 
 Draws depend on prompt, seed and weights alone as far as vLLM's own arithmetic does: it batches as requests come, so a
 log-prob may differ in its last bits from run to run, and then, rarely, a token.
@@ -27,12 +27,12 @@ from assay.models.attention.packing import unwrapped
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling, min_p
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids
-from assay_policy_training.plugins.samplers.sampling import Sampling, min_p
 
-#: Of a worker extension, `vllm_worker.PolicyWorker`.
+#: Of a worker extension, `worker.PolicyWorker`.
 RELOAD = "load_policy"
-EXTENSION = "assay_policy_training.plugins.samplers.vllm_worker.PolicyWorker"
+EXTENSION = "assay_policy_training.plugins.samplers.vllm.worker.PolicyWorker"
 #: The one mode in which log-probs are of the distribution sampled, after temperature, min-p and top-p.
 LOGPROBS_MODE = "processed_logprobs"
 PROBE = PromptItem((Message("user", "Describe the sea in one sentence."),))

@@ -14,26 +14,20 @@ File format: one object a line with `prompt` (text or messages) and `responses`:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from assay.data.conversation import prompt_turns
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay.ids import prompt_id
-from assay.score import ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.protocols import Rewards
 
 RESPONSES = "responses"  #: entry of a prompt: its records
 RECORD = "recorded"  #: entry of a row's prompt: the record the row was made of
 PLACE = "place"  #: entry of a record: its place among the prompt's records
-NO_REWARD = ScoreFailure("no_reward", "the recorded response has no reward", RECORD)
 
 
 def checked_record(value: Any, place: int) -> dict[str, Any]:
@@ -115,19 +109,3 @@ def record_of(item: PromptItem) -> Mapping[str, Any]:
     """The record a row was made of; empty for rows that the policy wrote."""
     record = item.meta.get(RECORD)
     return record if isinstance(record, Mapping) else {}
-
-
-class RecordedReward:
-    """S3: the reward that came with a recorded response; missing where there is none."""
-
-    name = RECORD
-
-    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        rewards = [record_of(item).get("reward") for item in items]
-        return Rewards(
-            parts={
-                self.name: torch.tensor([math.nan if r is None else float(r) for r in rewards], dtype=torch.float64)
-            },
-            failures=[(NO_REWARD,) if r is None else () for r in rewards],
-            scores=[{} for _ in items],
-        )

@@ -21,9 +21,9 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import POLICY, PromptItem
+from assay_policy_training.core.recorded import PLACE, RECORD, RESPONSES, read_records, records_of
+from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.samplers.assembly import assemble
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.rollouts.recorded import PLACE, RECORD, RESPONSES, read_records, records_of
 
 
 class RecordedSampler:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from assay.errors import BadInputError
-from assay_policy_training.tabular.decision_process import Array, DecisionProcess, log, softmax
+from tabular.decision_process import Array, DecisionProcess, log, softmax
 
 
 @dataclass(frozen=True)

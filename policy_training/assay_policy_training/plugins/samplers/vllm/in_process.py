@@ -1,7 +1,7 @@
 """Rollouts from vLLM in this process: on a GPU beside the trainer, or in vLLM's own environment on a CPU.
 
 Covers: starting it with what rollouts need, weights handed over in a folder. Leaves out: what is the same behind a
-server (`vllm_rollouts`). vLLM's pins clash with Assay's, so it has an environment of its own, into which Assay goes
+server (`policy_engine`). vLLM's pins clash with Assay's, so it has an environment of its own, into which Assay goes
 without its dependencies (docs/policy-training/samplers.md).
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 from assay.errors import BackendError, BadInputError
 from assay.models.loading import resolve_model
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.plugins.samplers import vllm_rollouts
-from assay_policy_training.plugins.samplers.sampling import Sampling
-from assay_policy_training.plugins.samplers.vllm_launch import BATCHED_TOKENS
-from assay_policy_training.plugins.samplers.vllm_rollouts import (
+from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.samplers.vllm import policy_engine
+from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
+from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     EXTENSION,
     LOGPROBS_MODE,
     Completion,
@@ -57,7 +57,7 @@ class InProcessEngine:
     def reload(self, folder: Path) -> None:
         """See `PolicyEngine.reload`."""
         try:
-            self._llm.collective_rpc(vllm_rollouts.RELOAD, kwargs={"weights_path": str(folder.resolve())})
+            self._llm.collective_rpc(policy_engine.RELOAD, kwargs={"weights_path": str(folder.resolve())})
             forgotten = self._llm.reset_prefix_cache()
         except Exception as error:
             raise BackendError(f"vLLM does not take the weights: {_first_line(error)}") from error
@@ -126,7 +126,7 @@ class Vllm:
         }
         if found == "cpu":
             arguments["enforce_eager"] = True  # compiling takes a minute and gains 3 to 7 %
-            arguments["enable_chunked_prefill"] = False  # see `vllm_launch.BATCHED_TOKENS`
+            arguments["enable_chunked_prefill"] = False  # see `launch.BATCHED_TOKENS`
             arguments["max_num_batched_tokens"] = max(BATCHED_TOKENS, longest)
             if flags.cache_bytes:
                 arguments["kv_cache_memory_bytes"] = CPU_CACHE_BYTES

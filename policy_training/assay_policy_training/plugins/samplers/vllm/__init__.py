@@ -1,0 +1,1 @@
+"""The vLLM samplers: an engine in this process, or one behind its HTTP server."""
