@@ -32,9 +32,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.annotation.votes import MAJORITY, preference, tally
 from assay.domain import Answer, Comparison, PreferencePair, prompt_of
 from assay.workspace import Workspace
-from assay_pipelines.curation.loop.people import resolve
 from assay_pipelines.embedding.encoder_loader import open_encoder
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_serving.scorer import ScoreItem
@@ -117,7 +117,7 @@ class Trial:
     def run(self) -> None:
         raw = {c: label for c, label in self.made.source.items() if label in ("A", "B")}
         drawn = random.Random(self.seed + 1000).sample(sorted(self.made.people), self.options.people)
-        corrected = {c: resolve(self.made.people[c]).verdict for c in drawn}
+        corrected = {c: tally([preference(a) for a in self.made.people[c]], threshold=MAJORITY).winner for c in drawn}
         self.measure("raw", raw)
         self.measure("filtered", self.filtered(raw))
         self.measure("people only", corrected)

@@ -68,9 +68,9 @@ def own_figures(ledger: Ledger, queue: str, annotator: str) -> OwnFigures:
                 passed += right
                 streak = streak + 1 if right else 0
         elif said is not None:
-            theirs, _ = majority(others.get(row["comparison_id"], []))
-            compared += theirs is not None
-            agreed += theirs == said
+            winner = majority(others.get(row["comparison_id"], [])).winner
+            compared += winner is not None
+            agreed += winner == said
     times = [row["seconds"] for row in rows if row["seconds"] is not None]
     return OwnFigures(
         votes=len(rows),

@@ -71,10 +71,10 @@ def _quality(
     for vote in votes:
         if vote.check_label is not None or vote.outcome is None:
             continue
-        theirs, _ = majority([v for v in said[vote.comparison_id] if v.annotator != name])
-        if theirs is not None:
+        others = majority([v for v in said[vote.comparison_id] if v.annotator != name]).winner
+        if others is not None:
             compared += 1
-            agreed += vote.outcome == theirs
+            agreed += vote.outcome == others
     preferred = [v for v in votes if v.answer in ("A", "B") and v.shown_order is not None]
     first = sum(v.answer == (v.shown_order or "")[0] for v in preferred)
     times = [v.seconds for v in votes if v.seconds is not None]

@@ -197,26 +197,11 @@ def progress_of(ledger: Ledger, name: str) -> Progress:
     )
 
 
-def collected(workspace: Workspace, name: str, *, complete: bool = False) -> Mapping[str, list[QueueVote]]:
-    """Comparison id -> its standing votes, gold checks left out. A vote's `outcome` is A, B, tie or undecided.
-
-    `complete`: only comparisons that have as many votes as the queue asks for.
-    """
-    with open_ledger(workspace) as ledger:
-        queue = find_queue(ledger, name)
-        votes = queue_votes(ledger, name)
-    grouped = by_comparison(v for v in votes if v.role == "vote" and v.check_label is None)
-    if not complete:
-        return grouped
-    need = queue.overlap if queue.overlap != "all" else max(1, len({v.annotator for v in votes if v.role == "vote"}))
-    return {comparison: said for comparison, said in grouped.items() if len(said) >= need}
-
-
-def adjudications(workspace: Workspace, name: str) -> Mapping[str, QueueVote]:
-    """Comparison id -> the last standing adjudication that says something of the pair."""
+def collected(workspace: Workspace, name: str) -> Mapping[str, list[QueueVote]]:
+    """Comparison id -> its standing votes and adjudications that count, without gold checks."""
     with open_ledger(workspace) as ledger:
         votes = queue_votes(ledger, find_queue(ledger, name).name)
-    return {v.comparison_id: v for v in votes if v.role != "vote" and v.outcome is not None}
+    return by_comparison(vote for vote in votes if vote.check_label is None)
 
 
 def items_of(

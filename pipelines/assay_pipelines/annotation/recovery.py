@@ -111,13 +111,13 @@ def recount(db: sqlite3.Connection, item_id: int) -> None:
     row = db.execute(
         "SELECT q.overlap, i.is_check FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = ?", (item_id,)
     ).fetchone()
-    winner, counts = majority(item_votes(db, item_id))
-    taken = sum(counts.values())
+    counts = majority(item_votes(db, item_id))
+    taken = int(sum(counts.weights.values()))
     done = bool(row["overlap"]) and taken >= row["overlap"] and not row["is_check"]
     enough = done or (not row["overlap"] and taken > 1 and not row["is_check"])
     db.execute(
         "UPDATE items SET taken = ?, done = ?, conflict = ? WHERE item_id = ?",
-        (taken, done, enough and winner is None, item_id),
+        (taken, done, enough and counts.winner is None, item_id),
     )
 
 

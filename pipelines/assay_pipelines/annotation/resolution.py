@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from assay.annotation.vote_journal import fold
+from assay.annotation.votes import Outcome
 from assay.errors import BadInputError
 from assay.store.database import registered
 from assay.store.records import Decision, insert_decisions
@@ -25,12 +25,17 @@ from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import Desk
-from assay_pipelines.annotation.votes import Outcome, QueueVote, majority, queue_votes
+from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes, result_of
 
 if TYPE_CHECKING:
     import duckdb
 
-MAJORITY, ADJUDICATED, UNDECIDED, REVOKED = "people_majority", "adjudicated", "people_undecided", "people_revoked"
+PEOPLE_MAJORITY, ADJUDICATED, UNDECIDED, REVOKED = (
+    "people_majority",
+    "adjudicated",
+    "people_undecided",
+    "people_revoked",
+)
 _NAMES: Mapping[Outcome, str] = {"A": "A", "B": "B", "tie": "tie", "undecided": "cannot decide"}
 State: TypeAlias = Literal["open", "conflict", "decided"]
 
@@ -69,35 +74,26 @@ def resolve_votes(
     queue: str, comparison_id: str, votes: Sequence[QueueVote], *, least: int, iteration: int = 0
 ) -> Resolution:
     """`votes`: standing ones on this comparison, an adjudicator's included. `least`: votes needed for a majority."""
-    said = [v for v in votes if v.role == "vote" and v.outcome is not None]
-    winner, counts = majority(said)
-    tally = ", ".join(f"{_NAMES[o]} {n}" for o, n in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
-    judge = next((v for v in reversed(votes) if v.role != "vote" and v.outcome is not None), None)
-    if judge is not None and (len(said) < least or winner is None):
-        final, rule = judge.outcome, ADJUDICATED
-        sight = "after seeing" if judge.role == "open" else "without seeing"
-        reason = f"queue {queue}: {judge.annotator} adjudicated {sight} the votes ({tally})"
-        deciding = [judge]
-    elif len(said) < least:
+    result = result_of(votes, least=least)
+    if result is None:
         return Resolution(comparison_id, "open")
-    elif winner is None:
+    if result.outcome is None:
         return Resolution(comparison_id, "conflict")
+    counts = Counter(vote.outcome for vote in result.votes if vote.outcome is not None)
+    listed = ", ".join(f"{_NAMES[o]} {n}" for o, n in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+    if (by := result.adjudication) is not None:
+        rule, sight = ADJUDICATED, "after seeing" if by.role == "open" else "without seeing"
+        reason = f"queue {queue}: {by.annotator} adjudicated {sight} the votes ({listed})"
     else:
-        final, rule = winner, MAJORITY
-        reason = f"queue {queue}: {counts[winner]} of {len(said)} people ({tally})"
-        deciding = [v for v in said if v.outcome == winner]
-    if final == "undecided":
-        why = Counter(v.rationale for v in deciding if v.rationale).most_common(1)
-        reason += f"; {why[0][0]}" if why else ""
-        return Resolution(
-            comparison_id,
-            "decided",
-            Decision(comparison_id, "discarded", None, UNDECIDED, reason, iteration=iteration),
-        )
-    strengths = [v.strength for v in deciding if v.strength is not None]
-    margin = fmean(strengths) if strengths and final != "tie" else None
-    assert final is not None
-    return Resolution(comparison_id, "decided", Decision(comparison_id, "gold", final, rule, reason, margin, iteration))
+        rule = PEOPLE_MAJORITY
+        reason = f"queue {queue}: {len(result.deciding)} of {len(result.votes)} people ({listed})"
+    if result.outcome == "undecided":
+        rationales = Counter(vote.rationale for vote in result.deciding if vote.rationale).most_common(1)
+        reason += f"; {rationales[0][0]}" if rationales else ""
+        decision = Decision(comparison_id, "discarded", None, UNDECIDED, reason, iteration=iteration)
+    else:
+        decision = Decision(comparison_id, "gold", result.outcome, rule, reason, result.margin, iteration)
+    return Resolution(comparison_id, "decided", decision)
 
 
 def resolve_queue(
@@ -123,15 +119,12 @@ def resolve_queue(
             raise BadInputError("a decision needs at least one vote", field="least_votes")
         votes = [vote for vote in queue_votes(ledger, queue.name) if vote.check_label is None]
         sync_events(workspace, ledger)
-    grouped: dict[str, list[QueueVote]] = {}
-    for vote in votes:
-        grouped.setdefault(vote.comparison_id, []).append(vote)
-    found = [
-        resolve_votes(queue.name, comparison, said, least=least, iteration=iteration)
-        for comparison, said in sorted(grouped.items())
+    resolutions = [
+        resolve_votes(queue.name, comparison, on_pair, least=least, iteration=iteration)
+        for comparison, on_pair in sorted(by_comparison(votes).items())
     ]
-    decisions = [r.decision for r in found if r.decision is not None]
-    conflicts = sum(r.state == "conflict" for r in found)
+    decisions = [r.decision for r in resolutions if r.decision is not None]
+    conflicts = sum(r.state == "conflict" for r in resolutions)
     with _folded_store(workspace) as db:
         revoked = _revoked(db, queue.id, queue.name, {d.comparison_id for d in decisions}, iteration)
         overtaken = _overtaken(db, queue.id, decisions)

@@ -1,16 +1,17 @@
-"""Votes as reports read them: from the queue's operational file, or from an imported source.
+"""Votes on queue items and imported pairs: reading them, and what the votes on one comparison come to.
 
-Covers: `QueueVote`, reading, and the one rule of what an answer comes to. Leaves out: casting votes
-(`assay_pipelines.annotation.service`), what is made of them (quality, agreement, adjudication).
+Covers: `QueueVote`, reading from the operational file or the store, majorities and adjudications. Leaves out: casting
+votes (`assay_pipelines.annotation.service`), the counting rule (`assay.annotation.votes`), decisions (`resolution`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from assay.domain import TIES, Answer
+from assay.annotation.votes import MAJORITY, Outcome, Tally, preference, tally
+from assay.domain import Answer
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import ShownOrder
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from assay_pipelines.annotation.ledger import Ledger
 
 Role: TypeAlias = Literal["vote", "blind", "open"]  #: a vote, or an adjudication without or with sight of the votes
-#: What an answer comes to when votes are counted. `undecided`: the person looked and could not decide.
-Outcome: TypeAlias = Literal["A", "B", "tie", "undecided"]
 
 #: Why a person gave no preference. The first two say something of the pair and count as a vote; the others free the
 #: item for somebody else.
@@ -57,13 +56,11 @@ class QueueVote:
         return outcome(self.answer, self.rationale)
 
 
-def outcome(answer: str, rationale: str | None) -> Outcome | None:
+def outcome(answer: Answer, rationale: str | None) -> Outcome | None:
     """None: the person passed the item on, which says nothing of the pair. A skip's reason begins its rationale."""
-    if answer in TIES:
-        return "tie"
     if answer == "skip":
         return "undecided" if (rationale or "").partition(":")[0] in COUNTED_SKIPS else None
-    return "A" if answer == "A" else "B"
+    return preference(answer)
 
 
 _READ = """SELECT v.judgment_id, i.comparison_id, v.annotator, v.answer, v.strength, v.confidence, v.rationale,
@@ -114,15 +111,40 @@ def by_comparison(votes: Iterable[QueueVote]) -> dict[str, list[QueueVote]]:
     return grouped
 
 
-def majority(votes: Sequence[QueueVote]) -> tuple[Outcome | None, Mapping[Outcome, int]]:
-    """The outcome that more than half of the votes have, or None, and the count of each."""
-    counts: dict[Outcome, int] = {}
-    for vote in votes:
-        if (said := vote.outcome) is not None:
-            counts[said] = counts.get(said, 0) + 1
-    total = sum(counts.values())
-    winner = next((said for said, number in counts.items() if 2 * number > total), None)
-    return winner, counts
+def majority(votes: Sequence[QueueVote]) -> Tally[Outcome]:
+    """More than half of the votes decide: A, A, B, tie has no winner."""
+    return tally([vote.outcome for vote in votes], strengths=[vote.strength for vote in votes], threshold=MAJORITY)
+
+
+@dataclass(frozen=True)
+class VoteResult:
+    """What the votes on one comparison come to. `outcome` None: a conflict, without majority or adjudication. `margin`:
+    mean strength of the deciding votes, for A and B. `votes`: annotators' votes that count. `deciding`: those with the
+    outcome, or the adjudication."""
+
+    outcome: Outcome | None
+    margin: float | None
+    votes: tuple[QueueVote, ...]
+    deciding: tuple[QueueVote, ...] = ()
+
+    @property
+    def adjudication(self) -> QueueVote | None:
+        return next((vote for vote in self.deciding if vote.role != "vote"), None)
+
+
+def result_of(votes: Sequence[QueueVote], *, least: int) -> VoteResult | None:
+    """`votes`: standing ones on one comparison, adjudications included; the last adjudication decides where there is no
+    majority. `least`: votes needed for a majority; None: there are fewer."""
+    counted = tuple(vote for vote in votes if vote.role == "vote" and vote.outcome is not None)
+    counts = majority(counted)
+    if len(counted) >= least and counts.winner is not None:
+        margin = counts.margin if counts.winner in ("A", "B") else None
+        return VoteResult(counts.winner, margin, counted, tuple(v for v in counted if v.outcome == counts.winner))
+    adjudication = next((v for v in reversed(votes) if v.role != "vote" and v.outcome is not None), None)
+    if adjudication is not None:
+        margin = adjudication.strength if adjudication.outcome in ("A", "B") else None
+        return VoteResult(adjudication.outcome, margin, counted, (adjudication,))
+    return VoteResult(None, None, counted) if len(counted) >= least else None
 
 
 def _vote(row: Any) -> QueueVote:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from assay.annotation.votes import MAJORITY, tally
 from assay.errors import BadInputError
+from assay.store.database import registered
 from assay_pipelines.curation.shown_pairs import ShownPair, shown_pairs
 
 if TYPE_CHECKING:
@@ -65,8 +67,8 @@ class ConflictPair:
 _PARTY = "CASE kind WHEN 'source' THEN 'source' WHEN 'human' THEN 'people' ELSE 'judges' END"
 _ANSWER = "CASE WHEN o.answer IN ('A', 'B') THEN o.answer ELSE 'tie' END"
 # Only comparisons that somebody besides the source has answered: at millions of rows these are few.
-_PARTIES = f"""
-    CREATE OR REPLACE TEMP TABLE parties AS
+_PARTY_COUNTS = f"""
+    CREATE OR REPLACE TEMP TABLE party_counts AS
     WITH asked AS (
         SELECT DISTINCT comparison_id FROM opinions JOIN annotators USING (annotator_id) WHERE kind <> 'source'),
     latest AS (
@@ -74,23 +76,20 @@ _PARTIES = f"""
         FROM opinions o SEMI JOIN asked USING (comparison_id) JOIN annotators n USING (annotator_id)
         WHERE o.answer <> 'skip'
         QUALIFY row_number() OVER (
-            PARTITION BY o.comparison_id, o.annotator_id ORDER BY o.created_at DESC, o.judgment_id) = 1),
-    counted AS (
-        SELECT comparison_id, party, count(*) AS votes, 2 * count(*) FILTER (answer = 'A') AS twice_a,
-               2 * count(*) FILTER (answer = 'B') AS twice_b, 2 * count(*) FILTER (answer = 'tie') AS twice_tie
-        FROM latest GROUP BY comparison_id, party),
-    said AS (
-        SELECT comparison_id, party, CASE WHEN twice_a > votes THEN 'A' WHEN twice_b > votes THEN 'B'
-                                          WHEN twice_tie > votes THEN 'tie' ELSE 'split' END AS answer
-        FROM counted)
+            PARTITION BY o.comparison_id, o.annotator_id ORDER BY o.created_at DESC, o.judgment_id) = 1)
+    SELECT comparison_id, party, count(*) FILTER (answer = 'A') AS a, count(*) FILTER (answer = 'B') AS b,
+           count(*) FILTER (answer = 'tie') AS tie
+    FROM latest GROUP BY comparison_id, party"""
+_PARTIES = """
+    CREATE OR REPLACE TEMP TABLE parties AS
     SELECT comparison_id, max(answer) FILTER (party = 'source') AS source,
            max(answer) FILTER (party = 'people') AS people, max(answer) FILTER (party = 'judges') AS judges
-    FROM said GROUP BY comparison_id"""
+    FROM party_counts JOIN party_answers USING (a, b, tie) GROUP BY comparison_id"""
 
 
 def party_agreements(db: duckdb.DuckDBPyConnection) -> list[PartyAgreement]:
     """Of each two parties."""
-    db.execute(_PARTIES)
+    _count_parties(db)
     found = []
     for between, (one, other) in BETWEEN.items():
         row = db.execute(
@@ -110,7 +109,7 @@ def conflicts_between(
     there are. Raises BadInputError for an unknown pair of parties."""
     if between not in BETWEEN:
         raise BadInputError(f"unknown parties {between!r}; one of {', '.join(BETWEEN)}", field="between")
-    db.execute(_PARTIES)
+    _count_parties(db)
     rows = db.execute(
         f"""SELECT comparison_id, source, people, judges, count(*) OVER () FROM parties WHERE {_opposed(between)}
             ORDER BY comparison_id LIMIT $limit OFFSET $offset""",
@@ -122,6 +121,22 @@ def conflicts_between(
         ConflictPair(pairs[c], source, people, judges, answers.get(c, [])) for c, source, people, judges, _ in rows
     ]
     return found, int(rows[0][4]) if rows else 0
+
+
+def _count_parties(db: duckdb.DuckDBPyConnection) -> None:
+    """Fill the temporary table `parties`: the majority of each party on each comparison, "split" without one.
+
+    The votes are counted in SQL; there are few different counts, and each is resolved once: A, A, B, tie is a split.
+    """
+    import pyarrow as pa
+
+    db.execute(_PARTY_COUNTS)
+    counts = db.execute("SELECT DISTINCT a, b, tie FROM party_counts").fetchall()
+    answers = [tally(("A", "B", "tie"), weights=count, threshold=MAJORITY).winner or "split" for count in counts]
+    columns = {name: [count[n] for count in counts] for n, name in enumerate(("a", "b", "tie"))}
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("tie", pa.int64()), ("answer", pa.string())])
+    with registered(db, "party_answers", pa.table({**columns, "answer": answers}, schema=schema)):
+        db.execute(_PARTIES)
 
 
 def _opposed(between: Between) -> str:

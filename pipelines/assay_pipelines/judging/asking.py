@@ -182,8 +182,9 @@ def opinions(
 
 
 def _merged(held: Sequence[StoredOpinion]) -> StoredOpinion:
-    opinion = merge_votes([Vote(o.answer, confidence=o.confidence, rationale=o.rationale) for o in held])
-    return StoredOpinion(opinion.answer, opinion.confidence, None, opinion.rationale)
+    votes = [Vote(o.answer, confidence=o.confidence, rationale=o.rationale, strength=o.strength) for o in held]
+    opinion = merge_votes(votes)
+    return StoredOpinion(opinion.answer, opinion.confidence, opinion.strength, opinion.rationale)
 
 
 def judgments_of(comparison: str, annotator: str, opinion: Opinion, occasion: str = "") -> list[Judgment]:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from assay.annotation.votes import PLURALITY, tally
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError
 from assay.models.chat.rendered_text import PolicyTemplate, RenderedTexts
@@ -28,7 +29,7 @@ from assay_serving.chat.completion import Completes, Completion
 from assay_serving.engines.token import spoken
 from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.templates import JudgeFormat, format_named
-from assay_serving.generative.voting import expected_rating, majority, mean_log_odds
+from assay_serving.generative.voting import expected_rating, mean_log_odds
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 YES, NO = "Yes", "No"
@@ -172,7 +173,7 @@ def examine(
         return Examination(tuple(answers), None, None, None, truncated)
     rewards = [_reward(answer, yes_no=yes_no, stated=stated) for answer in readable]
     reward = mean_log_odds(rewards) if yes_no and not stated else statistics.fmean(rewards)
-    agreement = majority([answer.label for answer in readable]).agreement
+    agreement = tally([answer.label for answer in readable], threshold=PLURALITY).share
     spread = statistics.stdev(rewards) if len(rewards) > 1 else None
     return Examination(tuple(answers), reward, agreement, spread, truncated)
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assay.annotation.votes import PLURALITY, tally
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
@@ -24,7 +25,7 @@ from assay.score import ScoreFailure
 from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.engine import fit_question
 from assay_serving.generative.templates import PAIRWISE
-from assay_serving.generative.voting import Decision, both_orders, majority, unpermute
+from assay_serving.generative.voting import Decision, both_orders, unpermute
 from assay_serving.scorer import ModelInfo
 
 #: Which response is shown at each place: the pair as it is, and swapped.
@@ -198,8 +199,8 @@ def _outcome(answers: Sequence[JudgeSample], order: tuple[int, int]) -> OrderOut
     decision: Decision = None
     agreement = None
     if read:
-        vote = majority(read)
-        decision, agreement = vote.label or "tie", vote.agreement
+        counts = tally(read, threshold=PLURALITY)
+        decision, agreement = counts.winner or "tie", counts.share
     probability = statistics.fmean(probabilities) if probabilities else None
     return OrderOutcome(order, tuple(answers), decision, probability, agreement)
 

@@ -1,6 +1,7 @@
-"""Several verdicts into one: majority, mean of probabilities, both orders of a pair, voting at k.
+"""Several verdicts into one: mean of probabilities, both orders of a pair, voting at k.
 
-Covers: plain functions on labels and numbers, each stating its tie rule. Leaves out: asking for verdicts.
+Covers: plain functions on labels and numbers, each stating its tie rule. Leaves out: asking for verdicts, counting
+labels (`assay.annotation.votes`).
 
 Sources: position swap and its three rules, JudgeBench's and RewardBench's scripts; mean of
 probabilities, arXiv 2408.15240.
@@ -9,33 +10,11 @@ probabilities, arXiv 2408.15240.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
-L = TypeVar("L", bound=Hashable)
 #: One order's decision on a pair, in the pair's own labels; None: no verdict could be read.
 Decision: TypeAlias = Literal["A", "B", "tie"] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Majority(Generic[L]):
-    """`label` None: a tie at the top. `agreement`: share of the votes for the most common label."""
-
-    label: L | None
-    agreement: float
-    counts: Mapping[L, int]
-
-
-def majority(labels: Sequence[L]) -> Majority[L]:
-    """Raises ValueError for no votes."""
-    if not labels:
-        raise ValueError("no votes")
-    counts = Counter(labels)
-    top = max(counts.values())
-    first = [label for label, count in counts.items() if count == top]
-    return Majority(first[0] if len(first) == 1 else None, top / len(labels), dict(counts))
 
 
 def mean_log_odds(log_odds: Sequence[float]) -> float:

@@ -25,7 +25,7 @@ from assay.workspace import Workspace
 from assay_pipelines.curation import candidates
 from assay_pipelines.curation.loop.config import ModelConfig, PeopleConfig, Stage1Config
 from assay_pipelines.curation.loop.parts import Parts
-from assay_pipelines.curation.loop.people import JudgedPeople, resolve
+from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel, ProbeModels, open_models
 from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
 from assay_pipelines.curation.loop.stage2 import Stage2Config, Stage2Parts, run_stage2
@@ -302,22 +302,6 @@ def test_an_empty_pool_is_a_clear_error(workspace: Workspace) -> None:
 
 def test_a_source_by_its_name_alone_is_a_list_of_one() -> None:
     assert Stage1Config.of({"name": "x", "source_votes": True, "sources": "one"}).sources == ("one",)
-
-
-@pytest.mark.parametrize(
-    ("votes", "verdict"),
-    [
-        (["A"], "A"),
-        (["A", "A", "B"], "A"),
-        (["A", "B"], "conflict"),
-        (["A", "B", "tie"], "conflict"),
-        (["both_good", "both_bad", "A"], "tie"),
-        (["skip", "skip", "A"], "undecided"),
-        (["skip", "A"], "conflict"),
-    ],
-)
-def test_votes_come_to_a_label_only_by_majority(votes: list[str], verdict: str) -> None:
-    assert resolve(votes).verdict == verdict
 
 
 def test_full_training_as_the_loops_reward_model(workspace: Workspace, truth: dict[str, Answer]) -> None:

@@ -89,6 +89,6 @@ def test_outcomes_and_majorities() -> None:
     assert outcome("skip", "later") is None
     assert outcome("skip", None) is None
     ties = [vote(1, "a", "both_good"), vote(1, "b", "both_bad"), vote(1, "c", "A")]
-    assert majority(ties) == ("tie", {"tie": 2, "A": 1})
-    assert majority([vote(1, "a", "A"), vote(1, "b", "B")])[0] is None
-    assert majority([])[0] is None
+    assert (majority(ties).winner, majority(ties).weights) == ("tie", {"tie": 2, "A": 1})
+    assert majority([vote(1, "a", "A"), vote(1, "b", "B")]).winner is None
+    assert majority([]).winner is None

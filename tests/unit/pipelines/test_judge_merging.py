@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.annotation.votes import Tally, preference
 from assay.domain import ANSWERS, Answer, swap_answer
 from assay_pipelines.judging.judge import Opinion, Vote
-from assay_pipelines.judging.merging import Merged, accuracy_weights, class_of, merge_opinions, merge_votes
+from assay_pipelines.judging.merging import Preference, accuracy_weights, merge_opinions, merge_votes
 
 answers = st.sampled_from(ANSWERS)
 confidences = st.none() | st.floats(0, 1)
@@ -23,7 +24,7 @@ def swapped(given: Sequence[Vote]) -> list[Vote]:
     return [Vote(swap_answer(v.answer), confidence=v.confidence, strength=v.strength) for v in given]
 
 
-def merged(opinions: Sequence[Opinion], weights: dict[str, float] | None = None) -> Merged:
+def merged(opinions: Sequence[Opinion], weights: dict[str, float] | None = None) -> Tally[Preference]:
     return merge_opinions({str(n): opinion for n, opinion in enumerate(opinions)}, weights=weights)
 
 
@@ -44,14 +45,14 @@ def test_the_order_of_votes_does_not_matter(given: list[Vote], random: object) -
 @given(votes)
 def test_an_opinion_has_the_most_votes_or_is_split(given: list[Vote]) -> None:
     opinion = merge_votes(given)
-    counts = {c: sum(class_of(v.answer) == c for v in given) for c in ("A", "B", "tie")}
+    counts = {c: sum(preference(v.answer) == c for v in given) for c in ("A", "B", "tie")}
     total = sum(counts.values())
     if total == 0:
         assert opinion.answer == "skip"
     elif len(given) > 1:
         top = max(counts.values())
         leaders = [c for c in counts if counts[c] == top]
-        assert class_of(opinion.answer) == (leaders[0] if len(leaders) == 1 else "tie")
+        assert preference(opinion.answer) == (leaders[0] if len(leaders) == 1 else "tie")
         assert opinion.confidence == top / total
 
 
@@ -87,37 +88,36 @@ def test_exchanging_the_sides_exchanges_the_merge(given: list[Opinion], numbers:
     weights = {str(n): w for n, w in enumerate(numbers)}
     one = merged(given, weights)
     other = merged([Opinion(swap_answer(o.answer), o.confidence, ()) for o in given], weights)
-    assert other.answer == (None if one.answer is None else swap_answer(one.answer))
-    assert other.by == one.by
+    assert other.winner == (None if one.winner is None else swap_answer(one.winner))
+    assert other.reason == one.reason
 
 
 @given(opinion_lists, st.randoms())
 def test_the_order_of_judges_does_not_matter(given: list[Opinion], random: object) -> None:
     shuffled = list(given)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert merged(given).answer == merged(shuffled).answer
+    assert merged(given).winner == merged(shuffled).winner
 
 
 @given(opinion_lists)
 def test_a_judge_that_agrees_never_overturns(given: list[Opinion]) -> None:
     before = merged(given)
-    if before.answer is not None:
-        after = merged([*given, Opinion(before.answer, 1.0, ())])
-        assert after.answer == before.answer
-        assert before.confidence is not None
-        assert 0 < before.confidence <= 1
+    if before.winner is not None:
+        after = merged([*given, Opinion(before.winner, 1.0, ())])
+        assert after.winner == before.winner
+        assert 0 < before.share <= 1
 
 
 def test_majority_then_confidence_then_undecided() -> None:
-    def of(*pairs: tuple[Answer, float | None]) -> Merged:
+    def of(*pairs: tuple[Answer, float | None]) -> Tally[Preference]:
         return merged([Opinion(answer, confidence, ()) for answer, confidence in pairs])
 
-    assert of(("A", 0.1), ("A", 0.1), ("B", 1.0)).answer == "A"
+    assert of(("A", 0.1), ("A", 0.1), ("B", 1.0)).winner == "A"
     decided = of(("A", 0.9), ("B", 0.6))
-    assert (decided.answer, decided.by) == ("A", "confidence")
-    assert of(("A", 0.6), ("B", None)).answer == "A"  # an unstated confidence counts 0.5
-    assert (of(("A", 0.7), ("B", 0.7)).answer, of(("A", 0.7), ("B", 0.7)).by) == (None, "split")
-    assert of(("skip", 0.7)).by == "nobody"
+    assert (decided.winner, decided.reason) == ("A", "confidence")
+    assert of(("A", 0.6), ("B", None)).winner == "A"  # an unstated confidence counts 0.5
+    assert (of(("A", 0.7), ("B", 0.7)).winner, of(("A", 0.7), ("B", 0.7)).reason) == (None, "split")
+    assert of(("skip", 0.7)).reason == "no votes"
 
 
 def test_accuracy_weights_are_log_odds_and_ignore_chance() -> None:
@@ -127,5 +127,5 @@ def test_accuracy_weights_are_log_odds_and_ignore_chance() -> None:
     with pytest.raises(ValueError, match="2 right of 1"):
         accuracy_weights({"x": (2, 1)})
     assert (
-        merged([Opinion("A", 1, ()), Opinion("B", 1, ()), Opinion("B", 1, ())], {"0": 3, "1": 1, "2": 1}).answer == "A"
+        merged([Opinion("A", 1, ()), Opinion("B", 1, ()), Opinion("B", 1, ())], {"0": 3, "1": 1, "2": 1}).winner == "A"
     )

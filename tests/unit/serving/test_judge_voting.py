@@ -15,7 +15,6 @@ from assay_serving.generative.verdict import read_verdict
 from assay_serving.generative.voting import (
     both_orders,
     expected_rating,
-    majority,
     majority_at,
     mean_log_odds,
     unpermute,
@@ -119,12 +118,6 @@ def test_the_majority_of_k_is_the_mean_over_all_draws(right: int, wrong: int, no
     assert majority_at(right, wrong, none, k) == pytest.approx(sum(credit) / len(credit))
 
 
-def test_majorities_say_ties_and_agreement() -> None:
-    assert majority(["A", "B"]).label is None
-    vote = majority(["A", "B", "A"])
-    assert vote.label == "A"
-    assert vote.agreement == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="no votes"):
-        majority([])
+def test_more_votes_cannot_be_drawn_than_there_are() -> None:
     with pytest.raises(ValueError, match="cannot draw 3 of 2"):
         majority_at(1, 1, 0, 3)

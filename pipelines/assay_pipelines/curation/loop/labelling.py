@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from assay.annotation.votes import MAJORITY
 from assay.domain import Answer
 from assay.runs.progress_file import Counting, noted
 from assay.store.records import Decision
@@ -22,7 +23,6 @@ from assay_pipelines.judging.judge import Judge, JudgingReport, Question
 from assay_pipelines.judging.merging import accuracy_weights, merge_opinions
 
 SOURCE, MODEL = "source", "reward model"
-MAJORITY = 0.5  #: silver needs more than this share of the votes
 MEASURED = 200  #: gold pairs, at most, that a judge's accuracy is measured on
 
 
@@ -116,12 +116,12 @@ def silver_decisions(
         if (p := model_p.get(candidate.comparison_id)) is not None and p != 0.5:
             answer: Answer = "A" if p > 0.5 else "B"
             voters[MODEL] = StoredOpinion(answer, max(p, 1 - p))
-        merged = merge_opinions(voters, weights=weights)
-        if merged.answer is None or merged.confidence is None or merged.confidence <= MAJORITY:
+        merged = merge_opinions(voters, weights=weights, threshold=MAJORITY)
+        if merged.winner is None:
             continue
         why = ", ".join(f"{names.get(who, who)} {_told(opinion)}" for who, opinion in voters.items())
         decisions.append(
-            Decision(candidate.comparison_id, "silver", merged.answer, "judges_agree", why, iteration=iteration)
+            Decision(candidate.comparison_id, "silver", merged.winner, "judges_agree", why, iteration=iteration)
         )
     return decisions
 

@@ -9,51 +9,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
-from assay.domain import TIES
 from assay.runs.progress_bar import progress_bar
 from assay.workspace import Workspace
+from assay_pipelines.annotation.votes import QueueVote, VoteResult, result_of
 from assay_pipelines.curation.loop.state import PausedError
 from assay_pipelines.judging.annotators import annotator_of
-from assay_pipelines.judging.asking import ask, opinions
+from assay_pipelines.judging.asking import StoredOpinion, ask, opinions
 from assay_pipelines.judging.budget import Spending
 from assay_pipelines.judging.judge import Judge, Question
 
-#: What people's votes on one comparison come to. `undecided`: they cannot tell; `conflict`: no majority among them.
-Verdict: TypeAlias = Literal["A", "B", "tie", "undecided", "conflict"]
+
+def vote_counts(result: VoteResult) -> str:
+    """How many annotators gave each answer, and who adjudicated, in words."""
+    counts = Counter(vote.answer for vote in result.votes)
+    words = ", ".join(f"{answer} {number}" for answer, number in sorted(counts.items()))
+    if (by := result.adjudication) is not None:
+        words += f"; adjudicated by {by.annotator}: {by.outcome}"
+    return words
 
 
 @dataclass(frozen=True)
-class PeopleAnswer:
-    """`votes`: answer -> people who gave it. `adjudicator`: who settled a conflict of theirs."""
+class CollectedAnswers:
+    """Results by comparison; `open`: comparisons that annotators have not finished."""
 
-    verdict: Verdict
-    votes: dict[str, int]
-    adjudicator: str | None = None
-
-    @property
-    def said(self) -> str:
-        votes = ", ".join(f"{answer} {number}" for answer, number in sorted(self.votes.items()))
-        return votes if self.adjudicator is None else f"{votes}; adjudicated by {self.adjudicator}: {self.verdict}"
-
-
-def resolve(votes: Sequence[str]) -> PeopleAnswer:
-    """A label needs more than half of the votes; both good and both bad are ties; a majority of skips is undecided."""
-    counts = Counter(votes)
-    merged = Counter("tie" if vote in TIES else vote for vote in votes)
-    answer, number = merged.most_common(1)[0]
-    verdict: Verdict = "conflict"
-    if 2 * number > len(votes):
-        verdict = "undecided" if answer == "skip" else answer  # type: ignore[assignment]
-    return PeopleAnswer(verdict, dict(counts))
-
-
-@dataclass(frozen=True)
-class Collected:
-    """Answers by comparison; `open`: comparisons that people have not finished."""
-
-    answers: Mapping[str, PeopleAnswer]
+    answers: Mapping[str, VoteResult]
     open: int
     asked: int
 
@@ -63,7 +44,7 @@ class People(Protocol):
 
     def ask(
         self, name: str, questions: Sequence[Question], why: Mapping[str, Mapping[str, Any]], run_id: str
-    ) -> Collected:
+    ) -> CollectedAnswers:
         """`name`: of the queue. `why`: comparison id -> why it is asked, most urgent first."""
 
 
@@ -78,7 +59,7 @@ class JudgedPeople:
 
     def ask(
         self, name: str, questions: Sequence[Question], why: Mapping[str, Mapping[str, Any]], run_id: str
-    ) -> Collected:
+    ) -> CollectedAnswers:
         for judge in self.judges:
             with progress_bar(f"asking {annotator_of(judge).name}", len(questions), unit="questions") as advance:
                 told = ask(self.workspace, judge, questions, run_id, budget=self.spending, advance=advance)
@@ -88,11 +69,11 @@ class JudgedPeople:
             self.workspace, [q.comparison_id for q in questions], [annotator_of(j).id for j in self.judges]
         )
         answers = {
-            comparison: resolve([opinion.answer for opinion in given.values()])
-            for comparison, given in found.items()
-            if given
+            comparison: result
+            for comparison, opinions_on_pair in found.items()
+            if (result := result_of([_vote(comparison, *one) for one in opinions_on_pair.items()], least=1)) is not None
         }
-        return Collected(answers, open=0, asked=len(questions))
+        return CollectedAnswers(answers, open=0, asked=len(questions))
 
 
 @dataclass(frozen=True)
@@ -106,11 +87,11 @@ class QueuedPeople:
 
     def ask(
         self, name: str, questions: Sequence[Question], why: Mapping[str, Mapping[str, Any]], run_id: str
-    ) -> Collected:
+    ) -> CollectedAnswers:
         from assay.annotation.vote_journal import fold
         from assay.data.response_checks import load_response_checks
         from assay_pipelines.annotation.items import QueueItem
-        from assay_pipelines.annotation.queues import adjudications, collected, create_queue
+        from assay_pipelines.annotation.queues import collected, create_queue
 
         by_id = {q.comparison_id: q for q in questions}
         urgent = [c for c in why if c in by_id]
@@ -135,17 +116,18 @@ class QueuedPeople:
             seed=self.seed,
         )
         fold(self.workspace)  # the votes before the decisions that rest on them
-        votes = collected(self.workspace, name, complete=True)
         answers = {
-            comparison: resolve(["skip" if vote.outcome == "undecided" else vote.answer for vote in given])
-            for comparison, given in votes.items()
-            if comparison in by_id
+            comparison: result
+            for comparison, votes in collected(self.workspace, name).items()
+            if comparison in by_id and (result := result_of(votes, least=self.overlap)) is not None
         }
-        for comparison, vote in adjudications(self.workspace, name).items():
-            said = answers.get(comparison)
-            if said is not None and said.verdict == "conflict" and vote.outcome is not None:
-                answers[comparison] = PeopleAnswer(vote.outcome, said.votes, vote.annotator)
-        return Collected(answers, open=len(items) - len(answers), asked=len(items))
+        return CollectedAnswers(answers, open=len(items) - len(answers), asked=len(items))
+
+
+def _vote(comparison_id: str, annotator: str, opinion: StoredOpinion) -> QueueVote:
+    """A recorded annotator's opinion as a vote. A skip counts as undecided: nobody else is asked."""
+    skipped = "cannot_decide" if opinion.answer == "skip" else opinion.rationale
+    return QueueVote("", comparison_id, annotator, opinion.answer, opinion.strength, opinion.confidence, skipped)
 
 
 def _reason(why: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.demonstrations import demonstrations
 from assay_pipelines.curation.loop.labelling import MEASURED, ask_judges, silver_decisions, voter_weights
 from assay_pipelines.curation.loop.parts import Parts
-from assay_pipelines.curation.loop.people import Collected
+from assay_pipelines.curation.loop.people import CollectedAnswers, vote_counts
 from assay_pipelines.curation.loop.reward_models import LoopModel
 from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.curation.loop.state import Loop, Outcome, PausedError, Target
@@ -183,7 +183,7 @@ def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Targ
     collected = parts.people.ask(queue, questions, {t.comparison_id: t.why for t in asked}, loop.run_id)
     if collected.open and loop.config.people.policy == "wait":
         raise PausedError(waiting=f"{collected.open} of {collected.asked} comparisons in queue {queue!r}")
-    told = _gold_decisions(collected, iteration)
+    told = gold_decisions(collected, iteration)
     # what was decided while people looked at it (a leak found, a queue resolved by hand) stays decided
     unverified = {c.comparison_id for c in candidates if c.pool == "unverified"}
     decisions = [d for d in told if d.comparison_id in unverified]
@@ -195,7 +195,7 @@ def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Targ
         {
             "people_asked": len(asked),
             "people_open": collected.open,
-            "people_votes": sum(sum(a.votes.values()) for a in collected.answers.values()),
+            "people_votes": sum(len(result.votes) for result in collected.answers.values()),
             "gold": len(gold),
             "gold_against_source": len(differ),
             "undecided": counts["people_undecided"],
@@ -206,16 +206,17 @@ def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Targ
     )
 
 
-def _gold_decisions(collected: Collected, iteration: int) -> list[Decision]:
+def gold_decisions(collected: CollectedAnswers, iteration: int) -> list[Decision]:
+    """Gold of what annotators decided, with the margin of their votes; what they could not decide is discarded."""
     decisions = []
-    for comparison, answer in collected.answers.items():
-        if answer.verdict in ("A", "B", "tie"):
-            reason = f"people: {answer.said}"
-            decisions.append(Decision(comparison, "gold", answer.verdict, "people", reason, iteration=iteration))
-        else:
-            rule = f"people_{answer.verdict}"
-            reason = f"people could not decide: {answer.said}"
+    for comparison, result in collected.answers.items():
+        if result.outcome is None or result.outcome == "undecided":
+            rule = f"people_{result.outcome or 'conflict'}"
+            reason = f"people could not decide: {vote_counts(result)}"
             decisions.append(Decision(comparison, "discarded", None, rule, reason, iteration=iteration))
+        else:
+            reason = f"people: {vote_counts(result)}"
+            decisions.append(Decision(comparison, "gold", result.outcome, "people", reason, result.margin, iteration))
     return decisions
 
 

@@ -176,7 +176,7 @@ def _ask(
     found: dict[str, tuple[Label | None, str]] = {}
     for comparison, given in opinions(parts.workspace, ids, list(names)).items():
         said = ", ".join(f"{names[who]} {opinion.answer}" for who, opinion in given.items())
-        found[comparison] = (merge_opinions(given).answer, said)
+        found[comparison] = (merge_opinions(given).winner, said)
     report.relabelled += len(found)
     return found
 
