@@ -30,12 +30,8 @@ from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_vot
 if TYPE_CHECKING:
     import duckdb
 
-PEOPLE_MAJORITY, ADJUDICATED, UNDECIDED, REVOKED = (
-    "people_majority",
-    "adjudicated",
-    "people_undecided",
-    "people_revoked",
-)
+PEOPLE_MAJORITY, ADJUDICATED = "people_majority", "adjudicated"
+UNDECIDED, REVOKED = "people_undecided", "people_revoked"
 _NAMES: Mapping[Outcome, str] = {"A": "A", "B": "B", "tie": "tie", "undecided": "cannot decide"}
 State: TypeAlias = Literal["open", "conflict", "decided"]
 

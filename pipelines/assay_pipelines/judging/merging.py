@@ -45,7 +45,7 @@ def merge_votes(votes: Sequence[Vote], *, on_split: OnSplit = "tie") -> Opinion:
     if len(votes) == 1:
         vote = votes[0]
         return Opinion(vote.answer, vote.confidence, tuple(votes), vote.rationale, vote.strength)
-    counts = tally([preference(vote.answer) for vote in votes], threshold=PLURALITY)
+    counts: Tally[Preference] = tally([preference(vote.answer) for vote in votes], threshold=PLURALITY)
     if counts.reason == "no votes":
         return Opinion("skip", None, tuple(votes), next((v.rationale for v in votes if v.rationale), None))
     if counts.winner is None:

@@ -14,9 +14,9 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from assay.annotation.votes import PLURALITY, tally
+from assay.annotation.votes import PLURALITY, Tally, tally
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
@@ -199,7 +199,7 @@ def _outcome(answers: Sequence[JudgeSample], order: tuple[int, int]) -> OrderOut
     decision: Decision = None
     agreement = None
     if read:
-        counts = tally(read, threshold=PLURALITY)
+        counts: Tally[Literal["A", "B", "tie"]] = tally(read, threshold=PLURALITY)
         decision, agreement = counts.winner or "tie", counts.share
     probability = statistics.fmean(probabilities) if probabilities else None
     return OrderOutcome(order, tuple(answers), decision, probability, agreement)

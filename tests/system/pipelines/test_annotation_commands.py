@@ -22,7 +22,7 @@ from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, ShownOpinion
 from assay_pipelines.annotation.queues import create_queue, queue_progress
-from assay_pipelines.annotation.resolution import MAJORITY, REVOKED, UNDECIDED, resolve_queue
+from assay_pipelines.annotation.resolution import PEOPLE_MAJORITY, REVOKED, UNDECIDED, resolve_queue
 from assay_pipelines.annotation.service import Desk
 
 Fill = Callable[[int], list[str]]
@@ -87,7 +87,7 @@ def test_from_a_queue_to_gold_decisions(workspace: Workspace, assay: Command, fi
     with workspace.store.unit() as db:
         rules = db.execute("SELECT rule, count(*) FROM current_decisions GROUP BY 1 ORDER BY 1").fetchall()
         sight = db.execute("SELECT saw_votes FROM adjudications ORDER BY created_at").fetchall()
-    assert rules == [("adjudicated", 2), (MAJORITY, 1)]
+    assert rules == [("adjudicated", 2), (PEOPLE_MAJORITY, 1)]
     assert sight == [(False,), (True,)]
     assert "ann" in assay("queue", "report", "round")
     assert "alpha" in assay("queue", "agreement", "round", "--resamples", "20")
@@ -282,8 +282,8 @@ def test_what_votes_come_to(workspace: Workspace, fill_comparisons: Fill) -> Non
     report = resolve_queue(workspace, "q", None)
     assert (report.gold, report.ties, report.discarded, report.conflicts, report.new) == (2, 1, 1, 1, 3)
     assert decided(workspace) == {
-        plain: ("gold", "A", MAJORITY, 2.0),
-        tied: ("gold", "tie", MAJORITY, None),
+        plain: ("gold", "A", PEOPLE_MAJORITY, 2.0),
+        tied: ("gold", "tie", PEOPLE_MAJORITY, None),
         undecided: ("discarded", None, UNDECIDED, None),
     }
     with Desk(workspace) as desk:
@@ -308,7 +308,7 @@ def test_a_decision_made_by_something_else_meanwhile_stands(workspace: Workspace
     report = resolve_queue(workspace, "q", None)
     assert (report.gold, report.overtaken, report.new) == (1, 1, 1)
     found = decided(workspace)
-    assert found[before][:3] == ("gold", "A", MAJORITY), (
+    assert found[before][:3] == ("gold", "A", PEOPLE_MAJORITY), (
         "what was known when it was queued is what it was asked to better"
     )
     assert found[meanwhile][:3] == ("gold", "B", "verifier")

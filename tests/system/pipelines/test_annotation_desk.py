@@ -117,7 +117,7 @@ def test_twenty_people_in_threads(workspace: Workspace, fill_comparisons: Fill) 
 WORKER = """
 import random, sys, threading, time
 from assay.workspace import Workspace
-from assay_pipelines.annotation.desk import Desk
+from assay_pipelines.annotation.service import Desk
 
 def work(name):
     while (given := desk.next("q", name)) is not None:

@@ -38,9 +38,7 @@ Caller = Callable[[Workspace, str, Sequence[Answer]], str | None]
 AABT: tuple[Answer, ...] = ("A", "A", "B", "tie")
 
 
-def judges_of(
-    workspace: Workspace, folder: Path, comparison: str, answers: Sequence[Answer], strength: int
-) -> list[Judge]:
+def judges_of(folder: Path, comparison: str, answers: Sequence[Answer], strength: int) -> list[Judge]:
     """One judge per answer, each with a recorded vote on the comparison."""
     judges: list[Judge] = []
     for number, answer in enumerate(answers):
@@ -95,7 +93,7 @@ def several_judges(workspace: Workspace, comparison: str, answers: Sequence[Answ
 
 def silver(workspace: Workspace, comparison: str, answers: Sequence[Answer]) -> str | None:
     folder = workspace.root.parent
-    judges = judges_of(workspace, folder, comparison, answers, 1)
+    judges = judges_of(folder, comparison, answers, 1)
     for judge in judges:
         ask(workspace, judge, load_questions(workspace, [comparison]), None)
     candidates = candidates_by_id(workspace, [comparison])
@@ -156,7 +154,7 @@ def test_recorded_annotators_of_a_loop_decide_by_majority(
     workspace: Workspace, fill_comparisons: Fill, tmp_path: Path, answers: list[Answer], outcome: str | None
 ) -> None:
     (comparison,) = fill_comparisons(1)
-    judges = judges_of(workspace, tmp_path, comparison, answers, 1)
+    judges = judges_of(tmp_path, comparison, answers, 1)
     assert from_judges(workspace, comparison, judges).answers[comparison].outcome == outcome
 
 
@@ -169,7 +167,7 @@ def test_strength_becomes_the_margin_of_gold_in_exports_and_training(
         vote_all(workspace, comparison, ("A", "A", "A"), strength=3)
         collected = from_queue(workspace, comparison, 3)
     else:
-        collected = from_judges(workspace, comparison, judges_of(workspace, tmp_path, comparison, ("A", "A", "A"), 3))
+        collected = from_judges(workspace, comparison, judges_of(tmp_path, comparison, ("A", "A", "A"), 3))
     decisions = gold_decisions(collected, 1)
     assert [(d.label, d.rule, d.margin) for d in decisions] == [("A", "people", 3.0)]
     with workspace.store.unit() as db:
