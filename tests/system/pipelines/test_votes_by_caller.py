@@ -29,7 +29,7 @@ from assay_pipelines.judging.judge import Judge, Vote
 from assay_pipelines.judging.merging import merge_opinions, merge_votes
 from assay_pipelines.judging.questions import load_questions
 from assay_pipelines.judging.recorded import RecordedJudge
-from assay_serving.generative.answers import Answer as Verdict
+from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.pairwise import pair_outcome
 from assay_serving.generative.verdict import read_verdict
 
@@ -115,7 +115,7 @@ def party(workspace: Workspace, comparison: str, answers: Sequence[Answer]) -> s
 def verdicts(workspace: Workspace, comparison: str, answers: Sequence[Answer]) -> str | None:
     """A verdict has no tie: the vote that says it cannot be read."""
     read = [read_verdict(f"Verdict: {answer}" if answer != "tie" else "none", ("A", "B")) for answer in answers]
-    samples = [Verdict("x", True, 1, 1, verdict, None) for verdict in read]
+    samples = [JudgeSample("x", True, 1, 1, verdict, None) for verdict in read]
     return pair_outcome([samples], [(0, 1)]).orders[0].decision
 
 
