@@ -33,10 +33,10 @@ from assay.models.spec import RewardModelSpec
 from assay.models.tiny import make_tiny
 from assay.score import Score
 from assay.statistics.intervals import cluster_bootstrap
-from assay_rm_training.data.principle_rows import PrincipleRow
+from assay_rm_training.data.principle_rows import PrincipleRow, principle_key, prompt_key
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
-from assay_rm_training.evaluation.principle_split import in_cells, principle_key, prompt_key
-from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.evaluation.principle_split import in_cells
+from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.method import Method
 from assay_rm_training.methods.principle import Principle
 from assay_rm_training.training.loop import train
@@ -110,22 +110,22 @@ def divided(given: Sequence[Reason], sizes: Sizes, seed: int) -> tuple[list[Reas
 
 def trained(method: Method, rows: Sequence[Any], config: TrainingConfig) -> tuple[Scorer, float]:
     """The engine around the trained model, and the seconds that training took."""
-    trainee = method.load(config, pick_device(config.device))
-    renderer = Renderer(trainee.tokenizer, max_length=config.max_length)
+    trainable = method.load(config, pick_device(config.device))
+    renderer = Renderer(trainable.tokenizer, max_length=config.max_length)
     data = method.encode(rows, renderer)
     with tempfile.TemporaryDirectory() as folder:
-        summary = train(trainee, method.task(trainee, config), data, config, Path(folder))
+        summary = train(trainable, method.task(trainable, config), data, config, Path(folder))
     spec = RewardModelSpec(method.kind, config.base, renderer.template_hash, config.max_length, "unsaved")
-    spec = RewardModelSpec(**{**_fields(spec), **method.spec_fields(trainee)})
-    scorer: Scorer = method.engine(trainee.merge(), renderer, spec, name=method.name)
+    spec = RewardModelSpec(**{**_fields(spec), **method.spec_fields(trainable)})
+    scorer: Scorer = method.engine(trainable.merge(), renderer, spec, name=method.name)
     return scorer, summary.seconds
 
 
 def untrained(config: TrainingConfig) -> Scorer:
     method = Principle()
-    trainee = method.load(config, pick_device(config.device))
-    renderer = Renderer(trainee.tokenizer, max_length=config.max_length)
-    scorer: Scorer = method.engine(trainee.model, renderer, principle_spec(config.base, renderer), name="untrained")
+    trainable = method.load(config, pick_device(config.device))
+    renderer = Renderer(trainable.tokenizer, max_length=config.max_length)
+    scorer: Scorer = method.engine(trainable.model, renderer, principle_spec(config.base, renderer), name="untrained")
     return scorer
 
 
@@ -160,7 +160,7 @@ def compared(folder: Path, sizes: Sizes, config: TrainingConfig) -> dict[str, An
         "longer": [float(len(r.pair.chosen) > len(r.pair.rejected)) for r in held],
         "untrained": ranked(untrained(config), held, names),
     }
-    bt, bt_seconds = trained(Pairwise(), pairs, config)
+    bt, bt_seconds = trained(BradleyTerry(), pairs, config)
     right["bt"] = ranked(bt, held, [None] * len(held))
     del bt
     judge, seconds = trained(Principle(), rows, config)

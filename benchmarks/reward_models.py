@@ -37,15 +37,15 @@ from assay.models.loading import load_tokenizer
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibration_report, fit_calibration
 from assay_rm_training.calibration.principle import fit_judgments
-from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.evaluation.principle import evaluate_rows
 from assay_rm_training.evaluation.principle_split import in_cells
 from assay_rm_training.generative.evaluation import evaluate_pairs
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import GenerativeSft
-from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.principle import Principle
-from assay_rm_training.runs.train import Plan, train_model
+from assay_rm_training.runs.train import TrainingPlan, train_model
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
@@ -124,14 +124,14 @@ def scalar(workspace: Workspace, name: str, folder: Path, base: str, sizes: Size
     by_debate = name == "ukp"
     train, dev, test = split(short, lambda p: p.category if by_debate else said(p.prompt), sizes, seed=seed)
     config = training_config(base, sizes, seed)
-    plan = Plan(config, name, None, f"scalar-{name}", force=True, method=Pairwise())
+    plan = TrainingPlan(config, name, None, f"scalar-{name}", force=True, method=BradleyTerry())
     path, took = trained_once(workspace, plan, train)
     scorer = TransformersScorer.load(path)
     fitted_on, (measured, seconds) = evaluate(scorer, dev), timed_evaluation(scorer, test)
     return pair_figures("scalar", name, took, fitted_on, measured, seconds, len(train))
 
 
-def trained_once(workspace: Workspace, plan: Plan, rows: Sequence[Any]) -> tuple[str, float]:
+def trained_once(workspace: Workspace, plan: TrainingPlan, rows: Sequence[Any]) -> tuple[str, float]:
     """The checkpoint's path and its training's seconds, of an earlier run in the same --work where there was one.
 
     The same settings and the same rows, that is: other rows may be among those that are to be tested on.
@@ -147,7 +147,7 @@ def trained_once(workspace: Workspace, plan: Plan, rows: Sequence[Any]) -> tuple
 
 
 def pair_figures(
-    kind: str, name: str, trained_seconds: float, dev: Evaluation, test: Evaluation, seconds: float, rows: int
+    kind: str, name: str, trained_seconds: float, dev: PairEvaluation, test: PairEvaluation, seconds: float, rows: int
 ) -> Found:
     """Test figures, before and after the temperature that fits the dev pairs."""
     chosen, rejected = test.rewards()
@@ -176,7 +176,7 @@ def pair_figures(
     )
 
 
-def timed_evaluation(scorer: Any, pairs: Sequence[PreferencePair]) -> tuple[Evaluation, float]:
+def timed_evaluation(scorer: Any, pairs: Sequence[PreferencePair]) -> tuple[PairEvaluation, float]:
     started = time.perf_counter()
     found = evaluate(scorer, pairs)
     return found, time.perf_counter() - started
@@ -208,7 +208,7 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
     # A step is of responses with all their judgments: as many responses as make about 16.
     responses = max(1, round(16 * len({(row.prompt, row.response) for row in train}) / len(train)))
     config = replace(training_config(base, sizes, seed), max_length=length, batch_size=responses)
-    plan = Plan(config, name, None, f"principle-{name}", force=True, method=Principle())
+    plan = TrainingPlan(config, name, None, f"principle-{name}", force=True, method=Principle())
     path, took = trained_once(workspace, plan, train)
     scorer = PrincipleScorer.load(path)
     judged = evaluate_rows(scorer, in_cells(train, dev))
@@ -248,7 +248,7 @@ def generative(workspace: Workspace, name: str, folder: Path, base: str, sizes: 
     smaller = Sizes(sizes.train // 3, 0, sizes.test // 5, length)
     train, _, test = split(short, lambda row: row.category, smaller, seed=seed)
     config = replace(training_config(base, smaller, seed), epochs=1)
-    plan = Plan(config, name, None, f"generative-{name}", force=True, method=method)
+    plan = TrainingPlan(config, name, None, f"generative-{name}", force=True, method=method)
     path, took = trained_once(workspace, plan, train)
     judge = open_judge(path)
     started = time.perf_counter()

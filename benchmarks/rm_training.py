@@ -178,9 +178,9 @@ def train_ours(path: Path) -> None:
 
     from assay.models.attention.packing import common_prefix
     from assay.models.devices import pick_device
-    from assay_rm_training.data.encoded_dataset import ItemSet
+    from assay_rm_training.data.encoded_dataset import EncodedDataset
     from assay_rm_training.data.pair_dataset import EncodedPair
-    from assay_rm_training.methods.bradley_terry import Pairwise
+    from assay_rm_training.methods.bradley_terry import BradleyTerry
     from assay_rm_training.training.loop import train
     from assay_rm_training.training.metrics_file import read_metrics
     from assay_rm_training.training_config import TrainingConfig
@@ -201,18 +201,18 @@ def train_ours(path: Path) -> None:
         seed=given["seed"],
         save_every=0,
     )
-    method = Pairwise()
-    trainee = method.load(config, device)
+    method = BradleyTerry()
+    trainable = method.load(config, device)
     items = []
     for chosen, rejected in given["pairs"]:
         sides = [np.asarray(side, dtype=np.int32) for side in (chosen, rejected)]
         items.append(EncodedPair(sides[0], sides[1], 0.0, 1.0, common_prefix(sides)))
-    data = ItemSet(items, {}, 0, digest="benchmark")
+    data = EncodedDataset(items, {}, 0, digest="benchmark")
     folder = path.parent / "ours"
     folder.mkdir(exist_ok=True)
-    summary = train(trainee, method.task(trainee, config), data, config, folder)
+    summary = train(trainable, method.task(trainable, config), data, config, folder)
     losses = [row["loss"] for row in read_metrics(folder) if row["kind"] == "train"]
-    weights = sum(p.numel() for name, p in trainee.model.named_parameters() if "embed" not in name)
+    weights = sum(p.numel() for name, p in trainable.model.named_parameters() if "embed" not in name)
     print(
         json.dumps(
             {

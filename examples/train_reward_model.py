@@ -13,7 +13,7 @@ from pathlib import Path
 from assay.data.snapshots import load_pairs
 from assay.workspace import Workspace
 from assay_rm_training.runs.evaluate import EvalConfig, evaluate_model
-from assay_rm_training.runs.train import Plan, train_model
+from assay_rm_training.runs.train import TrainingPlan, train_model
 from assay_rm_training.training_config import TrainingConfig
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     workspace = Workspace.open(arguments.workspace)
     held_out = f"{arguments.data}-holdout"
     config = TrainingConfig(base=arguments.base, batch_size=8, max_length=512, seed=arguments.seed)
-    plan = Plan(config, data=arguments.data, eval_data=held_out, name=arguments.name)
+    plan = TrainingPlan(config, data=arguments.data, eval_data=held_out, name=arguments.name)
     trained = train_model(workspace, plan, load_pairs(workspace, arguments.data), load_pairs(workspace, held_out))
     print(f"trained {trained.name} in run {trained.run_id}: {trained.path}")
 

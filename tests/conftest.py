@@ -270,26 +270,26 @@ def tiny_judges(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folders = {}
     for name, labels in (("pairwise", "AB"), ("pointwise", ("No", "No"))):
         method = GenerativeSft(name, max_new_tokens=24)
-        trainee = method.load(TrainingConfig("tiny", device="cpu"), torch.device("cpu"))
-        outputs = [layer.self_attn.o_proj.weight for layer in trainee.model.model.layers]
+        trainable = method.load(TrainingConfig("tiny", device="cpu"), torch.device("cpu"))
+        outputs = [layer.self_attn.o_proj.weight for layer in trainable.model.model.layers]
         kept = [weight.detach().clone() for weight in outputs]
         for weight in outputs:
             weight.data.zero_()
             weight.requires_grad_(False)
         lines = [f"\n{method.form.final_line(label)}<|im_end|>" for label in labels]
-        ids = trainee.tokenizer(lines, return_tensors="pt").input_ids
-        optimizer = torch.optim.AdamW(trainee.trainable().values(), lr=1e-2)
+        ids = trainable.tokenizer(lines, return_tensors="pt").input_ids
+        optimizer = torch.optim.AdamW(trainable.trainable().values(), lr=1e-2)
         for _ in range(60):
-            loss = trainee.model(input_ids=ids, labels=ids).loss
+            loss = trainable.model(input_ids=ids, labels=ids).loss
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         for weight, old in zip(outputs, kept, strict=True):
             weight.data.copy_(4 * old)
             weight.requires_grad_(True)
-        renderer = Renderer(trainee.tokenizer, max_length=2048)
+        renderer = Renderer(trainable.tokenizer, max_length=2048)
         folders[name] = tmp_path_factory.mktemp("judges") / name
         spec = RewardModelSpec("generative", "tiny", renderer.template_hash, 2048, "unsaved", judging=method.judging)
         sample = method.responses([rows[name]])
-        save_checkpoint(trainee, spec, renderer, folders[name], sample=sample, card="", engine=VerdictReader)
+        save_checkpoint(trainable, spec, renderer, folders[name], sample=sample, card="", engine=VerdictReader)
     return folders

@@ -1,6 +1,6 @@
 """How a training runs, whatever is trained: the command line, the run record and the model card derive from it.
 
-Leaves out: what is trained (`methods.py`), the workspace's side (`training_run.py`).
+Leaves out: what is trained (`methods/method.py`), the workspace's side (`runs/train.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TrainingConfig:
     are always float32.
     `freeze_layers`: the embeddings and that many blocks from below stay as they are, which saves their backward
     pass. `share_prefix`: compute what an item's sequences begin with once, where the model allows.
-    `head_init`: see `base_model.py`. `eval_every`, `save_every`: optimiser steps; 0 = at the end only.
+    `head_init`: see `trainable_model.py`. `eval_every`, `save_every`: optimiser steps; 0 = at the end only.
 
     `min_lr_ratio`: what a falling schedule falls towards, as a share of the peak; `decay_ratio`: share of the steps in
     which `wsd` falls. `batch_start`: items of the first step, growing to `batch_size` over the first
@@ -65,7 +65,7 @@ class TrainingConfig:
     the rest again for the backward pass: less memory, a third more work, the same gradients.
     `parallel`: how several processes divide the work (`assay.models.parallelism.strategy`); auto: ddp where there are
     several. `keep`: end with the last step's weights or with those of the best evaluation by `metric`
-    (`early_choice.py`); `patience`: stop after so many evaluations that were no better (0: never). `preset`: the name
+    (`early_stopping.py`); `patience`: stop after so many evaluations that were no better (0: never). `preset`: the name
     of the published settings (`presets.py`) that the others were taken from, where not given; a note, no setting.
     `update_norm`: measure how far each step moves the weights, which takes a copy of them. `tensorboard`: write
     events beside the metrics.
@@ -139,9 +139,9 @@ class TrainingConfig:
             raise BadInputError("adafactor's state cannot be divided; use adamw with fsdp", field="optimizer")
         if self.dtype == "float16":
             raise BadInputError("float16 would need loss scaling; use bfloat16", field="dtype")
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in get_args(known):
-                raise BadInputError(f"{getattr(self, name)!r} is not one of {', '.join(get_args(known))}", field=name)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in get_args(choices):
+                raise BadInputError(f"{getattr(self, name)!r} is not one of {', '.join(get_args(choices))}", field=name)
 
     @property
     def learning_rate(self) -> float:

@@ -1,7 +1,7 @@
 """What a reward owes to length, taken off after scoring: a named option of a spec, applied only on request.
 
 Covers: the fitted curve (line or LOWESS), per domain, with its mixing weight; the fixed penalty with its ceiling.
-Leaves out: fitting and measuring (`assay_rm_training.evaluation.length_correction`), counting a response's length.
+Leaves out: fitting and measuring (`assay_rm_training.length_bias.fit`), counting a response's length.
 
 - linear, lowess: r* = r - mixing * rhat(length), rhat fitted on scored responses ("Post-hoc Reward Calibration: A Case
   Study on Length Bias", arXiv 2409.17407, from memory of it).

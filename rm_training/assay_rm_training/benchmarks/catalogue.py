@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.protocol import Benchmark
+from assay_rm_training.benchmarks.benchmark import Benchmark
 
 #: name -> module of this package.
 MODULES: Mapping[str, str] = {
@@ -24,8 +24,8 @@ MODULES: Mapping[str, str] = {
 def benchmark(name: str) -> Benchmark:
     """The benchmark of this name; `_`, spaces and capitals do not matter. Raises BadInputError with the names."""
     plain = "".join(c for c in name.lower() if c.isalnum())
-    for known, module in MODULES.items():
-        if known.replace("-", "") == plain:
-            found: Benchmark = import_module(f"assay_rm_training.benchmarks.{module}").BENCHMARK
-            return found
+    for registered, module in MODULES.items():
+        if registered.replace("-", "") == plain:
+            loaded: Benchmark = import_module(f"assay_rm_training.benchmarks.protocols.{module}").BENCHMARK
+            return loaded
     raise BadInputError(f"no benchmark named {name!r}; there are {', '.join(MODULES)}", field="--bench")

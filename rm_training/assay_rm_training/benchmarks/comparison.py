@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assay_rm_training.benchmarks.benchmark import Benchmark, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
-from assay_rm_training.benchmarks.protocol import Benchmark, TiePolicy
 from assay_rm_training.benchmarks.report import reduce
 from assay_rm_training.benchmarks.strata import percentile_interval, resampled_means
 
 
 @dataclass(frozen=True)
-class Difference:
+class AggregateDifference:
     """An aggregate of `model` minus that of the reference, on the items both have; `low`, `high`: 95 %."""
 
     value: float
@@ -31,13 +31,13 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """`differences` by aggregate. `items`: how many both models have a score of."""
 
     reference: str
     model: str
     items: int
-    differences: Mapping[str, Difference]
+    differences: Mapping[str, AggregateDifference]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -58,7 +58,7 @@ def compare(
     *,
     ties: TiePolicy = "official",
     seed: int = 0,
-) -> Comparison:
+) -> ModelComparison:
     """Differences over the items that neither failed on; none of them where there is no such item."""
     both = [
         (item, a, b)
@@ -66,14 +66,14 @@ def compare(
         if a.failure is None and b.failure is None
     ]
     if not both:
-        return Comparison(reference[0], model[0], 0, {})
-    kept = [item for item, _, _ in both]
-    found = []
+        return ModelComparison(reference[0], model[0], 0, {})
+    scored_items = [item for item, _, _ in both]
+    resampled = []
     for outcomes in ([a for _, a, _ in both], [b for _, _, b in both]):
-        measured = benchmark.measure(kept, outcomes, ties=ties, seed=seed)
+        measured = benchmark.measure(scored_items, outcomes, ties=ties, seed=seed)
         values, _ = reduce(measured, seed=seed, intervals=False)
-        found.append((values, measured.combine(resampled_means(measured.strata, seed=seed))))
-    (old, old_draws), (new, new_draws) = found
+        resampled.append((values, measured.combine(resampled_means(measured.strata, seed=seed))))
+    (old, old_draws), (new, new_draws) = resampled
     differences = {}
     for name, draws in new_draws.items():
         before, after = old.get(name), new.get(name)
@@ -81,5 +81,5 @@ def compare(
             continue
         interval = percentile_interval(draws - old_draws[name])
         if interval is not None:
-            differences[name] = Difference(after - before, interval.low, interval.high)
-    return Comparison(reference[0], model[0], len(both), differences)
+            differences[name] = AggregateDifference(after - before, interval.low, interval.high)
+    return ModelComparison(reference[0], model[0], len(both), differences)

@@ -13,6 +13,9 @@ from typing import Any
 from assay.domain import Message, Prompt, prompt_of
 from assay.errors import BadInputError
 
+#: Decisive verdicts of a pairwise game.
+LABELS = ("A>B", "B>A")
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -28,8 +31,8 @@ class Record:
 
     def get(self, name: str) -> Any:
         if self.values.get(name) is None:
-            there = ", ".join(self.values) or "none"
-            raise self.error(f"missing; the row's fields are {there}", name)
+            present = ", ".join(self.values) or "none"
+            raise self.error(f"missing; the row's fields are {present}", name)
         return self.values[name]
 
     def text(self, name: str) -> str:
@@ -50,8 +53,8 @@ class Record:
     def identity(self, *names: str) -> str:
         """The row's own id, as text, from the first of these fields that it has."""
         for name in names:
-            if (own := own_id(self.values.get(name))) is not None:
-                return own
+            if (row_id := publisher_id(self.values.get(name))) is not None:
+                return row_id
         raise self.error("missing, or neither a text nor a whole number", names[0])
 
     def prompt(self, name: str) -> Prompt:
@@ -104,7 +107,12 @@ class Outcome:
     truncated: bool = False
 
 
-def own_id(value: Any) -> str | None:
+def flipped(decision: str | None) -> str | None:
+    """The same verdict once A and B have changed places."""
+    return {"A>B": "B>A", "B>A": "A>B"}.get(decision or "", decision)
+
+
+def publisher_id(value: Any) -> str | None:
     """A publisher's id as text: a text as it is, a whole number in digits; None for anything else."""
     if isinstance(value, str) and value:
         return value
@@ -120,11 +128,11 @@ def identified(items: Sequence[BenchmarkItem]) -> tuple[list[BenchmarkItem], int
 
     A key is the item's own id, or PART/id where parts use the same ids, or PART/id#2 for the second of two alike.
     """
-    kept: dict[tuple[Any, ...], str] = {}
+    first_files: dict[tuple[Any, ...], str] = {}
     mine: list[BenchmarkItem] = []
     for item in items:
         content = (item.id, item.part, item.prompt, item.responses, item.gold)
-        if kept.setdefault(content, item.file) == item.file:
+        if first_files.setdefault(content, item.file) == item.file:
             mine.append(item)
     by_id = Counter(item.id for item in mine)
     by_part = Counter((item.part, item.id) for item in mine)

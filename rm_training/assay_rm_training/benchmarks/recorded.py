@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, own_id
-from assay_rm_training.benchmarks.judgebench import LABELS, flipped
-from assay_rm_training.benchmarks.protocol import Benchmark
+from assay_rm_training.benchmarks.benchmark import Benchmark
+from assay_rm_training.benchmarks.item import LABELS, BenchmarkItem, Outcome, Record, flipped, publisher_id
 from assay_rm_training.benchmarks.records import read_file
 
 MISSING = "missing"
@@ -28,7 +27,7 @@ TIES = frozenset({"A=B", "B=A", "A~B", "tie"})
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedScores:
     """`outcomes`: one an item, in the items' order. `in_order`: items told apart only by the order of equal ids."""
 
     outcomes: tuple[Outcome, ...]
@@ -36,30 +35,31 @@ class Recorded:
     in_order: int
 
 
-def read_recorded(path: Path, benchmark: Benchmark, items: Sequence[BenchmarkItem]) -> Recorded:
+def read_recorded(path: Path, benchmark: Benchmark, items: Sequence[BenchmarkItem]) -> RecordedScores:
     """Raises BadInputError naming file, row and field, also where not one item has a row."""
     path = path.expanduser()
     if not path.is_file():
         raise BadInputError("no such file", file=path)
-    book = _Book(items)
+    book = _RowMatcher(items)
     rows = 0
     for record in read_file(path, constants=True):
         rows += 1
         book.take(record, ("key", "id", *benchmark.id_fields))
-    found, in_order = book.settle()
-    if not found:
+    matched, in_order = book.settle()
+    if not matched:
         raise BadInputError(f"has no row for any of the {len(items)} items", file=path)
     outcomes = [
-        _outcome(found[item.key], item, benchmark) if item.key in found else Outcome(failure=MISSING) for item in items
+        _outcome(matched[item.key], item, benchmark) if item.key in matched else Outcome(failure=MISSING)
+        for item in items
     ]
     games = Counter(len(outcome.decisions) for outcome in outcomes if outcome.decisions is not None)
     kinds = {("decisions" if o.decisions is not None else "scores") for o in outcomes if o.failure is None}
     if len(games) > 1 or len(kinds) > 1:
         raise BadInputError("some items have other numbers of games than others, or scores beside decisions", file=path)
-    return Recorded(tuple(outcomes), rows, in_order)
+    return RecordedScores(tuple(outcomes), rows, in_order)
 
 
-class _Book:
+class _RowMatcher:
     """Which row is which item's."""
 
     def __init__(self, items: Sequence[BenchmarkItem]) -> None:
@@ -71,26 +71,26 @@ class _Book:
         self.unsettled: dict[str, list[Record]] = defaultdict(list)
 
     def take(self, record: Record, names: Sequence[str]) -> None:
-        given = next((value for name in names if (value := own_id(record.values.get(name))) is not None), None)
-        if given is None:
+        row_id = next((value for name in names if (value := publisher_id(record.values.get(name))) is not None), None)
+        if row_id is None:
             raise record.error("missing, or neither a text nor a whole number", "id")
-        if given in self.by_key:
-            self._settle(record, self.by_key[given])
+        if row_id in self.by_key:
+            self._settle(record, self.by_key[row_id])
             return
-        candidates = self.by_id.get(given) or self._in_part(given)
+        candidates = self.by_id.get(row_id) or self._in_part(row_id)
         if not candidates:
-            raise record.error(f"{given!r} is the id of no item of the benchmark", "id")
+            raise record.error(f"{row_id!r} is the id of no item of the benchmark", "id")
         if len(candidates) > 1:
             parts = {str(record.values.get(name)) for name in ("domain", "part", "subset", "set", "file")} - {"None"}
             candidates = [item for item in candidates if {item.part, item.subset} & parts] or candidates
         if len(candidates) > 1:
-            self.unsettled[given].append(record)
+            self.unsettled[row_id].append(record)
         else:
             self._settle(record, candidates[0])
 
-    def _in_part(self, given: str) -> list[BenchmarkItem]:
+    def _in_part(self, part_name: str) -> list[BenchmarkItem]:
         """The items that PART/ID names, where PART is their domain or subset."""
-        part, _, id_ = given.partition("/")
+        part, _, id_ = part_name.partition("/")
         return [item for item in self.by_id.get(id_, []) if part in (item.part, item.subset)]
 
     def settle(self) -> tuple[dict[str, Record], int]:
@@ -127,12 +127,12 @@ def _outcome(record: Record, item: BenchmarkItem, benchmark: Benchmark) -> Outco
             return Outcome(failure=_code(error))
         raise record.error("missing" + (" (and no decisions)" if benchmark.takes_decisions else ""), "scores")
     if field == "scores":
-        given = values["scores"]
-        if given is None:
+        raw_scores = values["scores"]
+        if raw_scores is None:
             return Outcome(failure=_code(values.get("error") or values.get("failure") or "null"))
-        if not isinstance(given, list | tuple):
-            raise record.error(f"not a list of scores: {given!r:.60}", "scores")
-        parts = list(given)
+        if not isinstance(raw_scores, list | tuple):
+            raise record.error(f"not a list of scores: {raw_scores!r:.60}", "scores")
+        parts = list(raw_scores)
     else:
         chosen, rejected = _many(values[field]), _many(values.get(field.replace("chosen", "rejected")))
         parts = _in_order(chosen, rejected, item) or [*chosen, *rejected]
@@ -170,18 +170,18 @@ def _decisions(record: Record) -> tuple[str | None, ...]:
     """In the item's own A and B. The official result files' `judgments` are as the judge saw the pair: the second is
     flipped back here."""
     field = "decisions" if record.values.get("decisions") is not None else "judgments"
-    given = record.values[field]
-    if not isinstance(given, list | tuple) or len(given) not in (1, 2):
+    games = record.values[field]
+    if not isinstance(games, list | tuple) or len(games) not in (1, 2):
         raise record.error("not a list of one or two games", field)
     out = []
-    for place, game in enumerate(given):
+    for position, game in enumerate(games):
         decision = game.get("decision") if isinstance(game, Mapping) else game
         if decision is not None and not isinstance(decision, str):
             raise record.error(f"neither a text nor null: {decision!r:.60}", field)
         plain = decision.replace(" ", "") if decision else None
         if field == "decisions" and plain is not None and plain not in (*LABELS, *TIES):
             raise record.error(f"{decision!r:.60} is none of A>B, B>A, A=B and null", field)
-        out.append(flipped(plain) if field == "judgments" and place else plain)
+        out.append(flipped(plain) if field == "judgments" and position else plain)
     return tuple(out)
 
 

@@ -54,10 +54,10 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise NotFoundError(f"no such file or folder: {path}")
-    found = sorted(file for file in path.rglob("*") if file.is_file() and _kind(file) in SUFFIXES)
-    if not found:
+    paths = sorted(file for file in path.rglob("*") if file.is_file() and _kind(file) in SUFFIXES)
+    if not paths:
         raise BadInputError(f"holds no data file ({', '.join(SUFFIXES)}, also .gz and .zst)", file=path)
-    return found
+    return paths
 
 
 def read_files(paths: Sequence[Path]) -> tuple[list[Record], list[Source]]:

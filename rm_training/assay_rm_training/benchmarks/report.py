@@ -17,8 +17,8 @@ import numpy as np
 
 from assay.errors import BadInputError
 from assay.statistics.intervals import cluster_bootstrap
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, CurvePoint, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, identified
-from assay_rm_training.benchmarks.protocol import Benchmark, CurvePoint, Measured, TiePolicy
 from assay_rm_training.benchmarks.records import Source, read_files, read_hub
 from assay_rm_training.benchmarks.strata import (
     NamedInterval,
@@ -33,7 +33,7 @@ FAILED_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class ItemSet:
+class BenchmarkItems:
     """The items of a benchmark as read. `skipped`: rows that are no item; `repeated`: rows that came in two files."""
 
     items: tuple[BenchmarkItem, ...]
@@ -88,7 +88,7 @@ class BenchmarkReport:
         }
 
 
-def read_items(benchmark: Benchmark, paths: Sequence[Path], *, limit: int = 0) -> ItemSet:
+def read_items(benchmark: Benchmark, paths: Sequence[Path], *, limit: int = 0) -> BenchmarkItems:
     """The items of the files and folders; without any, of the hub. `limit`: the first N items, 0 = all."""
     if paths:
         records, sources = read_files(paths)
@@ -104,8 +104,8 @@ def read_items(benchmark: Benchmark, paths: Sequence[Path], *, limit: int = 0) -
             read.append(_placed(item, record.file, record.row))
     items, repeated = identified(read)
     benchmark.check(items)
-    kept = tuple(items[:limit] if limit else items)
-    return ItemSet(kept, tuple(sources), skipped=len(records) - len(read), repeated=repeated)
+    selected = tuple(items[:limit] if limit else items)
+    return BenchmarkItems(selected, tuple(sources), skipped=len(records) - len(read), repeated=repeated)
 
 
 def report(
@@ -170,7 +170,7 @@ def report(
 
 
 def reduce(
-    measured: Measured, *, seed: int, intervals: bool = True
+    measured: BenchmarkFigures, *, seed: int, intervals: bool = True
 ) -> tuple[dict[str, float | None], dict[str, NamedInterval]]:
     """Values and intervals by name. A share is successes / items exactly, not a mean of means.
 
@@ -188,19 +188,21 @@ def reduce(
             values[name] = _pooled(members)
     if not intervals:
         return values, {}
-    found: dict[str, NamedInterval | None] = {}
-    for name, (value, interval) in measured.given().items():
+    all_intervals: dict[str, NamedInterval | None] = {}
+    for name, (value, interval) in measured.extra_figures().items():
         values[name] = value if np.isfinite(value) else None
-        found[name] = interval
+        all_intervals[name] = interval
     for name, members in parts.items():
         if name in values and members:
-            found[name] = share_interval(members) or _clustered(members, seed)
-    rest = [name for name in plain if name not in found]
-    if rest:
+            all_intervals[name] = share_interval(members) or _clustered(members, seed)
+    without_interval = [name for name in plain if name not in all_intervals]
+    if without_interval:
         draws = measured.combine(resampled_means(measured.strata, seed=seed))
-        found.update({name: percentile_interval(draws[name]) for name in rest if values[name] is not None})
-    kept = {name: found.get(name) for name in values}
-    return values, {name: i for name, i in kept.items() if i is not None and _has_spread(i)}
+        all_intervals.update(
+            {name: percentile_interval(draws[name]) for name in without_interval if values[name] is not None}
+        )
+    ordered = {name: all_intervals.get(name) for name in values}
+    return values, {name: i for name, i in ordered.items() if i is not None and _has_spread(i)}
 
 
 def _has_spread(interval: NamedInterval) -> bool:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from assay.runs.record import Run
 from assay.store.database import registered
 from assay.system.atomic_files import replacing
+from assay_rm_training.benchmarks.benchmark import Benchmark, TiePolicy, cluster_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
-from assay_rm_training.benchmarks.protocol import Benchmark, TiePolicy, cluster_of
 from assay_rm_training.benchmarks.report import BenchmarkReport
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 def store_results(run: Run, report: BenchmarkReport, table: pa.Table, *, version: str | None) -> None:
     """Aggregates and items of one model, in one unit of work."""
-    told = report.to_dict()
+    payload = report.to_dict()
     with run.workspace.store.unit() as db:
         db.execute(
             """INSERT INTO benchmark_results
@@ -91,7 +91,7 @@ def store_results(run: Run, report: BenchmarkReport, table: pa.Table, *, version
                 report.bench,
                 report.model,
                 version,
-                *(json.dumps(told[name]) for name in ("aggregates", "intervals", "counts", "protocol")),
+                *(json.dumps(payload[name]) for name in ("aggregates", "intervals", "counts", "protocol")),
             ],
         )
         with registered(db, "incoming_items", table):

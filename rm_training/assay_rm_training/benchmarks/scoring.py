@@ -61,10 +61,10 @@ def judge_items(judge: PairwiseJudge, items: Sequence[BenchmarkItem], *, advance
 
     pairs = [PairQuestion(item.prompt, item.responses[0], item.responses[1], item.principle) for item in items]
     outcomes = []
-    for found in judge.compare(pairs, on_progress=advance):
-        if isinstance(found, ScoreFailure):
-            outcomes.append(Outcome(failure=found.code))
+    for outcome in judge.compare(pairs, on_progress=advance):
+        if isinstance(outcome, ScoreFailure):
+            outcomes.append(Outcome(failure=outcome.code))
         else:
-            decisions = tuple(_VERDICTS.get(decision or "") for decision in found.decisions)
-            outcomes.append(Outcome(decisions=decisions, truncated=found.truncated))
+            decisions = tuple(_VERDICTS.get(decision or "") for decision in outcome.decisions)
+            outcomes.append(Outcome(decisions=decisions, truncated=outcome.truncated))
     return outcomes

@@ -17,7 +17,7 @@ import numpy as np
 
 from assay.errors import NotFoundError
 from assay.statistics.intervals import cluster_bootstrap, wilson
-from assay_rm_training.benchmarks.protocol import CurvePoint
+from assay_rm_training.benchmarks.benchmark import CurvePoint
 from assay_rm_training.benchmarks.strata import NamedInterval
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class StoredResult:
     @property
     def headline(self) -> str | None:
         """The aggregate that stands for all; None where nothing has a value."""
-        known = [name for name, value in self.aggregates.items() if value is not None]
-        return next((name for name in HEADLINES if name in known), known[0] if known else None)
+        present = [name for name, value in self.aggregates.items() if value is not None]
+        return next((name for name in HEADLINES if name in present), present[0] if present else None)
 
 
 class ItemCredit(NamedTuple):
@@ -95,11 +95,11 @@ _RESULTS = """
 
 def newest_results(db: duckdb.DuckDBPyConnection) -> list[StoredResult]:
     """Of each benchmark, model, version, tie policy and set of items the newest result, newest first."""
-    found: dict[tuple[Any, ...], StoredResult] = {}
+    newest: dict[tuple[Any, ...], StoredResult] = {}
     for row in db.execute(f"{_RESULTS} ORDER BY b.created_at DESC, b.run_id, b.model").fetchall():
         one = _result(*row)
-        found.setdefault((one.bench, one.model, one.version, one.ties, one.data, one.counts.get("items")), one)
-    return list(found.values())
+        newest.setdefault((one.bench, one.model, one.version, one.ties, one.data, one.counts.get("items")), one)
+    return list(newest.values())
 
 
 def stored_result(db: duckdb.DuckDBPyConnection, run_id: str, bench: str, model: str) -> StoredResult:
@@ -128,11 +128,11 @@ def subset_shares(items: Sequence[ItemCredit], *, seed: int = 0) -> list[SubsetS
     groups: dict[tuple[str, str], list[ItemCredit]] = {}
     for item in items:
         groups.setdefault((item.part, item.subset), []).append(item)
-    found = []
+    shares = []
     for (part, subset), members in groups.items():
         credits = [item.credit for item in members if item.credit is not None]
         prompts = [item.prompt for item in members if item.credit is not None]
-        found.append(
+        shares.append(
             SubsetShare(
                 part,
                 subset,
@@ -143,7 +143,7 @@ def subset_shares(items: Sequence[ItemCredit], *, seed: int = 0) -> list[SubsetS
                 _share_interval(credits, prompts, seed) if credits else None,
             )
         )
-    return found
+    return shares
 
 
 def _share_interval(credits: Sequence[float], prompts: Sequence[str], seed: int) -> NamedInterval | None:
@@ -166,9 +166,9 @@ def _result(
     protocol: str,
     metrics: str | None,
 ) -> StoredResult:
-    told: dict[str, Any] = json.loads(metrics) if metrics else {}
-    read = [(source.get("sha256"), source.get("rows")) for source in told.get("data") or ()]
-    limit = told.get("limit")
+    payload: dict[str, Any] = json.loads(metrics) if metrics else {}
+    read = [(source.get("sha256"), source.get("rows")) for source in payload.get("data") or ()]
+    limit = payload.get("limit")
     return StoredResult(
         run_id,
         bench,
@@ -180,10 +180,10 @@ def _result(
         json.loads(counts),
         json.loads(protocol),
         data=sha256(json.dumps([read, limit]).encode()).hexdigest()[:8] if read else None,
-        missing=told.get("missing"),
-        truncated_share=told.get("truncated_share"),
-        failures=told.get("failures") or {},
-        curves={name: [_point(**point) for point in points] for name, points in (told.get("curves") or {}).items()},
+        missing=payload.get("missing"),
+        truncated_share=payload.get("truncated_share"),
+        failures=payload.get("failures") or {},
+        curves={name: [_point(**point) for point in points] for name, points in (payload.get("curves") or {}).items()},
     )
 
 

@@ -44,11 +44,11 @@ class Stratum:
     @classmethod
     def of(cls, name: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[float]]]) -> Stratum | None:
         """`rows`: cluster and figures of each item; None where there is no row."""
-        found = list(rows)
-        if not found:
+        members = list(rows)
+        if not members:
             return None
-        values = np.array([figures for _, figures in found], dtype=float).reshape(len(found), len(columns))
-        return cls(name, tuple(columns), values, tuple(cluster for cluster, _ in found))
+        values = np.array([figures for _, figures in members], dtype=float).reshape(len(members), len(columns))
+        return cls(name, tuple(columns), values, tuple(cluster for cluster, _ in members))
 
     def keys(self) -> list[str]:
         return [f"{self.name}/{column}" for column in self.columns]
@@ -73,10 +73,10 @@ def means(strata: Sequence[Stratum]) -> dict[str, Floats]:
     """The plain means, of shape [1] each; NaN for a column without any value."""
     out: dict[str, Floats] = {}
     for stratum in strata:
-        there = ~np.isnan(stratum.values)
-        sums = np.where(there, stratum.values, 0.0).sum(axis=0)
+        present = ~np.isnan(stratum.values)
+        sums = np.where(present, stratum.values, 0.0).sum(axis=0)
         with np.errstate(invalid="ignore"):
-            out.update(zip(stratum.keys(), (sums / there.sum(axis=0))[:, None], strict=True))
+            out.update(zip(stratum.keys(), (sums / present.sum(axis=0))[:, None], strict=True))
     return out
 
 
@@ -90,10 +90,10 @@ def resampled_means(strata: Sequence[Stratum], *, seed: int = 0, resamples: int 
     for stratum in strata:
         _, member = np.unique(np.asarray(stratum.clusters), return_inverse=True)
         groups = int(member.max()) + 1
-        there = ~np.isnan(stratum.values)
-        filled = np.where(there, stratum.values, 0.0)
+        present = ~np.isnan(stratum.values)
+        filled = np.where(present, stratum.values, 0.0)
         sums = np.stack([np.bincount(member, weights=column) for column in filled.T], axis=1)
-        counts = np.stack([np.bincount(member, weights=column) for column in there.T.astype(float)], axis=1)
+        counts = np.stack([np.bincount(member, weights=column) for column in present.T.astype(float)], axis=1)
         rng = np.random.default_rng([seed, zlib.crc32(stratum.name.encode())])
         drawn_means = np.empty((resamples, len(stratum.columns)))
         step = max(1, _CELLS // groups)
@@ -110,24 +110,24 @@ def resampled_means(strata: Sequence[Stratum], *, seed: int = 0, resamples: int 
 
 def percentile_interval(draws: Floats) -> NamedInterval | None:
     """None where fewer than two draws have a value: there is nothing to take a percentile of."""
-    known = draws[~np.isnan(draws)]
-    if len(known) < 2:
+    finite = draws[~np.isnan(draws)]
+    if len(finite) < 2:
         return None
-    low, high = np.quantile(known, [0.025, 0.975])
+    low, high = np.quantile(finite, [0.025, 0.975])
     return NamedInterval(float(low), float(high), "bootstrap")
 
 
 def share_interval(parts: Sequence[tuple[Stratum, str]]) -> NamedInterval | None:
     """Wilson's interval of the pooled column, or None where it is not a plain share of independent items."""
     values = np.concatenate([stratum.column(column) for stratum, column in parts])
-    known = ~np.isnan(values)
+    present = ~np.isnan(values)
     clusters = [cluster for stratum, _ in parts for cluster in stratum.clusters]
-    used = [cluster for cluster, there in zip(clusters, known, strict=True) if there]
-    values = values[known]
+    used = [cluster for cluster, is_present in zip(clusters, present, strict=True) if is_present]
+    values = values[present]
     if not len(values) or len(set(used)) < len(used) or not np.isin(values, (0.0, 1.0)).all():
         return None
-    found: Interval = wilson(float(values.sum()), len(values))
-    return NamedInterval(found.low, found.high, "wilson")
+    interval: Interval = wilson(float(values.sum()), len(values))
+    return NamedInterval(interval.low, interval.high, "wilson")
 
 
 def pooled(means: Means, shares: Shares, sizes: Mapping[str, int]) -> dict[str, Floats]:

@@ -103,7 +103,7 @@ def fit_platt(differences: Sequence[float] | Floats, *, start: float) -> tuple[f
         lost = torch.logaddexp(up - z - b, down - z + b) + log_half
         return -((1 - doubt) * won + doubt * lost).mean()
 
-    found = [(float(loss(torch.tensor([math.log(start), 0.0], dtype=torch.float64))), math.log(start), 0.0)]
+    candidates = [(float(loss(torch.tensor([math.log(start), 0.0], dtype=torch.float64))), math.log(start), 0.0)]
     for b in _OFFSETS:
         point = torch.tensor([math.log(start), b], dtype=torch.float64, requires_grad=True)
         search = torch.optim.LBFGS([point], max_iter=60, line_search_fn="strong_wolfe", tolerance_grad=1e-9)
@@ -117,8 +117,8 @@ def fit_platt(differences: Sequence[float] | Floats, *, start: float) -> tuple[f
         search.step(closure)  # type: ignore[no-untyped-call]
         end = point.detach()
         if bool(torch.isfinite(end).all()) and abs(float(end[0])) < 50:
-            found.append((float(loss(end)), float(end[0]), abs(float(end[1]))))
-    _, log_t, b = min(found)
+            candidates.append((float(loss(end)), float(end[0]), abs(float(end[1]))))
+    _, log_t, b = min(candidates)
     return math.exp(log_t), b
 
 
@@ -130,8 +130,8 @@ def fit_isotonic(differences: Sequence[float] | Floats) -> tuple[tuple[float, fl
     """
     d = np.asarray(differences, dtype=float)
     doubt = _doubt(d)
-    positions, place, counts = np.unique(np.concatenate([d, -d]), return_inverse=True, return_counts=True)
-    wins = np.bincount(place, weights=np.concatenate([np.ones(len(d)), np.zeros(len(d))]))
+    positions, inverse, counts = np.unique(np.concatenate([d, -d]), return_inverse=True, return_counts=True)
+    wins = np.bincount(inverse, weights=np.concatenate([np.ones(len(d)), np.zeros(len(d))]))
     levels = pool_adjacent_violators(positions, wins / counts, counts.astype(float))
     return tuple((at, doubt + (1 - 2 * doubt) * max(0.5, value)) for at, value, _ in levels if at > 1e-12)
 

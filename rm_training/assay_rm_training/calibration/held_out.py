@@ -27,8 +27,8 @@ from assay_rm_training.calibration.measures import (
     report_of,
 )
 
-Choice = Literal["auto", "temperature", "platt", "isotonic"]
-CHOICES: tuple[str, ...] = get_args(Choice)
+MethodChoice = Literal["auto", "temperature", "platt", "isotonic"]
+CHOICES: tuple[str, ...] = get_args(MethodChoice)
 FOLDS = 5
 
 
@@ -64,7 +64,7 @@ def calibrate(
     groups: Sequence[str],
     *,
     fitted_on: str,
-    method: Choice = "auto",
+    method: MethodChoice = "auto",
     folds: int = FOLDS,
     seed: int = 0,
 ) -> Calibrated:
@@ -129,8 +129,8 @@ def _cross_fitted(c: Floats, r: Floats, parts: Sequence[npt.NDArray[np.intp]], m
     """P(chosen wins) [N], each from the fit on the other folds."""
     p = np.empty(len(c))
     for out in parts:
-        rest = np.setdiff1d(np.arange(len(c)), out)
-        fitted = fit_calibration(c[rest], r[rest], fitted_on="", method=cast(CalibrationMethod, method))
+        fit_rows = np.setdiff1d(np.arange(len(c)), out)
+        fitted = fit_calibration(c[fit_rows], r[fit_rows], fitted_on="", method=cast(CalibrationMethod, method))
         p[out] = probabilities_of(c[out] - r[out], fitted)
     return p
 
@@ -141,16 +141,16 @@ def _nested(
     """As `_cross_fitted`, each fold's method chosen by cross-validation within the others."""
     p = np.empty(len(c))
     for out in parts:
-        rest = np.setdiff1d(np.arange(len(c)), out)
-        inner = _folds([groups[i] for i in rest], folds, seed)
+        fit_rows = np.setdiff1d(np.arange(len(c)), out)
+        inner = _folds([groups[i] for i in fit_rows], folds, seed)
         method = "temperature"
         if len(inner) > 1:
             losses = {
-                name: float(_losses(_cross_fitted(c[rest], r[rest], inner, name)).mean())
+                name: float(_losses(_cross_fitted(c[fit_rows], r[fit_rows], inner, name)).mean())
                 for name in CALIBRATION_METHODS
             }
             method = min(losses, key=lambda name: (losses[name], CALIBRATION_METHODS.index(name)))
-        fitted = fit_calibration(c[rest], r[rest], fitted_on="", method=cast(CalibrationMethod, method))
+        fitted = fit_calibration(c[fit_rows], r[fit_rows], fitted_on="", method=cast(CalibrationMethod, method))
         p[out] = probabilities_of(c[out] - r[out], fitted)
     return p
 

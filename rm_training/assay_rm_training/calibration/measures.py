@@ -94,8 +94,8 @@ def expected_calibration_error(
     probabilities: Floats, results: Floats, *, bins: int = BINS, closed: Closed = "right"
 ) -> float:
     """Sum over bins of (share of pairs) |observed - predicted| (arXiv 1706.04599)."""
-    found = reliability(probabilities, results, bins=bins, closed=closed)
-    return sum(b.pairs * abs(b.observed - b.predicted) for b in found) / len(probabilities)
+    bins_used = reliability(probabilities, results, bins=bins, closed=closed)
+    return sum(b.pairs * abs(b.observed - b.predicted) for b in bins_used) / len(probabilities)
 
 
 def equal_mass_error(probabilities: Floats, results: Floats, *, bins: int = BINS) -> float:
@@ -205,4 +205,4 @@ def _intervals(
         rows = np.concatenate([parts[i] for i in rng.integers(len(parts), size=len(parts))])
         for name, measure in measures.items():
             drawn[name].append(measure(rows))
-    return {name: Interval(*map(float, np.quantile(found, [0.025, 0.975]))) for name, found in drawn.items()}
+    return {name: Interval(*map(float, np.quantile(estimates, [0.025, 0.975]))) for name, estimates in drawn.items()}

@@ -144,10 +144,10 @@ def _run(run_id: str, kind: str, at: float, config: Mapping[str, Any], metrics: 
     )
 
 
-def _side(told: Mapping[str, Any]) -> MeasuredReliability:
-    bins = [Bin(**one) for one in told["bins"]]
+def _side(measured: Mapping[str, Any]) -> MeasuredReliability:
+    bins = [Bin(**one) for one in measured["bins"]]
     return MeasuredReliability(
         [MeasuredBin(b, wilson(b.observed * b.pairs, b.pairs)) for b in bins],
-        {name: told[name] for name in FIGURES if told.get(name) is not None},
-        {name: Interval(**interval) for name, interval in (told.get("intervals") or {}).items()},
+        {name: measured[name] for name in FIGURES if measured.get(name) is not None},
+        {name: Interval(**interval) for name, interval in (measured.get("intervals") or {}).items()},
     )

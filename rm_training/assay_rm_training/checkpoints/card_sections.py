@@ -28,11 +28,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def with_section(card: str, title: str, lines: Sequence[str]) -> str:
     """The card with `## title` holding these lines: in the place of the section of that name, else at the end."""
     section = "\n".join([f"## {title}", "", *lines]).rstrip() + "\n"
-    found = re.search(rf"(?ms)^## {re.escape(title)}\n.*?(?=^## |\Z)", card)
-    if found is None:
+    match = re.search(rf"(?ms)^## {re.escape(title)}\n.*?(?=^## |\Z)", card)
+    if match is None:
         return f"{card.rstrip()}\n\n{section}" if card.strip() else section
-    rest = card[found.end() :]
-    return card[: found.start()] + section + (f"\n{rest}" if rest else "")
+    remainder = card[match.end() :]
+    return card[: match.start()] + section + (f"\n{remainder}" if remainder else "")
 
 
 def write_section(folder: Path, title: str, lines: Sequence[str]) -> None:
@@ -78,7 +78,8 @@ def calibration_lines(calibration: Calibration | None) -> list[str]:
         "nll": "negative log-likelihood",
     }
     rows = [
-        [said, *(_with_interval(measured[when], name) for when in ("before", "after"))] for name, said in names.items()
+        [label, *(_with_interval(measured[when], name) for when in ("before", "after"))]
+        for name, label in names.items()
     ]
     lines += ["", f"On left-out pairs ({measured['folds']} folds by prompt), 95 % by bootstrap over prompts:", ""]
     return [*lines, *table(["", "before", "after"], rows)]

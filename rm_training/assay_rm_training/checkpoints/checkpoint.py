@@ -31,7 +31,7 @@ from assay_rm_training.checkpoints.parity import (
 )
 from assay_rm_training.checkpoints.vllm_parity import vllm_check, vllm_python
 from assay_rm_training.methods.method import Engine
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.scorer import ScoreItem, Scorer
 
@@ -41,7 +41,7 @@ _FEWER = 3  # one response in so many is also scored in all other ways: each cos
 
 
 def merged_scorer(
-    trainee: Trainee,
+    trainable: TrainableModel,
     spec: RewardModelSpec,
     renderer: Renderer,
     sample: Sequence[ScoreItem],
@@ -53,10 +53,10 @@ def merged_scorer(
 
     `checks` gets the comparison, for `save_checkpoint`. Raises BackendError where merging changes scores.
     """
-    if trainee.adapter is None:
-        return engine(trainee.model, renderer, spec, name="trained")
-    before = engine(trainee.model, renderer, spec, name="adapters").score(sample)
-    scorer = engine(trainee.merge(), renderer, spec, name="trained")
+    if trainable.adapter is None:
+        return engine(trainable.model, renderer, spec, name="trained")
+    before = engine(trainable.model, renderer, spec, name="adapters").score(sample)
+    scorer = engine(trainable.merge(), renderer, spec, name="trained")
     parity = compare(before, scorer.score(sample))
     if checks is not None:
         checks.append(parity.called(MERGED))
@@ -66,7 +66,7 @@ def merged_scorer(
 
 
 def save_checkpoint(
-    trainee: Trainee,
+    trainable: TrainableModel,
     spec: RewardModelSpec,
     renderer: Renderer,
     folder: Path,
@@ -88,7 +88,7 @@ def save_checkpoint(
     if folder.exists():
         raise BadInputError("exists already", file=folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    model = trainee.model
+    model = trainable.model
     if save_dtype == "bfloat16":
         model.bfloat16().float()  # type: ignore[no-untyped-call]  # compare what is loaded again: rounded too
     before = engine(model, renderer, spec, name="trained").score(sample)
@@ -97,7 +97,7 @@ def save_checkpoint(
         with quiet_transformers():
             saved = model.bfloat16() if save_dtype == "bfloat16" else model
             saved.save_pretrained(scratch)
-            trainee.tokenizer.save_pretrained(scratch)
+            trainable.tokenizer.save_pretrained(scratch)
         (scratch / "README.md").write_text(card, encoding="utf-8")
         os.chmod(scratch, 0o755)
         spec = replace(spec, version=weights_digest(scratch), parity="unchecked", parity_checks=tuple(checks))
@@ -106,16 +106,16 @@ def save_checkpoint(
             reloaded = engine.load(str(scratch), device=str(model.device), dtype="float32")
             after = reloaded.score(sample)
             parity = compare(before, after)
-            found = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
+            all_checks = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
             if spec.is_one_logit and (python := vllm_python()) is not None:
                 check = vllm_check(scratch, renderer, sample, after, python=python)
-                found += [check] if check is not None else []
+                all_checks += [check] if check is not None else []
         except (BackendError, BadInputError) as error:
             parity = Parity(False, 0.0, 0, f"does not load again: {error}")
-            found = [*checks, parity.called(SAVED)]
-        spec = replace(spec, parity=verdict(found), parity_checks=tuple(found))
+            all_checks = [*checks, parity.called(SAVED)]
+        spec = replace(spec, parity=verdict(all_checks), parity_checks=tuple(all_checks))
         spec.write(scratch)
-        (scratch / "README.md").write_text(with_section(card, "Parity", parity_lines(found)), encoding="utf-8")
+        (scratch / "README.md").write_text(with_section(card, "Parity", parity_lines(all_checks)), encoding="utf-8")
         if spec.parity != "passed":
             failed = folder.with_name(folder.name + ".failed")
             shutil.rmtree(failed, ignore_errors=True)

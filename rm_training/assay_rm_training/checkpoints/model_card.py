@@ -10,9 +10,9 @@ from assay import __version__
 from assay.models.spec import Kind, RewardModelSpec
 from assay.system.plurals import counted
 from assay_rm_training.checkpoints.card_sections import calibration_lines, table
-from assay_rm_training.data.encoded_dataset import ItemSet
-from assay_rm_training.evaluation.pairs import Evaluation
-from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.evaluation.pairs import PairEvaluation
+from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.method import Method
 from assay_rm_training.presets import preset
 from assay_rm_training.training.summary import TrainingSummary
@@ -60,11 +60,11 @@ def model_card(
     spec: RewardModelSpec,
     method: Method,
     config: TrainingConfig,
-    data: ItemSet[Any],
+    data: EncodedDataset[Any],
     summary: TrainingSummary,
     *,
     data_name: str,
-    evaluation: Findings | None,
+    evaluation: EvaluationReport | None,
     eval_name: str | None,
     contamination: Sequence[str] = (),
     chosen: str | None = None,
@@ -124,7 +124,7 @@ def model_card(
             "",
             *_table(evaluation.card_rows()),
         ]
-        if isinstance(evaluation, Evaluation) and evaluation.slices:
+        if isinstance(evaluation, PairEvaluation) and evaluation.slices:
             lines += ["", *_slices(evaluation)]
     lines += ["", "## Calibration", "", *calibration_lines(spec.calibration)]
     lines += ["", "## Length bias", "", *_length(evaluation)]
@@ -137,14 +137,14 @@ def front_matter(
     spec: RewardModelSpec,
     pipeline: str,
     tags: Sequence[str],
-    evaluation: Findings | None,
+    evaluation: EvaluationReport | None,
     eval_name: str | None,
 ) -> list[str]:
     """The YAML header by the hub's own library, with the accuracy as an evaluation result."""
     from huggingface_hub import EvalResult, ModelCardData
 
     results = []
-    if isinstance(evaluation, Evaluation):
+    if isinstance(evaluation, PairEvaluation):
         results = [
             EvalResult(
                 task_type=pipeline,
@@ -168,7 +168,7 @@ def front_matter(
     return ["---", *data.to_yaml().strip().splitlines(), "---"]
 
 
-def _limits(spec: RewardModelSpec, evaluation: Findings | None) -> list[str]:
+def _limits(spec: RewardModelSpec, evaluation: EvaluationReport | None) -> list[str]:
     lines = [
         "- Meant for ranking responses to one prompt, for best-of-n and as a reward in training; rewards of different "
         "prompts are not comparable.",
@@ -176,7 +176,7 @@ def _limits(spec: RewardModelSpec, evaluation: Findings | None) -> list[str]:
         "- It repeats the preferences and the errors of its data. Under optimisation its errors are found: hold out "
         "pairs, watch length and the distance to the starting policy, and look at the best-rewarded samples.",
     ]
-    if isinstance(evaluation, Evaluation) and evaluation.accuracy.wilson.low <= evaluation.length_baseline:
+    if isinstance(evaluation, PairEvaluation) and evaluation.accuracy.wilson.low <= evaluation.length_baseline:
         lines.append(
             f"- On its evaluation data choosing the longer response (characters) is right in "
             f"{evaluation.length_baseline:.4f} of the pairs, no worse than the lower end of this model's "
@@ -185,7 +185,7 @@ def _limits(spec: RewardModelSpec, evaluation: Findings | None) -> list[str]:
     return lines
 
 
-def _slices(evaluation: Evaluation) -> list[str]:
+def _slices(evaluation: PairEvaluation) -> list[str]:
     rows = [
         [
             s.by,
@@ -200,8 +200,8 @@ def _slices(evaluation: Evaluation) -> list[str]:
     return table(["by", "slice", "pairs", "accuracy", "95 %", "choosing the longer (characters)"], rows)
 
 
-def _length(evaluation: Findings | None) -> list[str]:
-    if not isinstance(evaluation, Evaluation) or evaluation.reward_length_correlation is None:
+def _length(evaluation: EvaluationReport | None) -> list[str]:
+    if not isinstance(evaluation, PairEvaluation) or evaluation.reward_length_correlation is None:
         return ["Not measured; `assay length-bias` does."]
     return [
         f"Correlation of reward and length in characters over the evaluation's responses: "

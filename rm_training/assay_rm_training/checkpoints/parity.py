@@ -3,7 +3,7 @@
 Covers: comparing two lists of scores, the checks that any engine allows (batch of 1 = batch of N, the engine's own
 other ways such as padding on the other side, vLLM where it is installed), the verdict that goes into the spec. Works
 on any `Scorer`, so on every kind of reward model. Leaves out: saving and loading again (`checkpoint.py`), running the
-gate on a checkpoint of any origin (`verification.py`).
+gate on a checkpoint of any origin (`runs/verify.py`).
 """
 
 from __future__ import annotations

@@ -15,20 +15,20 @@ def main(request: Path, reply: Path) -> None:
     from vllm import LLM  # type: ignore[import-not-found, unused-ignore]  # of the other environment
     from vllm.config import PoolerConfig  # type: ignore[import-not-found, unused-ignore]
 
-    asked: dict[str, Any] = json.loads(request.read_text())
+    payload: dict[str, Any] = json.loads(request.read_text())
     model = LLM(
-        model=asked["model"],
+        model=payload["model"],
         runner="pooling",
         convert="classify",
         dtype="float32",
-        max_model_len=asked["max_length"],
+        max_model_len=payload["max_length"],
         enforce_eager=True,
         enable_prefix_caching=False,
         # vLLM's default answer is sigmoid(logit): two far apart rewards would both read 1.
         pooler_config=PoolerConfig(use_activation=False),
         kv_cache_memory_bytes=256 * 2**20,
     )
-    outputs = model.classify([{"prompt_token_ids": row} for row in asked["rows"]])
+    outputs = model.classify([{"prompt_token_ids": row} for row in payload["rows"]])
     reply.write_text(json.dumps([float(output.outputs.probs[0]) for output in outputs]))
 
 

@@ -33,13 +33,13 @@ _CHILD = Path(__file__).with_name("vllm_child.py")
 
 def vllm_python() -> Path | None:
     """The interpreter that `ASSAY_VLLM_PYTHON` names, None where it is unset. Raises BadInputError for a wrong one."""
-    named = os.environ.get(ENVIRONMENT)
-    if not named:
+    configured = os.environ.get(ENVIRONMENT)
+    if not configured:
         return None
-    found = shutil.which(Path(named).expanduser())
-    if found is None:
-        raise BadInputError(f"${ENVIRONMENT} names no program: {named}")
-    return Path(found)
+    executable = shutil.which(Path(configured).expanduser())
+    if executable is None:
+        raise BadInputError(f"${ENVIRONMENT} names no program: {configured}")
+    return Path(executable)
 
 
 def vllm_check(

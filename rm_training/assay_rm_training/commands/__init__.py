@@ -9,11 +9,11 @@ from assay_rm_training.commands import (
     ensembles,
     evaluation,
     generative,
-    length,
     merging,
     training,
     verification,
 )
+from assay_rm_training.length_bias import command as length_bias_command
 
 
 def register(app: typer.Typer) -> None:
@@ -25,4 +25,4 @@ def register(app: typer.Typer) -> None:
     verification.register(app)
     ensembles.register(app)
     merging.register(app)
-    length.register(app)
+    length_bias_command.register(app)

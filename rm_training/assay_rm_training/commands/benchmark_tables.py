@@ -33,8 +33,8 @@ def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
         _several(console, result, title)
     for report in reports:
         _curves(console, report)
-    told = reports[0].protocol
-    typer.echo(f"tie: {told['tie']}; {told['aggregation']}")
+    protocol = reports[0].protocol
+    typer.echo(f"tie: {protocol['tie']}; {protocol['aggregation']}")
     if reports[0].missing:
         typer.echo(f"not complete: no scored item of {', '.join(reports[0].missing)}; overall is of what is there")
     for report, states in zip(reports, result.contamination, strict=True):
@@ -84,9 +84,9 @@ def _several(console: Console, result: BenchmarkRun, title: str) -> None:
         cells = [_number(reports[0].aggregates.get(name))]
         for report, comparison in zip(reports[1:], result.comparisons, strict=True):
             cell = _number(report.aggregates.get(name))
-            if (found := comparison.differences.get(name)) is not None:
-                mark = " *" if found.settled else ""
-                cell += f"\n{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]{mark}"
+            if (difference := comparison.differences.get(name)) is not None:
+                mark = " *" if difference.settled else ""
+                cell += f"\n{difference.value:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]{mark}"
             cells.append(cell)
         table.add_row(name, *cells)
     console.print(table)
@@ -101,8 +101,8 @@ def _several(console: Console, result: BenchmarkRun, title: str) -> None:
 
 def _curves(console: Console, report: BenchmarkReport) -> None:
     for name, points in report.curves.items():
-        shown = [point for point in points if point.n in CURVE_POINTS or point is points[-1]]
-        if len(shown) < 2:
+        selected = [point for point in points if point.n in CURVE_POINTS or point is points[-1]]
+        if len(selected) < 2:
             continue
         table = Table(
             "n",
@@ -113,7 +113,7 @@ def _curves(console: Console, report: BenchmarkReport) -> None:
             title=f"{report.model}, {name}",
             title_justify="left",
         )
-        for point in shown:
+        for point in selected:
             between = f"{point.interval.low:.4f} to {point.interval.high:.4f}" if point.interval else ""
             table.add_row(str(point.n), f"{point.gold:.4f}", between, f"{point.kl:.3f}", str(point.items))
         console.print(table)

@@ -74,7 +74,7 @@ def calibrate(
     outcome = calibrate_model(here, config)
     if as_json:
         payload = {
-            **outcome.found.to_dict(),
+            **outcome.calibrated.to_dict(),
             "model": outcome.model,
             "version": outcome.version,
             "pairs": outcome.pairs,
@@ -95,30 +95,32 @@ def _show(outcome: CalibrationOutcome) -> None:
 
     from assay_rm_training.calibration.plot import reliability_lines
 
-    found = outcome.found
-    fitted = found.calibration
+    fitted_result = outcome.calibrated
+    fitted = fitted_result.calibration
     typer.echo(
-        f"{outcome.model}: {fitted.describe()}, by {found.chosen_by}, on {counted(outcome.pairs, 'pair')} of "
+        f"{outcome.model}: {fitted.describe()}, by {fitted_result.chosen_by}, on {counted(outcome.pairs, 'pair')} of "
         f"{fitted.fitted_on}"
     )
     if outcome.trained_on:
         typer.echo("note: the model was trained on these pairs: its probabilities will be too sure on others")
     if outcome.failures:
         typer.echo("left out: " + ", ".join(f"{n} ({code})" for code, n in outcome.failures.items()))
-    if len(found.nll) > 1:
-        typer.echo("NLL on left-out folds: " + ", ".join(f"{name} {nll:.4f}" for name, nll in found.nll.items()))
+    if len(fitted_result.nll) > 1:
+        typer.echo(
+            "NLL on left-out folds: " + ", ".join(f"{name} {nll:.4f}" for name, nll in fitted_result.nll.items())
+        )
     table = Table(
-        "", "before", "after", title=f"on {found.folds} left-out folds by prompt (95 %)", title_justify="left"
+        "", "before", "after", title=f"on {fitted_result.folds} left-out folds by prompt (95 %)", title_justify="left"
     )
-    for name, said in (
+    for name, label in (
         ("ece", "calibration error, 10 equal bins (a, b]"),
         ("ece_equal_mass", "calibration error, 10 bins of equal count"),
         ("brier", "Brier score"),
         ("nll", "negative log-likelihood"),
     ):
-        table.add_row(said, _cell(found.before, name), _cell(found.after, name))
+        table.add_row(label, _cell(fitted_result.before, name), _cell(fitted_result.after, name))
     Console().print(table)
-    for title, report in (("before", found.before), ("after", found.after)):
+    for title, report in (("before", fitted_result.before), ("after", fitted_result.after)):
         typer.echo(f"reliability {title}: | said, o won, * both")
         for line in reliability_lines(report.bins):
             typer.echo(f"  {line}")

@@ -75,26 +75,31 @@ def ensemble(
         force,
         allow_failed_parity,
     )
-    made = make_ensemble(Workspace.find(workspace), config)
+    trained = make_ensemble(Workspace.find(workspace), config)
     if as_json:
-        emit(made.to_dict(), "", as_json=True)
+        emit(trained.to_dict(), "", as_json=True)
         return
     table = Table(
-        "member", "mean", "std", "accuracy", "95 %", title=f"scale of {counted(made.responses, 'response')} of {data}"
+        "member",
+        "mean",
+        "std",
+        "accuracy",
+        "95 %",
+        title=f"scale of {counted(trained.responses, 'response')} of {data}",
     )
-    figures = list(made.accuracies.values())
-    for place, member in enumerate(made.spec.members):
-        table.add_row(members[place], f"{member.mean:.4g}", f"{member.std:.4g}", *_accuracy(figures, place))
-    table.add_row(f"{made.path.name} ({combine})", "", "", *_accuracy(figures, len(members)))
+    figures = list(trained.accuracies.values())
+    for index, member in enumerate(trained.spec.members):
+        table.add_row(members[index], f"{member.mean:.4g}", f"{member.std:.4g}", *_accuracy(figures, index))
+    table.add_row(f"{trained.path.name} ({combine})", "", "", *_accuracy(figures, len(members)))
     Console().print(table)
-    if made.unsure:
-        said = ", ".join(f"{value:.3f}" for value in made.unsure)
-        typer.echo(f"accuracy by thirds of the pairs, from the least uncertain: {said}")
-    typer.echo(f"ensemble {made.path} ({made.artifact_id}), run {made.run_id}")
+    if trained.unsure:
+        uncertainties = ", ".join(f"{value:.3f}" for value in trained.unsure)
+        typer.echo(f"accuracy by thirds of the pairs, from the least uncertain: {uncertainties}")
+    typer.echo(f"ensemble {trained.path} ({trained.artifact_id}), run {trained.run_id}")
 
 
-def _accuracy(figures: list, place: int) -> tuple[str, str]:  # type: ignore[type-arg]
-    if place >= len(figures):
+def _accuracy(figures: list, index: int) -> tuple[str, str]:  # type: ignore[type-arg]
+    if index >= len(figures):
         return "", ""
-    accuracy = figures[place]
+    accuracy = figures[index]
     return f"{accuracy.value:.4f}", f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}"

@@ -162,14 +162,14 @@ def eval_(
         }
         _benchmark(here, config, out, api_key, as_json)
         return
-    given = {
+    conflicting = {
         "--path": path,
         "--scores": scores,
         "--judge": judge,
         "--principle": principle,
         "--server-model": server_model,
     }
-    if wrong := [name for name, value in given.items() if value]:
+    if wrong := [name for name, value in conflicting.items() if value]:
         raise BadInputError(f"{wrong[0]} goes with --bench (for a pair file: --bench pairs)")
     if ties != "official":
         raise BadInputError("--ties goes with --bench; --data reports ties and half credit beside the accuracy")
@@ -182,8 +182,8 @@ def eval_(
         options = (data, calibrate, seed, limit, device, token_budget, out, as_json, allow_failed_parity)
         show_judgments(here, model[0], *options)
         return
-    asked = (model[0], data, calibrate, seed, limit, device, token_budget, allow_failed_parity, correct)
-    _pairs(here, asked, out, as_json)
+    arguments = (model[0], data, calibrate, seed, limit, device, token_budget, allow_failed_parity, correct)
+    _pairs(here, arguments, out, as_json)
 
 
 def _is_principle_model(here: Workspace | None, name: str) -> bool:

@@ -8,12 +8,12 @@ from assay.system.plurals import counted
 
 if TYPE_CHECKING:
     from assay_rm_training.calibration import CalibrationReport
-    from assay_rm_training.evaluation.pairs import Evaluation
+    from assay_rm_training.evaluation.pairs import PairEvaluation
 
 SLICES_SHOWN = 20
 
 
-def print_evaluation(evaluation: Evaluation) -> None:
+def print_evaluation(evaluation: PairEvaluation) -> None:
     """The evaluation as tables on standard output."""
     from rich.console import Console
     from rich.table import Table

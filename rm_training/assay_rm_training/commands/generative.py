@@ -11,7 +11,7 @@ import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.system.plurals import counted
-from assay_rm_training.commands.interruption import says_how_to_go_on
+from assay_rm_training.commands.interruption import prints_resume_hint
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
@@ -108,8 +108,8 @@ def generative_rl(
         if steps is None or steps <= plan.recipe.steps:
             require_unfinished(here, resume)
         _refuse_changes(context)
-        kept = plan.recipe if steps is None else replace(plan.recipe, steps=steps)
-        plan = replace(plan, recipe=kept, name=name or plan.name, force=force, waivers={**plan.waivers, **waivers})
+        planned = plan.recipe if steps is None else replace(plan.recipe, steps=steps)
+        plan = replace(plan, recipe=planned, name=name or plan.name, force=force, waivers={**plan.waivers, **waivers})
     else:
         if data is None:
             raise BadInputError("name the rows to train on: --data SNAPSHOT or --data FILE")
@@ -120,17 +120,17 @@ def generative_rl(
             "sampling.group_size": group_size,
             "sampling.max_new_tokens": max_new_tokens,
         }
-        given = [f"{key}={value}" for key, value in options.items() if value is not None]
-        chosen = judge_recipe(recipe, [*(overrides or ()), *given])
+        recipe_overrides = [f"{key}={value}" for key, value in options.items() if value is not None]
+        chosen = judge_recipe(recipe, [*(overrides or ()), *recipe_overrides])
         spec = known_spec(locate_model(here, base)[0])
-        own = spec.judging.format if spec is not None and spec.judging is not None else "pairwise"
+        base_format = spec.judging.format if spec is not None and spec.judging is not None else "pairwise"
         plan = JudgePlan(
             chosen,
             base,
             _absolute(data),
             _absolute(eval_data) if eval_data else None,
             name or f"{Path(base).name}-rl",
-            form or own,
+            form or base_format,
             samples,
             temperature,
             device,
@@ -140,13 +140,13 @@ def generative_rl(
     rows = read_judged(here, plan.data, plan.form)
     eval_rows = read_judged(here, plan.eval_data, plan.form) if plan.eval_data else None
     often = f"--set checkpoint_every={plan.recipe.checkpoint_every}"
-    with says_how_to_go_on(here, "generative-rl", is_saved=lambda run: bool(checkpoints(run)), option=often):
-        made = reinforce_judge(here, plan, rows, eval_rows, resume=resume)
+    with prints_resume_hint(here, "generative-rl", is_saved=lambda run: bool(checkpoints(run)), option=often):
+        trained = reinforce_judge(here, plan, rows, eval_rows, resume=resume)
     if as_json:
-        payload = {"model": made.path.name, "path": str(made.path), "artifact_id": made.artifact_id}
-        emit(payload | {"run_id": made.run_id, "parity": made.spec.parity, **made.metrics}, "", as_json=True)
+        payload = {"model": trained.path.name, "path": str(trained.path), "artifact_id": trained.artifact_id}
+        emit(payload | {"run_id": trained.run_id, "parity": trained.spec.parity, **trained.metrics}, "", as_json=True)
         return
-    _show_reinforced(made)
+    _show_reinforced(trained)
 
 
 def eval_judge(
@@ -219,9 +219,11 @@ def _refuse_changes(context: typer.Context) -> None:
     from assay.errors import BadInputError
 
     sources = {option: context.get_parameter_source(option) for option in context.params}
-    given = [o for o, source in sources.items() if source is not None and source.name != "DEFAULT" and o not in _ANEW]
-    if given:
-        flags = ", ".join(sorted(f"--{_FLAGS.get(option, option).replace('_', '-')}" for option in given))
+    given_options = [
+        o for o, source in sources.items() if source is not None and source.name != "DEFAULT" and o not in _ANEW
+    ]
+    if given_options:
+        flags = ", ".join(sorted(f"--{_FLAGS.get(option, option).replace('_', '-')}" for option in given_options))
         raise BadInputError(
             f"a resumed run goes on as it began; leave out {flags} (--steps, --name, --force and "
             "--waive-contamination may be given anew)",
@@ -245,8 +247,8 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:
     Console().print(table)
 
 
-def _show_reinforced(made: TrainedJudge) -> None:
-    for label, row in (("first step", made.metrics["first_step"]), ("last step", made.metrics["last_step"])):
+def _show_reinforced(trained: TrainedJudge) -> None:
+    for label, row in (("first step", trained.metrics["first_step"]), ("last step", trained.metrics["last_step"])):
         if row:
             names = (
                 "reward_verdict_mean",
@@ -258,14 +260,14 @@ def _show_reinforced(made: TrainedJudge) -> None:
             )
             facts = [f"{name.replace('_', ' ')} {row[name]:.4g}" for name in names if name in row]
             typer.echo(f"{label:<11}" + ", ".join(facts))
-    for label, found in (("before", made.before), ("after", made.after)):
-        if found is not None:
-            _table(f"{label} training", found.rows())
-    parity = made.metrics["parity_check"]
+    for label, evaluation in (("before", trained.before), ("after", trained.after)):
+        if evaluation is not None:
+            _table(f"{label} training", evaluation.rows())
+    parity = trained.metrics["parity_check"]
     typer.echo(
         f"saved and reloaded: verdicts equal within {parity['largest_difference']:.1e} "
         f"({counted(parity['responses'], 'answer')})"
     )
-    for state in made.contamination:
+    for state in trained.contamination:
         typer.echo(f"contamination: {state}")
-    typer.echo(f"model {made.path} ({made.artifact_id}), run {made.run_id}")
+    typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")

@@ -64,8 +64,10 @@ def merge(
         for member, accuracy in merged.accuracies.items():
             table.add_row(member, f"{accuracy:.4f}", "", "")
         for s in merged.segments:
-            said = f"{s.gap:+.4f} ({s.interval.low:+.4f} to {s.interval.high:+.4f})" + (" BARRIER" if s.barrier else "")
-            table.add_row(f"{s.first} to {s.second}, t {s.t:g}", f"{s.accuracy:.4f}", f"{s.interpolated:.4f}", said)
+            barrier = f"{s.gap:+.4f} ({s.interval.low:+.4f} to {s.interval.high:+.4f})" + (
+                " BARRIER" if s.barrier else ""
+            )
+            table.add_row(f"{s.first} to {s.second}, t {s.t:g}", f"{s.accuracy:.4f}", f"{s.interpolated:.4f}", barrier)
         gain = f"{merged.gain:+.4f} ({merged.gain_interval.low:+.4f} to {merged.gain_interval.high:+.4f})"
         table.add_row("the average of all", f"{merged.average:.4f}", f"{merged.average - merged.gain:.4f}", gain)
         Console().print(table)

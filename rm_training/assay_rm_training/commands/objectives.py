@@ -1,7 +1,7 @@
 """`assay train odin`, `grm`, `lists`, `ratings`, `steps`: scalar reward models by other objectives than `bt`.
 
-Leaves out: what all trainings share (`training_options.py`), the methods (`odin.py`, `text_regularised.py`,
-`ranked.py`, `rated.py`, `stepwise.py`).
+Leaves out: what all trainings share (`training_options.py`), the methods (`odin.py`, `grm.py`,
+`ranked_lists.py`, `multi_objective.py`, `process_reward.py`).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def grm(
 
     Example: `assay train grm --data gold --eval-data gold-holdout --base smollm2`
     """
-    from assay_rm_training.methods.grm import TextRegularised
+    from assay_rm_training.methods.grm import Grm
     from assay_rm_training.objectives import Objective
 
     loss = Objective(label_smoothing=label_smoothing, centring=centring, use_margin=margins)
-    return TextRegularised(loss, text=text, share=share, beta=beta)  # type: ignore[arg-type]  # checked by the method
+    return Grm(loss, text=text, share=share, beta=beta)  # type: ignore[arg-type]  # checked by the method
 
 
 def lists(
@@ -96,7 +96,7 @@ def ratings(
     """
     from assay.errors import BadInputError
     from assay.models.readings import Aggregation
-    from assay_rm_training.methods.multi_objective import Ratings
+    from assay_rm_training.methods.multi_objective import MultiObjective
 
     if not names:
         raise BadInputError("name the ratings to learn: --ratings helpfulness,depth")
@@ -105,7 +105,7 @@ def ratings(
         _numbers(weights, "weights"),
         _numbers(thresholds, "thresholds"),
     )
-    return Ratings(tuple(name.strip() for name in names.split(",") if name.strip()), how, missing)
+    return MultiObjective(tuple(name.strip() for name in names.split(",") if name.strip()), how, missing)
 
 
 def steps(
@@ -117,16 +117,16 @@ def steps(
     Example: `assay train steps --data steps.jsonl --aggregation min`
     """
     from assay.models.readings import Stepwise
-    from assay_rm_training.methods.process_reward import Steps
+    from assay_rm_training.methods.process_reward import ProcessRewardMethod
 
     joined = separator.replace(r"\n", "\n").replace(r"\t", "\t")
-    return Steps(Stepwise(joined, aggregation))  # type: ignore[arg-type]  # checked by the description
+    return ProcessRewardMethod(Stepwise(joined, aggregation))  # type: ignore[arg-type]  # checked by the description
 
 
-def _numbers(given: str | None, field: str) -> tuple[float, ...]:
+def _numbers(text: str | None, field: str) -> tuple[float, ...]:
     from assay.errors import BadInputError
 
     try:
-        return tuple(float(part) for part in (given or "").split(",") if part.strip())
+        return tuple(float(part) for part in (text or "").split(",") if part.strip())
     except ValueError as error:
-        raise BadInputError(f"not numbers separated by commas: {given!r}", field=field) from error
+        raise BadInputError(f"not numbers separated by commas: {text!r}", field=field) from error

@@ -13,7 +13,7 @@ import typer
 from assay_rm_training.presets import PRESETS
 
 
-class Scale(NamedTuple):
+class ScaleSettings(NamedTuple):
     """`settings`: fields of `TrainingConfig`; `final_data`: what is evaluated on at the end."""
 
     settings: dict[str, Any]
@@ -53,7 +53,7 @@ def scale_options(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
     ] = False,
-) -> Scale:
+) -> ScaleSettings:
     """Raises BadInputError for betas that are not two numbers."""
     from assay.errors import BadInputError
 
@@ -78,14 +78,14 @@ def scale_options(
         "update_norm": update_norm,
         "tensorboard": tensorboard,
     }
-    return Scale(settings, preset, final_data)
+    return ScaleSettings(settings, preset, final_data)
 
 
-def with_preset(scale: Scale, is_given: Callable[[str], bool]) -> dict[str, Any]:
+def with_preset(scale: ScaleSettings, is_given: Callable[[str], bool]) -> dict[str, Any]:
     """The settings, those of the preset among them where the command line says nothing else."""
     if scale.preset is None:
         return scale.settings
     from assay_rm_training.presets import preset
 
-    taken = {name: value for name, value in preset(scale.preset).settings.items() if not is_given(name)}
-    return scale.settings | taken
+    settings = {name: value for name, value in preset(scale.preset).settings.items() if not is_given(name)}
+    return scale.settings | settings

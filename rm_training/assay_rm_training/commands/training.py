@@ -62,7 +62,7 @@ def bt(
 
     Example: `assay train bt --data gold --eval-data gold-holdout --base smollm2 --name helpful`
     """
-    from assay_rm_training.methods.bradley_terry import Pairwise
+    from assay_rm_training.methods.bradley_terry import BradleyTerry
     from assay_rm_training.objectives import Objective
 
     objective = Objective(
@@ -75,4 +75,4 @@ def bt(
         squares=squares,
         bound=bound,
     )
-    return Pairwise(objective, vote_prior=vote_prior, positive=positive)
+    return BradleyTerry(objective, vote_prior=vote_prior, positive=positive)

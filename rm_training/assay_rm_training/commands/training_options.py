@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay_rm_training.commands.interruption import says_how_to_go_on
+from assay_rm_training.commands.interruption import prints_resume_hint
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
-from assay_rm_training.commands.scale_options import Scale, scale_options, with_preset
+from assay_rm_training.commands.scale_options import ScaleSettings, scale_options, with_preset
 
 if TYPE_CHECKING:
-    from assay_rm_training.evaluation.report import Findings
+    from assay_rm_training.evaluation.report import EvaluationReport
     from assay_rm_training.methods.method import Method
-    from assay_rm_training.runs.train import Plan, TrainedModel
+    from assay_rm_training.runs.train import TrainedModel, TrainingPlan
     from assay_rm_training.training_config import TrainingConfig
 
 
@@ -115,18 +115,18 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
     parameters = {f: _parameters(f) for f in (shared_options, command, scale_options, last_options)}
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
+    def run(**values: Any) -> None:
         from assay.models.parallelism.distributed import is_follower
 
         if is_follower():  # another process has the workspace; this one trains with it
             from assay_rm_training.training.distributed import follow
 
             return follow()
-        own = {p.name: given[p.name] for p in parameters[command]}
-        asked, config = shared_options(**{p.name: given[p.name] for p in parameters[shared_options]})
-        last = {p.name: given[p.name] for p in parameters[last_options]}
-        scale = scale_options(**{p.name: given[p.name] for p in parameters[scale_options]})
-        _run(asked, config, command, own, scale, **last)
+        method_values = {p.name: values[p.name] for p in parameters[command]}
+        asked, config = shared_options(**{p.name: values[p.name] for p in parameters[shared_options]})
+        last = {p.name: values[p.name] for p in parameters[last_options]}
+        scale = scale_options(**{p.name: values[p.name] for p in parameters[scale_options]})
+        _run(asked, config, command, method_values, scale, **last)
         return None
 
     every = [p for group in parameters.values() for p in group]
@@ -139,16 +139,16 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Its parameters with their annotations evaluated, as typer needs them; what it returns is left alone."""
     annotations = {name: value for name, value in function.__annotations__.items() if name != "return"}
     hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
-    given = inspect.signature(function).parameters.values()
-    return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in given]
+    parameters = inspect.signature(function).parameters.values()
+    return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
 
 
 def _run(
     asked: Asked,
     config: TrainingConfig | None,
     command: Callable[..., Method],
-    own: dict[str, Any],
-    scale: Scale,
+    method_values: dict[str, Any],
+    scale: ScaleSettings,
     *,
     context: typer.Context,
     waive_contamination: list[str] | None,
@@ -159,7 +159,7 @@ def _run(
     from assay.errors import BadInputError
     from assay.runs.record import locate_model, require_unfinished
     from assay.workspace import Workspace
-    from assay_rm_training.runs.train import Plan, default_name, train_model
+    from assay_rm_training.runs.train import TrainingPlan, default_name, train_model
     from assay_rm_training.training.resume_state import FILE as STATE
 
     def is_given(option: str) -> bool:
@@ -169,7 +169,7 @@ def _run(
     here = Workspace.find(workspace)
     waivers = waivers_of(waive_contamination or [])
     if resume is not None:
-        plan = Plan.read(here, resume)
+        plan = TrainingPlan.read(here, resume)
         require_unfinished(here, resume, in_others=True)
         _refuse_changes(plan, command, [p for p in context.params if is_given(p)])
         name, force = asked.name or plan.name, asked.force or plan.force
@@ -179,21 +179,21 @@ def _run(
     else:
         if asked.data is None or config is None:
             raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
-        plan = Plan(
+        plan = TrainingPlan(
             replace(config, base=locate_model(here, asked.base)[0], **with_preset(scale, is_given)),
             _absolute(asked.data),
             _absolute(asked.eval_data) if asked.eval_data else None,
             asked.name or default_name(asked.base, asked.data),
             asked.force,
             waivers,
-            command(**own),
+            command(**method_values),
             _absolute(scale.final_data) if scale.final_data else None,
         )
     rows = plan.method.read(here, plan.data)
     eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
     final_rows = plan.method.read(here, plan.final_data) if plan.final_data else None
     often = f"--save-every {plan.config.save_every}"
-    with says_how_to_go_on(here, plan.method.name, is_saved=lambda run: (run / STATE).is_file(), option=often):
+    with prints_resume_hint(here, plan.method.name, is_saved=lambda run: (run / STATE).is_file(), option=often):
         trained = train_model(here, plan, rows, eval_rows, resume=resume, final_rows=final_rows)
     if as_json:
         emit(_payload(trained), "", as_json=True)
@@ -205,21 +205,21 @@ def _run(
 _ANEW = ("resume", "name", "force", "waive_contamination", "parallel", "workspace", "as_json")
 
 
-def _refuse_changes(plan: Plan, command: Callable[..., Method], given: list[str]) -> None:
+def _refuse_changes(plan: TrainingPlan, command: Callable[..., Method], options: list[str]) -> None:
     from assay.errors import BadInputError
 
     way = command.__name__.replace("_", "-")
     if plan.method.name != way:
         raise BadInputError(f"the run is of assay train {plan.method.name}, not {way}", field="--resume")
-    if changed := [f"--{name.replace('_', '-')}" for name in given if name not in _ANEW]:
+    if changed := [f"--{name.replace('_', '-')}" for name in options if name not in _ANEW]:
         raise BadInputError(f"a resumed run goes on as it began; leave out {', '.join(changed)}", field="--resume")
 
 
-def waivers_of(given: list[str]) -> dict[str, str]:
+def waivers_of(entries: list[str]) -> dict[str, str]:
     from assay.errors import BadInputError
 
     waivers = {}
-    for entry in given:
+    for entry in entries:
         benchmark, equals, reason = entry.partition("=")
         if not (benchmark.strip() and equals and reason.strip()):
             raise BadInputError(f"--waive-contamination takes BENCHMARK=REASON, not {entry!r}")
@@ -276,7 +276,7 @@ def _show(trained: TrainedModel) -> None:
         f"({counted(parity['responses'], 'response')})"
     )
     if trained.evaluation is not None:
-        show_findings(trained.evaluation)
+        show_report(trained.evaluation)
     if seen := trained.metrics["evaluated_seen"]:
         typer.echo(f"note: {seen} of the evaluated rows {'has' if seen == 1 else 'have'} a prompt that was trained on")
     for state in trained.contamination:
@@ -284,25 +284,25 @@ def _show(trained: TrainedModel) -> None:
     typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")
 
 
-def show_findings(findings: Findings) -> None:
+def show_report(report: EvaluationReport) -> None:
     """As tables on standard output."""
     from rich.console import Console
     from rich.table import Table
 
     from assay_rm_training.commands.evaluation_tables import print_evaluation
-    from assay_rm_training.evaluation.pairs import Evaluation
+    from assay_rm_training.evaluation.pairs import PairEvaluation
 
-    if isinstance(findings, Evaluation):
-        print_evaluation(findings)
+    if isinstance(report, PairEvaluation):
+        print_evaluation(report)
         return
     from assay_rm_training.evaluation.principle import PrincipleEvaluation
 
-    if isinstance(findings, PrincipleEvaluation):
+    if isinstance(report, PrincipleEvaluation):
         from assay_rm_training.commands.judgments import print_judgments
 
-        print_judgments(findings)
+        print_judgments(report)
         return
-    table = Table(title=findings.model.name, title_justify="left", show_header=False)
-    for name, value in findings.card_rows():
+    table = Table(title=report.model.name, title_justify="left", show_header=False)
+    for name, value in report.card_rows():
         table.add_row(name, value)
     Console().print(table)

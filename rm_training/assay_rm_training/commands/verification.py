@@ -61,24 +61,26 @@ def verify(
     config = VerificationConfig(
         model, data, responses, principle, device, dtype, tolerance, write=not no_write, adopt=adopt
     )
-    found = verify_model(here, config)
+    verification = verify_model(here, config)
     payload = {
-        "model": found.model,
-        "version": found.version,
-        "parity": found.parity,
-        "checks": [asdict(check) for check in found.checks],
-        "written": str(found.written) if found.written else None,
-        "run_id": found.run_id,
+        "model": verification.model,
+        "version": verification.version,
+        "parity": verification.parity,
+        "checks": [asdict(check) for check in verification.checks],
+        "written": str(verification.written) if verification.written else None,
+        "run_id": verification.run_id,
     }
     if as_json:
         emit(payload, "", as_json=True)
     else:
-        table = Table("equality", "", "largest difference", "responses", title=f"{found.model} {found.version}")
-        for check in found.checks:
-            said = (check.detail or "holds") if check.passed else f"FAILS: {check.detail}"
-            table.add_row(check.name, said, f"{check.largest:.2g}", str(check.compared))
+        table = Table(
+            "equality", "", "largest difference", "responses", title=f"{verification.model} {verification.version}"
+        )
+        for check in verification.checks:
+            outcome = (check.detail or "holds") if check.passed else f"FAILS: {check.detail}"
+            table.add_row(check.name, outcome, f"{check.largest:.2g}", str(check.compared))
         Console().print(table)
-        where = f", written to {found.written}" if found.written else ""
-        typer.echo(f"parity {found.parity}{where}")
-    if not found.passed:
+        where = f", written to {verification.written}" if verification.written else ""
+        typer.echo(f"parity {verification.parity}{where}")
+    if not verification.passed:
         raise typer.Exit(BackendError.exit_code)

@@ -1,22 +1,34 @@
 """Training items, encoded once: what was left out and why, and how a batch is cut into forward passes.
 
 Covers: what every way to train shares, whether an item is a pair, a ranked list or one judged response. Leaves out:
-encoding (each method's own), the batches of a run (`step_plan.py`), the forward pass.
+encoding (each method's own), the batches of a run (`batch_order.py`), the forward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from assay_rm_training.evaluation.slices import Tags
+from assay import ids
+from assay.domain import PreferencePair
 
 Item = TypeVar("Item")
 
 
+class Tags(NamedTuple):
+    """What an evaluation cuts a pair by. `chosen`, `rejected`: characters; `margin`: of the label, where it has one."""
+
+    source: str
+    category: str
+    prompt: str
+    chosen: int
+    rejected: int
+    margin: float | None
+
+
 @dataclass(frozen=True)
-class ItemSet(Generic[Item]):
+class EncodedDataset(Generic[Item]):
     """Usable items, and how many were left out for which reason. `truncated`: items that lost old turns. `tags`: what
     an evaluation cuts the items by, one an item, or none."""
 
@@ -29,6 +41,11 @@ class ItemSet(Generic[Item]):
 
     def __len__(self) -> int:
         return len(self.items)
+
+
+def tags_of(pair: PreferencePair) -> Tags:
+    prompt = ids.prompt_id(pair.prompt)
+    return Tags(pair.source, pair.category, prompt, len(pair.chosen), len(pair.rejected), pair.margin)
 
 
 def micro_batches(batch: Sequence[int], costs: Mapping[int, int], token_budget: int) -> list[list[int]]:

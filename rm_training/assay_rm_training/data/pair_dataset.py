@@ -1,7 +1,7 @@
 """Preference pairs as tokens: encoded once, counted where they cannot be used.
 
 Covers: encoding both sides with the one renderer, the reasons a pair is left out. Leaves out: reading pairs
-(`assay.data.pairs`), batches (`item_set.py`), the forward pass (`group_forward.py`).
+(`assay.data.pairs`), batches (`encoded_dataset.py`), the forward pass (`packed_forward.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.runs.progress_bar import Advance, silent
-from assay_rm_training.data.encoded_dataset import ItemSet
-from assay_rm_training.evaluation.slices import Tags, tags_of
+from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
 
 Tokens = npt.NDArray[np.int32]
 
@@ -47,7 +46,7 @@ class EncodedPair(NamedTuple):
 
 def encode_pairs(
     pairs: Sequence[PreferencePair], renderer: Renderer, *, advance: Advance = silent
-) -> ItemSet[EncodedPair]:
+) -> EncodedDataset[EncodedPair]:
     """Encode every pair. A pair is left out, and counted, where a side does not fit or cannot be rendered, where the
     cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
     """
@@ -71,7 +70,7 @@ def encode_pairs(
         what = f"none of the {len(pairs)} pairs can be used; {first_fault}" if pairs else "there are no pairs"
         raise BadInputError(what)
     digest = ids.rows_digest(_identity(pair) for pair in pairs)
-    return ItemSet(usable, dict(left_out), truncated, digest, first_fault, tags)
+    return EncodedDataset(usable, dict(left_out), truncated, digest, first_fault, tags)
 
 
 def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool] | str:

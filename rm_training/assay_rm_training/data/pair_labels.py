@@ -58,6 +58,6 @@ def labelled_pairs(voted: Sequence[VotedPair], *, soft: bool, prior: float = 0.5
         )
     if soft and voted and all(row.votes.total <= 1 for row in voted):
         log.warning("no comparison has more than one vote: every soft label is the same, %g", pairs[0].preference)
-    if left := len(voted) - len(pairs):
-        log.warning("left out %d comparisons without a label", left)
+    if undecided := len(voted) - len(pairs):
+        log.warning("left out %d comparisons without a label", undecided)
     return pairs

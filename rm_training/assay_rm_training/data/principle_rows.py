@@ -1,8 +1,8 @@
 """Judged responses as principle models train on them: (prompt, ONE response, principle) and whether it is fulfilled.
 
 Covers: JSON Lines (also .gz, .zst) and Parquet in the fields of HelpSteer3-Principle and in Assay's own, and what a
-filter run of the workspace kept. Leaves out: making such rows from feedback (`assay principles`), dividing them into
-training and held-out parts.
+filter run of the workspace kept; keys under which near-duplicates of a prompt or a principle are equal. Leaves out:
+making such rows from feedback (`assay principles`), dividing them into training and held-out parts.
 
     {"context": [...], "response": "...", "principle": "clarity", "fulfilment": "Yes", "domain": "general"}
     {"prompt": "..." or [...], "response": "...", "principle": "clarity", "fulfilment": "yes", "source": "mine"}
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,14 @@ log = logging.getLogger(__name__)
 #: What `--data` takes for the rows that the workspace's latest filter run kept.
 KEPT_ROWS = "principles"
 _ANSWERS = {"yes": True, "no": False}
+#: Words without which a principle says the same.
+# fmt: off
+_EMPTY = frozenset((
+    "a", "an", "and", "answer", "are", "be", "does", "in", "is", "it", "its", "must", "of", "or", "response",
+    "should", "that", "the", "this", "to", "with",
+))
+# fmt: on
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ def read_principle_file(path: str | Path) -> list[PrincipleRow]:
 
 def principle_row_of(record: dict[str, Any]) -> PrincipleRow:
     """One row; the conversation is `context` or `prompt`, text or messages. Raises RowError."""
-    given = record.get("context") if record.get("prompt") is None else record["prompt"]
+    raw_prompt = record.get("context") if record.get("prompt") is None else record["prompt"]
     answer = record.get("fulfilment")
     fulfilled = answer if isinstance(answer, bool) else _ANSWERS.get(str(answer).strip().lower())
     if fulfilled is None:
@@ -83,7 +93,7 @@ def principle_row_of(record: dict[str, Any]) -> PrincipleRow:
     if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float) or not weight > 0):
         raise RowError("not a positive number", field="weight")
     return PrincipleRow(
-        prompt_of(prompt_turns(given)),
+        prompt_of(prompt_turns(raw_prompt)),
         text_of(record.get("response"), "response"),
         " ".join(principle.split()),
         fulfilled,
@@ -122,14 +132,14 @@ def kept_rows(workspace: Workspace, run: str | None = None) -> list[PrincipleRow
     """
     with workspace.store.unit() as db:
         if run is None:
-            found = db.execute(
+            judgments = db.execute(
                 """SELECT run_id FROM runs WHERE status = 'done' AND run_id IN (SELECT run_id FROM principle_outcomes)
                    ORDER BY ended_at DESC, run_id DESC LIMIT 1"""
             ).fetchone()
-            if found is None:
+            if judgments is None:
                 raise NotFoundError(f"{workspace.root} has no filtered principles yet: assay principles filter")
-            run = str(found[0])
-        kept = db.execute(
+            run = str(judgments[0])
+        training_rows = db.execute(
             """SELECT q.messages, r.content, p.statement, j.answer, coalesce(min(o.source), ''),
                       coalesce(min(o.category), '')
                FROM principle_outcomes k JOIN standing_principle_judgments j USING (judgment_id)
@@ -140,11 +150,11 @@ def kept_rows(workspace: Workspace, run: str | None = None) -> list[PrincipleRow
                ORDER BY r.response_id, p.statement""",
             [run],
         ).fetchall()
-    if not kept:
+    if not training_rows:
         raise NotFoundError(f"run {run} kept no principle: see assay principles report")
     return [
         PrincipleRow(prompt_of(messages), response, principle, answer == "yes", source, category)
-        for messages, response, principle, answer, source, category in kept
+        for messages, response, principle, answer, source, category in training_rows
     ]
 
 
@@ -189,3 +199,14 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]
         raise BadInputError("no such file", file=path) from error
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"not a Parquet file: {str(error).splitlines()[0]}", file=path) from error
+
+
+def principle_key(principle: str) -> str:
+    """Equal for principles that say the same in nearly the same words."""
+    words = _WORD.findall(unicodedata.normalize("NFKC", principle).casefold())
+    return " ".join(sorted(set(words) - _EMPTY) or sorted(set(words))) or principle
+
+
+def prompt_key(prompt: Prompt) -> str:
+    """Equal for conversations that differ in case and white space only."""
+    return "\x1e".join(f"{m.role}\x1f{' '.join(m.content.casefold().split())}" for m in prompt)

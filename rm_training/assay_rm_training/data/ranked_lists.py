@@ -113,7 +113,7 @@ def _ranks(record: dict[str, Any]) -> tuple[int, ...] | None:
             raise RowError("not a list", field=name)
         overall = [value.get("overall") if isinstance(value, dict) else value for value in values]
         numbers = [sign * number_of(value, name) for value in overall]
-        places = {value: place for place, value in enumerate(sorted(set(numbers)), start=1)}
+        places = {value: rank for rank, value in enumerate(sorted(set(numbers)), start=1)}
         return tuple(places[value] for value in numbers)
     return None
 
@@ -146,7 +146,7 @@ def lists_of(pairs: Sequence[VotedPair]) -> list[RankedList]:
         if pair.label is not None:
             graph = graphs.setdefault(pair.prompt, _Graph(pair.prompt, pair.source, pair.category))
             graph.add(pair)
-    return [found for graph in graphs.values() for found in _cover(graph)]
+    return [ranked for graph in graphs.values() for ranked in _cover(graph)]
 
 
 def _cover(graph: _Graph) -> list[RankedList]:
@@ -186,5 +186,5 @@ def _places(graph: _Graph, members: Sequence[int]) -> tuple[int, ...] | None:
         for b, j in enumerate(members):
             if a < b and (beaten_by[b] > beaten_by[a]) - (beaten_by[b] < beaten_by[a]) != graph.level[i, j]:
                 return None
-    dense = {value: place for place, value in enumerate(sorted(set(beaten_by)), start=1)}
+    dense = {value: rank for rank, value in enumerate(sorted(set(beaten_by)), start=1)}
     return tuple(dense[value] for value in beaten_by)

@@ -45,14 +45,14 @@ def _parse(record: dict[str, Any], missing: float | None) -> list[RatedResponse]
     responses = [record["response"]] if record.get("response") is not None else record.get("responses") or []
     if not isinstance(responses, list):
         raise RowError("not a list", field="responses")
-    given = record.get("ratings") or {}
-    if not isinstance(given, dict):
+    ratings = record.get("ratings") or {}
+    if not isinstance(ratings, dict):
         raise RowError("not an object of numbers", field="ratings")
-    named: Any = given.get("aspects", given.get("scores", given))
-    each = named if isinstance(named, list) else [named]
+    aspects: Any = ratings.get("aspects", ratings.get("scores", ratings))
+    each = aspects if isinstance(aspects, list) else [aspects]
     if not responses and len(each) == 1 and len(turns) > 1 and turns[-1]["role"] == "assistant":
         responses, turns = [turns[-1]["content"]], turns[:-1]  # the whole conversation was rated
-    if not given or not responses:
+    if not ratings or not responses:
         return []
     if len(each) != len(responses) or not all(isinstance(values, dict) for values in each):
         raise RowError("not one object of ratings for each response", field="ratings")

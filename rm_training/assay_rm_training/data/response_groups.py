@@ -1,7 +1,7 @@
 """Responses to one prompt as tokens, what they begin with counted once; rows of any kind as training items.
 
 Covers: encoding with the one renderer, the reasons a row is left out, the loop over rows. Leaves out: the forward pass
-(`group_forward.py`), what a row means.
+(`packed_forward.py`), what a row means.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.runs.progress_bar import Advance, silent
-from assay_rm_training.data.encoded_dataset import ItemSet
-from assay_rm_training.evaluation.slices import Tags
+from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -35,7 +34,7 @@ class Conversations(NamedTuple):
     def lengths(self) -> list[int]:
         """Tokens of each response, the template's end of turn included."""
         prefix = len(self.group.prefix)
-        return [prefix + len(own) - start for own, start in zip(self.group.branches, self.starts, strict=True)]
+        return [prefix + len(branch) - start for branch, start in zip(self.group.branches, self.starts, strict=True)]
 
 
 def encode_responses(renderer: Renderer, prompt: Prompt, responses: Sequence[str]) -> Conversations | str:
@@ -63,7 +62,7 @@ def encode_rows(
     unit: str,
     tags_of: Callable[[Row], Tags] | None = None,
     advance: Advance = silent,
-) -> ItemSet[Item]:
+) -> EncodedDataset[Item]:
     """Items of all rows that `encode` makes one of, with whether it was cut, or says why not ('reason: detail').
 
     `unit`: what a row is called, plural. Raises BadInputError when nothing remains, naming the first fault.
@@ -88,4 +87,4 @@ def encode_rows(
         what = f"none of the {len(rows)} {unit} can be used; {first_fault}" if rows else f"there are no {unit}"
         raise BadInputError(what)
     digest = ids.rows_digest((repr(row),) for row in rows)
-    return ItemSet(items, dict(left_out), truncated, digest, first_fault, tuple(tags))
+    return EncodedDataset(items, dict(left_out), truncated, digest, first_fault, tuple(tags))

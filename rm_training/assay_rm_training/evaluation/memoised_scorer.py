@@ -12,7 +12,7 @@ from assay.score import ScoreResult
 from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 
 
-class RememberedScorer:
+class MemoisedScorer:
     """Around another scorer, for the length of one evaluation."""
 
     def __init__(self, scorer: Scorer) -> None:

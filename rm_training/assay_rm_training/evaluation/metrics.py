@@ -1,7 +1,7 @@
 """What scored pairs say of a reward model: accuracy under a stated tie policy, baselines, margins.
 
-Covers: numbers over arrays of rewards. Leaves out: scoring (`evaluate.py`), probabilities (`calibration.py`),
-intervals (`assay.statistics.intervals`).
+Covers: numbers over arrays of rewards. Leaves out: scoring (`evaluation/pairs.py`), probabilities
+(`calibration/measures.py`), intervals (`assay.statistics.intervals`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluation of a reward model on preference pairs: through the serving engine, in float32, failures counted.
 
 Covers: accuracy with intervals, baselines, margins, calibration, slices (`slices.py`), truncated share, one
-record a pair. Leaves out: benchmarks with their own protocols, fitting a calibration (`calibration.py`).
+record a pair. Leaves out: benchmarks with their own protocols, fitting a calibration (`calibration/measures.py`).
 
 A pair with a side that could not be scored is left out of the accuracy, and counted; `accuracy_failures_wrong` says
 what the accuracy would be if those pairs counted as wrong. Neither is ever mixed silently into the other.
@@ -24,6 +24,7 @@ from assay.models.spec import Calibration
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
 from assay_rm_training.calibration import CalibrationReport, calibration_report
+from assay_rm_training.data.encoded_dataset import tags_of
 from assay_rm_training.evaluation.metrics import (
     Accuracy,
     length_baseline,
@@ -31,8 +32,8 @@ from assay_rm_training.evaluation.metrics import (
     majority_baseline,
     pair_accuracy,
 )
-from assay_rm_training.evaluation.report import Findings
-from assay_rm_training.evaluation.slices import Slice, slices, tags_of
+from assay_rm_training.evaluation.report import EvaluationReport
+from assay_rm_training.evaluation.slices import Slice, slices
 from assay_serving.scorer import ScoreItem, Scorer
 
 
@@ -59,11 +60,11 @@ class ScoredPair:
 
 
 @dataclass(frozen=True)
-class Evaluation(Findings):
+class PairEvaluation(EvaluationReport):
     """All that one evaluation found. Margins are chosen - rejected, in the model's own units.
 
     `length_baseline`, `reward_length_correlation`: length in characters, as that of the slices; tokens are of a
-    tokenizer, and the baseline is one number for all models (`length_bias.py` counts tokens).
+    tokenizer, and the baseline is one number for all models (`length_bias/measure.py` counts tokens).
     """
 
     pairs: int
@@ -110,7 +111,7 @@ def evaluate(
     seed: int = 0,
     calibration: Calibration | None = None,
     advance: Advance = silent,
-) -> Evaluation:
+) -> PairEvaluation:
     """Score both sides of every pair and report. `advance` counts responses (two a pair).
 
     Raises BadInputError for no pairs, or where not one pair could be scored.
@@ -123,22 +124,22 @@ def evaluate(
         _scored(pair, chosen, rejected) for pair, chosen, rejected in zip(pairs, scores[::2], scores[1::2], strict=True)
     )
     failures = Counter(item.failure for item in items if item.failure is not None)
-    kept = [(pair, item) for pair, item in zip(pairs, items, strict=True) if item.failure is None]
-    if not kept:
+    scored_rows = [(pair, item) for pair, item in zip(pairs, items, strict=True) if item.failure is None]
+    if not scored_rows:
         raise BadInputError(f"none of the {len(pairs)} pairs could be scored: {dict(failures)}")
-    scored_pairs = [pair for pair, _ in kept]
-    chosen = np.array([item.chosen for _, item in kept], dtype=float)
-    rejected = np.array([item.rejected for _, item in kept], dtype=float)
-    accuracy = pair_accuracy(chosen, rejected, [item.prompt_id for _, item in kept], seed=seed)
+    scored_pairs = [pair for pair, _ in scored_rows]
+    chosen = np.array([item.chosen for _, item in scored_rows], dtype=float)
+    rejected = np.array([item.rejected for _, item in scored_rows], dtype=float)
+    accuracy = pair_accuracy(chosen, rejected, [item.prompt_id for _, item in scored_rows], seed=seed)
     lengths = [len(p.chosen) for p in scored_pairs] + [len(p.rejected) for p in scored_pairs]
     d = chosen - rejected
-    return Evaluation(
+    return PairEvaluation(
         model=scorer.info,
         pairs=len(pairs),
-        scored=len(kept),
+        scored=len(scored_rows),
         failures=dict(failures),
         accuracy=accuracy,
-        accuracy_failures_wrong=accuracy.value * len(kept) / len(pairs),
+        accuracy_failures_wrong=accuracy.value * len(scored_rows) / len(pairs),
         length_baseline=length_baseline(scored_pairs),
         majority_baseline=majority_baseline(scored_pairs),
         reward_length_correlation=length_correlation([*chosen, *rejected], lengths),

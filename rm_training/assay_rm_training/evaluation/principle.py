@@ -2,7 +2,7 @@
 
 Covers: accuracy of single judgments with intervals, the baseline that answers each principle's base rate in training,
 the four cells of seen and unseen prompts and principles, every principle by itself, calibration of P(Yes), the pairs
-of opposite fulfilment (`benchmarks/principlebench.py`). Leaves out: dividing the rows (`principle_split.py`).
+of opposite fulfilment (`evaluation/opposite_pairs.py`). Leaves out: dividing the rows (`principle_split.py`).
 
 A judgment is right where the reward's sign is the label's; a reward of exactly 0 is wrong. Rows that could not be
 scored are left out and counted. Most principles are fulfilled by most responses, so accuracy says little beside the
@@ -25,18 +25,18 @@ from assay.models.calibration import Calibration
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
-from assay_rm_training.benchmarks.principlebench import OppositePairs, opposite_pairs, pair_figures
 from assay_rm_training.calibration import Bin, brier, expected_calibration_error, reliability
-from assay_rm_training.data.principle_rows import PrincipleRow
-from assay_rm_training.evaluation.principle_split import HeldOutRow, principle_key, prompt_key
-from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.data.principle_rows import PrincipleRow, principle_key, prompt_key
+from assay_rm_training.evaluation.opposite_pairs import OppositePairs, opposite_pairs, pair_figures
+from assay_rm_training.evaluation.principle_split import HeldOutRow
+from assay_rm_training.evaluation.report import EvaluationReport
 from assay_serving.scorer import ScoreItem, Scorer
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedItem:
     """One row's outcome. `reward` None where it could not be scored, then `failure` says why."""
 
     prompt_id: str
@@ -75,7 +75,7 @@ class JudgedPart:
 
 
 @dataclass(frozen=True)
-class PrincipleEvaluation(Findings):
+class PrincipleEvaluation(EvaluationReport):
     """All that one evaluation found. `macro_*`: unweighted means over principles. `nll`, `ece`, `brier`: of P(Yes);
     `agreement`: accuracy of P(Yes) > 1/2, which a calibration moves and `overall.accuracy` (of the reward) does not."""
 
@@ -97,7 +97,7 @@ class PrincipleEvaluation(Findings):
     principles: tuple[JudgedPart, ...]
     pairs: OppositePairs | None
     seed: int
-    items: tuple[Judged, ...] = field(repr=False)
+    items: tuple[JudgedItem, ...] = field(repr=False)
 
     def calibrated(self, calibration: Calibration) -> PrincipleEvaluation:
         """The same judgments with the probabilities of `calibration`; nothing but what is made of these changes."""
@@ -148,12 +148,12 @@ def evaluate_rows(
     scores = scorer.score([ScoreItem(row.prompt, row.response, row.principle) for row in rows], advance)
     items = tuple(_judged(row, score) for row, score in zip(rows, scores, strict=True))
     failures = Counter(item.failure for item in items if item.failure is not None)
-    kept = [(row, item) for row, item in zip(rows, items, strict=True) if item.failure is None]
-    if not kept:
+    scored_rows = [(row, item) for row, item in zip(rows, items, strict=True) if item.failure is None]
+    if not scored_rows:
         first = next(s.message for s in scores if not isinstance(s, Score))
         raise BadInputError(f"none of the {len(rows)} judged responses could be scored: {first}")
-    scored = [item for _, item in kept]
-    groups = [prompt_key(row.prompt) for row, _ in kept]
+    scored = [item for _, item in scored_rows]
+    groups = [prompt_key(row.prompt) for row, _ in scored_rows]
     rewards = [item.reward or 0.0 for item in scored]
     labels = np.array([item.fulfilled for item in scored], dtype=float)
     rates = _rates(scored)
@@ -174,23 +174,23 @@ def evaluate_rows(
         truncated_share=sum(item.truncated for item in items) / len(items),
         cells=_parts(scored, groups, cells, seed) if any(cells) else (),
         principles=principles,
-        pairs=pair_figures(opposite_pairs([row for row, _ in kept]), rewards, seed=seed),
+        pairs=pair_figures(opposite_pairs([row for row, _ in scored_rows]), rewards, seed=seed),
         seed=seed,
         items=items,
     )
 
 
-def _judged(row: PrincipleRow, score: Any) -> Judged:
-    known = row if isinstance(row, HeldOutRow) else None
+def _judged(row: PrincipleRow, score: Any) -> JudgedItem:
+    held_out = row if isinstance(row, HeldOutRow) else None
     prompt = ids.prompt_id(row.prompt)
     ok = isinstance(score, Score)
-    return Judged(
+    return JudgedItem(
         prompt_id=prompt,
         response_id=ids.response_id(prompt, row.response),
         principle=row.principle,
         fulfilled=row.fulfilled,
-        cell=known.cell if known else "",
-        base_rate=known.base_rate if known else None,
+        cell=held_out.cell if held_out else "",
+        base_rate=held_out.base_rate if held_out else None,
         source=row.source,
         category=row.category,
         characters=len(row.response),
@@ -202,7 +202,11 @@ def _judged(row: PrincipleRow, score: Any) -> Judged:
 
 
 def _parts(
-    items: Sequence[Judged], groups: Sequence[str], keys: Sequence[str], seed: int, names: dict[str, str] | None = None
+    items: Sequence[JudgedItem],
+    groups: Sequence[str],
+    keys: Sequence[str],
+    seed: int,
+    names: dict[str, str] | None = None,
 ) -> tuple[JudgedPart, ...]:
     """A part for each key, the largest first; `names`: what to call them."""
     members: dict[str, list[int]] = {}
@@ -210,12 +214,12 @@ def _parts(
         members.setdefault(key, []).append(number)
     ordered = sorted(members.items(), key=lambda part: (-len(part[1]), part[0]))
     return tuple(
-        _part(names[key] if names else key, [items[i] for i in found], [groups[i] for i in found], seed)
-        for key, found in ordered
+        _part(names[key] if names else key, [items[i] for i in indices], [groups[i] for i in indices], seed)
+        for key, indices in ordered
     )
 
 
-def _part(name: str, items: Sequence[Judged], groups: Sequence[str], seed: int) -> JudgedPart:
+def _part(name: str, items: Sequence[JudgedItem], groups: Sequence[str], seed: int) -> JudgedPart:
     labels = np.array([item.fulfilled for item in items])
     rewards = np.array([item.reward for item in items], dtype=float)
     right = np.where(labels, rewards > 0, rewards < 0).astype(float)
@@ -235,13 +239,13 @@ def _part(name: str, items: Sequence[Judged], groups: Sequence[str], seed: int) 
     )
 
 
-def _rates(items: Sequence[Judged]) -> Floats | None:
+def _rates(items: Sequence[JudgedItem]) -> Floats | None:
     """Base rates [N]; None unless all are known."""
-    found = [item.base_rate for item in items]
-    return None if None in found else np.array(found, dtype=float)
+    rates = [item.base_rate for item in items]
+    return None if None in rates else np.array(rates, dtype=float)
 
 
-def _of_probabilities(items: Sequence[Judged]) -> dict[str, Any]:
+def _of_probabilities(items: Sequence[JudgedItem]) -> dict[str, Any]:
     """The figures that P(Yes) decides."""
     probabilities = np.array([item.probability for item in items], dtype=float)
     labels = np.array([item.fulfilled for item in items], dtype=float)
@@ -262,8 +266,8 @@ def _nll(probabilities: Floats, labels: Floats) -> float:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    present = [value for value in values if value is not None]
+    return float(np.mean(present)) if present else None
 
 
 def _line(part: JudgedPart) -> str:

@@ -2,7 +2,7 @@
 
 Covers: holding out whole prompts and whole principles, the cell each held-out row belongs to, what training says of
 its principle (the base rate that a model has to beat). Leaves out: reading rows
-(`assay_rm_training.data.principle_rows`), figures (`principle_evaluation.py`).
+(`assay_rm_training.data.principle_rows`), figures (`evaluation/principle.py`).
 
 Near-duplicates stay on one side: prompts that differ in case and white space, principles whose words are the same but
 for case, order, punctuation and words that carry no meaning ("clarity of the response" and "Response clarity").
@@ -11,24 +11,12 @@ for case, order, punctuation and words that carry no meaning ("clarity of the re
 from __future__ import annotations
 
 import hashlib
-import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from assay.domain import Prompt
 from assay.errors import BadInputError
-from assay_rm_training.data.principle_rows import PrincipleRow
-
-#: Words without which a principle says the same.
-# fmt: off
-_EMPTY = frozenset((
-    "a", "an", "and", "answer", "are", "be", "does", "in", "is", "it", "its", "must", "of", "or", "response",
-    "should", "that", "the", "this", "to", "with",
-))
-# fmt: on
-_WORD = re.compile(r"\w+")
+from assay_rm_training.data.principle_rows import PrincipleRow, principle_key, prompt_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +37,6 @@ class BaseRate:
     yes: int
 
 
-def principle_key(principle: str) -> str:
-    """Equal for principles that say the same in nearly the same words."""
-    words = _WORD.findall(unicodedata.normalize("NFKC", principle).casefold())
-    return " ".join(sorted(set(words) - _EMPTY) or sorted(set(words))) or principle
-
-
-def prompt_key(prompt: Prompt) -> str:
-    """Equal for conversations that differ in case and white space only."""
-    return "\x1e".join(f"{m.role}\x1f{' '.join(m.content.casefold().split())}" for m in prompt)
-
-
 def divide(
     rows: Sequence[PrincipleRow], *, prompts: float = 0.1, principles: float = 0.1, seed: int = 0
 ) -> tuple[list[PrincipleRow], list[PrincipleRow]]:
@@ -74,17 +51,17 @@ def divide(
             raise BadInputError(f"is a share from 0 to below 1, not {share}", field=name)
     away_prompts = _chosen({prompt_key(row.prompt) for row in rows}, prompts, seed)
     away_principles = _chosen({principle_key(row.principle) for row in rows}, principles, seed)
-    kept: list[PrincipleRow] = []
+    training_rows: list[PrincipleRow] = []
     held: list[PrincipleRow] = []
     for row in rows:
         away = prompt_key(row.prompt) in away_prompts or principle_key(row.principle) in away_principles
-        (held if away else kept).append(row)
-    if not kept or not held:
-        what = "nothing to train on" if not kept else "nothing held out"
+        (held if away else training_rows).append(row)
+    if not training_rows or not held:
+        what = "nothing to train on" if not training_rows else "nothing held out"
         raise BadInputError(
             f"holding out {prompts:g} of the prompts and {principles:g} of the principles leaves {what}"
         )
-    return kept, held
+    return training_rows, held
 
 
 def in_cells(trained: Sequence[PrincipleRow], held: Iterable[PrincipleRow]) -> list[HeldOutRow]:
@@ -92,7 +69,7 @@ def in_cells(trained: Sequence[PrincipleRow], held: Iterable[PrincipleRow]) -> l
     prompts = {prompt_key(row.prompt) for row in trained}
     rates = {principle_key(rate.principle): rate for rate in base_rates(trained)}
     overall = sum(row.fulfilled for row in trained) / max(len(trained), 1)
-    found = []
+    held_out = []
     for row in held:
         rate = rates.get(principle_key(row.principle))
         cell = (
@@ -100,8 +77,8 @@ def in_cells(trained: Sequence[PrincipleRow], held: Iterable[PrincipleRow]) -> l
             f"{'unseen' if rate is None else 'seen'} principle"
         )
         values = {name: getattr(row, name) for name in PrincipleRow.__dataclass_fields__}
-        found.append(HeldOutRow(**values, cell=cell, base_rate=overall if rate is None else rate.yes / rate.rows))
-    return found
+        held_out.append(HeldOutRow(**values, cell=cell, base_rate=overall if rate is None else rate.yes / rate.rows))
+    return held_out
 
 
 def base_rates(rows: Iterable[PrincipleRow]) -> list[BaseRate]:

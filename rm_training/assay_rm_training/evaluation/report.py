@@ -1,7 +1,7 @@
 """What an evaluation found, whatever the kind of model: figures for people and machines, and a record an item.
 
-Covers: the two files that every evaluation leaves behind. Leaves out: the figures themselves (`evaluate.py`,
-`principle_evaluation.py`, `rated.py`, `stepwise.py`, `generative/evaluation.py`).
+Covers: the two files that every evaluation leaves behind. Leaves out: the figures themselves (`evaluation/pairs.py`,
+`evaluation/principle.py`, `multi_objective.py`, `process_reward.py`, `generative/evaluation.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from assay_serving.scorer import ModelInfo
 
 
 @dataclass(frozen=True)
-class Findings(ABC):
+class EvaluationReport(ABC):
     """Fields are figures, but for those that its `repr` leaves out: what the records are made of."""
 
     model: ModelInfo
 
     def to_dict(self) -> dict[str, Any]:
         """The figures, JSON-ready."""
-        shown = {field.name for field in fields(self) if field.repr}
-        return {name: value for name, value in asdict(self).items() if name in shown}
+        reported = {field.name for field in fields(self) if field.repr}
+        return {name: value for name, value in asdict(self).items() if name in reported}
 
     @abstractmethod
     def item_records(self) -> Iterable[dict[str, Any]]:

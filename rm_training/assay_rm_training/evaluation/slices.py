@@ -1,7 +1,7 @@
 """Parts of an evaluation set that are reported by themselves: by source, category, length, longer side, label's margin.
 
 Covers: what is known of a pair beside its texts (`Tags`), the parts, their accuracy with an interval and the length
-baseline beside it. Leaves out: the figures of the whole set (`metrics.py`, `calibration.py`).
+baseline beside it. Leaves out: the figures of the whole set (`metrics.py`, `calibration/measures.py`).
 """
 
 from __future__ import annotations
@@ -10,31 +10,18 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from assay import ids
-from assay.domain import PreferencePair
 from assay.statistics.intervals import Interval, wilson
+from assay_rm_training.data.encoded_dataset import Tags
 from assay_rm_training.evaluation.metrics import outcomes
 
 Floats = npt.NDArray[np.float64]
 
 LENGTHS = (250, 1000, 4000)  #: edges of the length buckets, in characters of the longer response
 _LEVELS = 5  #: label margins of at most so many values are slices as they are; more are cut at their quartiles
-
-
-class Tags(NamedTuple):
-    """What an evaluation cuts a pair by. `chosen`, `rejected`: characters; `margin`: of the label, where it has one."""
-
-    source: str
-    category: str
-    prompt: str
-    chosen: int
-    rejected: int
-    margin: float | None
 
 
 @dataclass(frozen=True)
@@ -51,18 +38,13 @@ class Slice:
     margin: float
 
 
-def tags_of(pair: PreferencePair) -> Tags:
-    prompt = ids.prompt_id(pair.prompt)
-    return Tags(pair.source, pair.category, prompt, len(pair.chosen), len(pair.rejected), pair.margin)
-
-
 def slices(tags: Sequence[Tags], margins: Sequence[float] | Floats) -> tuple[Slice, ...]:
     """Of pairs [N] and their chosen - rejected [N]. Sources and categories come largest first, the rest in its order;
     a division with one part says nothing and is left out."""
     d = np.asarray(margins, dtype=float)
     right = outcomes(d, np.zeros_like(d))[0]
     longer = np.array([tag.chosen > tag.rejected for tag in tags], dtype=float)
-    found: list[Slice] = []
+    parts_of_all: list[Slice] = []
     for by, (name_of, order) in _divisions(tags).items():
         parts: dict[str, list[int]] = defaultdict(list)
         for number, tag in enumerate(tags):
@@ -74,8 +56,8 @@ def slices(tags: Sequence[Tags], margins: Sequence[float] | Floats) -> tuple[Sli
             if members := parts.get(name):
                 accuracy, interval = float(right[members].mean()), wilson(float(right[members].sum()), len(members))
                 means = float(longer[members].mean()), float(d[members].mean())
-                found.append(Slice(by, name, len(members), accuracy, interval, *means))
-    return tuple(found)
+                parts_of_all.append(Slice(by, name, len(members), accuracy, interval, *means))
+    return tuple(parts_of_all)
 
 
 def _divisions(tags: Sequence[Tags]) -> dict[str, tuple[Callable[[Tags], str | None], Sequence[str]]]:
@@ -97,12 +79,12 @@ def _longer(tag: Tags) -> str:
     return "chosen is longer" if tag.chosen > tag.rejected else "rejected is longer"
 
 
-def _margins(known: Sequence[float]) -> tuple[Callable[[float], str], list[str]]:
+def _margins(margins: Sequence[float]) -> tuple[Callable[[float], str], list[str]]:
     """Name of a label's margin, and all names: the values themselves where they are few, else quarters of the pairs."""
-    levels = sorted(set(known))
+    levels = sorted(set(margins))
     if len(levels) <= _LEVELS:
         return (lambda margin: f"{margin:g}"), [f"{level:g}" for level in levels]
-    edges = np.unique(np.quantile(known, [0, 0.25, 0.5, 0.75])).tolist()
+    edges = np.unique(np.quantile(margins, [0, 0.25, 0.5, 0.75])).tolist()
     names = _names(edges, "")
     return (lambda margin: names[int(np.searchsorted(edges[1:], margin, "right"))]), names
 

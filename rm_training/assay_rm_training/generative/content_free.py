@@ -23,16 +23,16 @@ def content_free_rows(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[Judg
     """One row of each prompt, the strings in turn. Raises BadInputError for ratings, which have no wrong side."""
     if len(form.labels) != 2:
         raise BadInputError(f"a {form.name} judge has no verdict that would be wrong", field="format")
-    made: list[JudgedRow] = []
+    empty_rows: list[JudgedRow] = []
     seen = set()
     for row in rows:
         if row.prompt in seen:
             continue
         seen.add(row.prompt)
-        empty = CONTENT_FREE[len(made) % len(CONTENT_FREE)]
+        empty = CONTENT_FREE[len(empty_rows) % len(CONTENT_FREE)]
         if form.responses == 1:
-            made.append(replace(row, responses=(empty,), label="No", rationale=""))
+            empty_rows.append(replace(row, responses=(empty,), label="No", rationale=""))
         else:
             better = row.responses["AB".index(row.label)]
-            made.append(replace(row, responses=(better, empty), label="A", rationale=""))
-    return made
+            empty_rows.append(replace(row, responses=(better, empty), label="A", rationale=""))
+    return empty_rows

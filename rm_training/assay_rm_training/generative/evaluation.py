@@ -21,7 +21,7 @@ from assay.models.spec import RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
-from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.engine import GenerativeScorer
@@ -59,7 +59,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class JudgeEvaluation(Findings):
+class JudgeEvaluation(EvaluationReport):
     """`figures` by name; which there are depends on the format, and a figure of no items is left out.
 
     Pairs: accuracy (rule PROB), accuracy_sum, accuracy_and, single_order (mean over both orders), better_first and
@@ -101,8 +101,8 @@ class JudgeEvaluation(Findings):
         if self.position_bias is not None:
             bias = f"{self.position_bias:+.4f}" if self.parse_failure_rate < 1 else "none: no answer has a verdict"
             rows.append(("position bias (better first - better second)", bias))
-        said = ", ".join(f"{count} {fault}" for fault, count in sorted(self.faults.items())) or "none"
-        rows.append(("parse failures", f"{self.parse_failure_rate:.1%} of {self.answers} answers ({said})"))
+        faults = ", ".join(f"{count} {fault}" for fault, count in sorted(self.faults.items())) or "none"
+        rows.append(("parse failures", f"{self.parse_failure_rate:.1%} of {self.answers} answers ({faults})"))
         rows += [(f"majority of {k}", figure.text()) for k, figure in self.voting.items() if k > 1]
         rows.append(("tokens an answer", f"{self.tokens_out:.1f}"))
         if self.failures:
@@ -126,41 +126,41 @@ def evaluate_pairs(
     judge: PairwiseJudge, rows: Sequence[JudgedRow], *, seed: int = 0, advance: Advance = silent
 ) -> JudgeEvaluation:
     """Both orders of every pair."""
-    found = judge.compare([row.pair() for row in rows], on_progress=advance)
-    kept = [(row, one) for row, one in zip(rows, found, strict=True) if isinstance(one, PairOutcome)]
-    failures = Counter(one.code for one in found if isinstance(one, ScoreFailure))
-    if not kept:
+    outcomes = judge.compare([row.pair() for row in rows], on_progress=advance)
+    judged = [(row, one) for row, one in zip(rows, outcomes, strict=True) if isinstance(one, PairOutcome)]
+    failures = Counter(one.code for one in outcomes if isinstance(one, ScoreFailure))
+    if not judged:
         raise BadInputError(f"none of the {len(rows)} pairs could be judged: {dict(failures)}")
-    groups = [ids.prompt_id(row.prompt) for row, _ in kept]
-    answers = [answer for _, one in kept for order in one.orders for answer in order.answers]
+    groups = [ids.prompt_id(row.prompt) for row, _ in judged]
+    answers = [answer for _, one in judged for order in one.orders for answer in order.answers]
 
     def figure(credits: Sequence[tuple[int, float]]) -> Figure | None:
         """Of (place, credit)."""
         if not credits:
             return None
-        return Figure.of([credit for _, credit in credits], [groups[place] for place, _ in credits], seed=seed)
+        return Figure.of([credit for _, credit in credits], [groups[index] for index, _ in credits], seed=seed)
 
     orders = [
-        (place, order, row) for place, (row, one) in enumerate(kept) for order in one.orders if len(one.orders) == 2
+        (index, order, row) for index, (row, one) in enumerate(judged) for order in one.orders if len(one.orders) == 2
     ]
     by_place = {
-        shown: [
-            (place, float(order.decision == row.label))
-            for place, order, row in orders
-            if _better_at(order, row) == shown
+        position: [
+            (index, float(order.decision == row.label))
+            for index, order, row in orders
+            if _better_at(order, row) == position
         ]
-        for shown in (0, 1)
+        for position in (0, 1)
     }
-    decisions = [(place, row, one.decisions) for place, (row, one) in enumerate(kept)]
+    decisions = [(index, row, one.decisions) for index, (row, one) in enumerate(judged)]
     figures = {
-        "accuracy": figure([(p, float(one.decision == row.label)) for p, (row, one) in enumerate(kept)]),
+        "accuracy": figure([(p, float(one.decision == row.label)) for p, (row, one) in enumerate(judged)]),
         "accuracy_sum": figure([(p, float(right_by_sum(d[0], d[1], row.label))) for p, row, d in decisions]),
         "accuracy_and": figure([(p, float(right_by_and(d[0], d[1], row.label))) for p, row, d in decisions]),
         "single_order": figure([*by_place[0], *by_place[1]]),
         "better_first": figure(by_place[0]),
         "better_second": figure(by_place[1]),
         "consistency": figure(
-            [(p, float(one.consistent)) for p, (_, one) in enumerate(kept) if one.consistent is not None]
+            [(p, float(one.consistent)) for p, (_, one) in enumerate(judged) if one.consistent is not None]
         ),
         "first_position": figure(
             [(p, float(answer.label == "A")) for p, order, _ in orders for answer in order.answers if answer.label]
@@ -172,13 +172,13 @@ def evaluate_pairs(
     present = {name: one for name, one in figures.items() if one is not None}
     votes = [
         Counter("none" if v is None else "right" if v == row.label else "wrong" for o in one.orders for v in o.votes)
-        for row, one in kept
+        for row, one in judged
     ]
     first, second = figures["better_first"], figures["better_second"]
     return JudgeEvaluation(
         judge.info,
         PAIRWISE.name,
-        len(kept),
+        len(judged),
         dict(failures),
         len(answers),
         _faults(answers),
@@ -187,7 +187,7 @@ def evaluate_pairs(
         _voting(votes, groups, len(ORDERS) * judge.judging.samples, seed=seed),
         sum(answer.tokens_out for answer in answers) / max(len(answers), 1),
         seed,
-        tuple(_pair_record(row, one) for row, one in kept),
+        tuple(_pair_record(row, one) for row, one in judged),
     )
 
 
@@ -196,41 +196,41 @@ def evaluate_single(
 ) -> JudgeEvaluation:
     """One response a row: its verdict against the label."""
     items = [row.item() for row in rows]
-    found = scorer.examine(items, advance)
-    kept = [(row, one) for row, one in zip(rows, found, strict=True) if not isinstance(one, ScoreFailure)]
-    failures = Counter(one.code for one in found if isinstance(one, ScoreFailure))
-    if not kept:
+    outcomes = scorer.examine(items, advance)
+    judged = [(row, one) for row, one in zip(rows, outcomes, strict=True) if not isinstance(one, ScoreFailure)]
+    failures = Counter(one.code for one in outcomes if isinstance(one, ScoreFailure))
+    if not judged:
         raise BadInputError(f"none of the {len(rows)} responses could be judged: {dict(failures)}")
-    groups = [ids.prompt_id(row.prompt) for row, _ in kept]
+    groups = [ids.prompt_id(row.prompt) for row, _ in judged]
     yes_no = len(scorer.form.labels) == 2
     by_probability = yes_no and scorer.judging.vote == "mean"
     threshold = 0.0 if by_probability else 0.5
     decided: list[str | None] = []
-    for _, one in kept:
+    for _, one in judged:
         if one.reward is None:
             decided.append(None)
         elif yes_no:
             decided.append("Yes" if one.reward > threshold else "No")
         else:
             decided.append(str(round(one.reward)))
-    right = [float(said == row.label) for said, (row, _) in zip(decided, kept, strict=True)]
+    right = [float(label == row.label) for label, (row, _) in zip(decided, judged, strict=True)]
     figures = {"accuracy": Figure.of(right, groups, seed=seed)}
     if yes_no:
-        said = [(place, label) for place, label in enumerate(decided) if label is not None]
-        if said:
-            shares = [float(label == "Yes") for _, label in said]
-            figures["yes_share"] = Figure.of(shares, [groups[place] for place, _ in said], seed=seed)
-        if pairs := _contrasts(kept, groups):
+        readable = [(index, label) for index, label in enumerate(decided) if label is not None]
+        if readable:
+            shares = [float(label == "Yes") for _, label in readable]
+            figures["yes_share"] = Figure.of(shares, [groups[index] for index, _ in readable], seed=seed)
+        if pairs := _contrasts(judged, groups):
             figures["pair_accuracy"] = Figure.of([credit for _, credit in pairs], [g for g, _ in pairs], seed=seed)
-    answers = [answer for _, one in kept for answer in one.answers]
+    answers = [answer for _, one in judged for answer in one.answers]
     votes = [
         Counter("none" if a.label is None else "right" if a.label == row.label else "wrong" for a in one.answers)
-        for row, one in kept
+        for row, one in judged
     ]
     return JudgeEvaluation(
         scorer.info,
         scorer.form.name,
-        len(kept),
+        len(judged),
         dict(failures),
         len(answers),
         _faults(answers),
@@ -248,16 +248,16 @@ def evaluate_single(
                 "agreement": one.agreement,
                 "answers": [_answer_record(answer) for answer in one.answers],
             }
-            for group, (row, one) in zip(groups, kept, strict=True)
+            for group, (row, one) in zip(groups, judged, strict=True)
         ),
     )
 
 
-def _contrasts(kept: Sequence[tuple[JudgedRow, Any]], groups: Sequence[str]) -> list[tuple[str, float]]:
+def _contrasts(judged: Sequence[tuple[JudgedRow, Any]], groups: Sequence[str]) -> list[tuple[str, float]]:
     """Each Yes row against each No row of its prompt and principle: 1 where it has the higher reward, 0 where not, or
     where either has none."""
     sides: dict[tuple[str, str], dict[str, list[float | None]]] = {}
-    for group, (row, one) in zip(groups, kept, strict=True):
+    for group, (row, one) in zip(groups, judged, strict=True):
         sides.setdefault((group, row.principle or ""), {}).setdefault(row.label, []).append(one.reward)
     return [
         (group, float(yes is not None and no is not None and yes > no))

@@ -66,9 +66,9 @@ class JudgedRow:
 
     def answer(self, form: JudgeFormat) -> str | None:
         """What a judge should say; None where the rationale holds a verdict of its own, so that this has several."""
-        said = f"{self.rationale.strip()}\n{form.final_line(self.label)}".lstrip("\n")
-        verdict = read_verdict(said, form.labels)
-        return said if isinstance(verdict, JudgeVerdict) else None
+        text = f"{self.rationale.strip()}\n{form.final_line(self.label)}".lstrip("\n")
+        verdict = read_verdict(text, form.labels)
+        return text if isinstance(verdict, JudgeVerdict) else None
 
     def pair(self) -> PairQuestion:
         first, second = self.responses
@@ -86,7 +86,7 @@ def swap_mentions(rationale: str) -> str | None:
     """ "Response A" for "Response B" and the other way round; None where a side is named by its bare letter."""
     if _BARE.search(_MENTION.sub("", rationale)):
         return None
-    return _MENTION.sub(lambda found: found[1] + "AB"["BA".index(found[2])], rationale)
+    return _MENTION.sub(lambda match: match[1] + "AB"["BA".index(match[2])], rationale)
 
 
 def read_judged(workspace: Workspace | None, data: str | Path, form: JudgeFormat) -> list[JudgedRow]:
@@ -110,11 +110,11 @@ def read_judged_file(path: Path, form: JudgeFormat) -> list[JudgedRow]:
     undecided = 0
     for number, line in Lines(path):
         try:
-            found = rows_of(parse_object(line), form)
+            parsed = rows_of(parse_object(line), form)
         except RowError as error:
             raise BadInputError(error.reason, file=path, row=number, field=error.field) from error
-        undecided += not found
-        rows += found
+        undecided += not parsed
+        rows += parsed
     if not rows:
         raise BadInputError("holds no judged row", file=path)
     if undecided:
@@ -130,13 +130,13 @@ def rows_of(record: dict[str, Any], form: JudgeFormat) -> list[JudgedRow]:
     if record.get("chosen") is None and record.get("rejected") is None and "chosen" in record:
         return []
     pair = pair_of(record)
-    given = record.get("responses")
-    shown = (pair.chosen, pair.rejected)
-    if isinstance(given, list) and sorted(map(str, given)) == sorted(shown):
-        shown = (str(given[0]), str(given[1]))  # the order that the rationale is about
-    label = "AB"[shown.index(pair.chosen)]
+    responses = record.get("responses")
+    texts = (pair.chosen, pair.rejected)
+    if isinstance(responses, list) and sorted(map(str, responses)) == sorted(texts):
+        texts = (str(responses[0]), str(responses[1]))  # the order that the rationale is about
+    label = "AB"[texts.index(pair.chosen)]
     return from_pair(
-        JudgedRow(pair.prompt, shown, label, _rationale(record), _principle(record), pair.source, pair.category), form
+        JudgedRow(pair.prompt, texts, label, _rationale(record), _principle(record), pair.source, pair.category), form
     )
 
 
@@ -147,8 +147,8 @@ def from_pair(pair: JudgedRow, form: JudgeFormat) -> list[JudgedRow]:
     if form.name == PAIRWISE.name:
         if sides is None:
             return [pair]
-        said = ("chosen", "rejected") if better == 0 else ("rejected", "chosen")
-        parts = [f"Response {letter}: {sides[side]}" for letter, side in zip("AB", said, strict=True)]
+        rationale_fields = ("chosen", "rejected") if better == 0 else ("rejected", "chosen")
+        parts = [f"Response {letter}: {sides[side]}" for letter, side in zip("AB", rationale_fields, strict=True)]
         return [replace(pair, rationale="\n".join(parts))]
     if form.name != POINTWISE.name:
         raise RowError("a pair says Yes or No of its sides, not how many points; give verdict", field="verdict")
@@ -170,7 +170,7 @@ def _judged(record: dict[str, Any], form: JudgeFormat) -> JudgedRow | None:
     responses = tuple(text_of(text, "responses") for text in listed)
     verdict = record["verdict"]
     label = "Yes" if verdict is True else "No" if verdict is False else str(verdict)
-    label = next((known for known in form.labels if known.lower() == label.lower()), label)
+    label = next((allowed for allowed in form.labels if allowed.lower() == label.lower()), label)
     if label in ("tie", "both_good", "both_bad", "skip"):
         return None
     if label not in form.labels:
@@ -206,10 +206,10 @@ def _of_snapshot(workspace: Workspace, name: str, form: JudgeFormat) -> Iterator
     for pair in pairs:
         comparison, swapped = Comparison.of(pair.prompt, pair.chosen, pair.rejected)
         label = "B" if swapped else "A"
-        said = next((text for answer, text in rationales.get(pair.comparison_id, ()) if answer == label), "")
+        rationale = next((text for answer, text in rationales.get(pair.comparison_id, ()) if answer == label), "")
         sides = (comparison.response_a, comparison.response_b)
         yield from from_pair(
-            JudgedRow(pair.prompt, sides, label, said, source=pair.source, category=pair.category), form
+            JudgedRow(pair.prompt, sides, label, rationale, source=pair.source, category=pair.category), form
         )
 
 
@@ -217,10 +217,10 @@ def _rationales(workspace: Workspace, comparisons: Sequence[str]) -> dict[str, l
     """Comparison -> (answer, rationale) of its judgments in canonical order of A and B, the same ones every time."""
     import pyarrow as pa
 
-    wanted = pa.table({"comparison_id": list(comparisons)})
-    found: dict[str, list[tuple[str, str]]] = {}
+    comparison_ids = pa.table({"comparison_id": list(comparisons)})
+    by_comparison: dict[str, list[tuple[str, str]]] = {}
     with workspace.store.unit() as db:
-        db.register("wanted_rationales", wanted)
+        db.register("wanted_rationales", comparison_ids)
         rows = db.execute(
             """SELECT j.comparison_id, j.answer, j.rationale, j.shown_order
                FROM judgments j JOIN wanted_rationales w USING (comparison_id)
@@ -228,8 +228,8 @@ def _rationales(workspace: Workspace, comparisons: Sequence[str]) -> dict[str, l
                ORDER BY j.comparison_id, j.judgment_id"""
         ).fetchall()
         db.unregister("wanted_rationales")
-    for comparison, answer, rationale, shown in rows:
-        text = swap_mentions(str(rationale)) if shown == "BA" else str(rationale)
+    for comparison, answer, rationale, order_shown in rows:
+        text = swap_mentions(str(rationale)) if order_shown == "BA" else str(rationale)
         if text is not None:
-            found.setdefault(str(comparison), []).append((str(answer), text))
-    return found
+            by_comparison.setdefault(str(comparison), []).append((str(answer), text))
+    return by_comparison

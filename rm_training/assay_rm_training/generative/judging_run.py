@@ -49,14 +49,14 @@ class JudgeEvalConfig:
     device: str = "auto"
     allow_failed_parity: bool = False
 
-    def judging(self, known: Judging | None) -> Judging:
+    def judging(self, stored: Judging | None) -> Judging:
         """How to ask: these settings over the model's own. Raises BadInputError for what does not go together."""
-        if known is None or (self.format is not None and self.format != known.format):
+        if stored is None or (self.format is not None and self.format != stored.format):
             form = format_named(self.format or "pairwise")
-            known = Judging(form.name, form.hash)
-        several = (self.samples or known.samples) > 1 and known.temperature == 0
+            stored = Judging(form.name, form.hash)
+        several = (self.samples or stored.samples) > 1 and stored.temperature == 0
         return with_settings(
-            known,
+            stored,
             samples=self.samples,
             temperature=SEVERAL_TEMPERATURE if several and self.temperature is None else self.temperature,
             max_new_tokens=self.max_new_tokens,
@@ -65,7 +65,7 @@ class JudgeEvalConfig:
 
 
 @dataclass(frozen=True)
-class JudgeReport:
+class JudgeEvaluationRun:
     """`folder`: where evaluation.json and items.jsonl lie."""
 
     evaluation: JudgeEvaluation
@@ -75,23 +75,23 @@ class JudgeReport:
     title: str
 
     def to_dict(self) -> dict[str, Any]:
-        own = {"run_id": self.run_id, "folder": str(self.folder) if self.folder else None}
-        return {**self.evaluation.to_dict(), "judging": asdict(self.judging), **own}
+        run_fields = {"run_id": self.run_id, "folder": str(self.folder) if self.folder else None}
+        return {**self.evaluation.to_dict(), "judging": asdict(self.judging), **run_fields}
 
 
 def evaluate_judge_model(
-    named: Path | None, config: JudgeEvalConfig, *, api_key: str | None = None, out: Path | None = None
-) -> JudgeReport:
+    workspace_path: Path | None, config: JudgeEvalConfig, *, api_key: str | None = None, out: Path | None = None
+) -> JudgeEvaluationRun:
     """Evaluate, with progress on standard error. `named`: the workspace's folder, None to look for one.
 
     Raises NotFoundError for an unknown judge or data, BadInputError for settings that do not go together.
     """
-    workspace = _workspace(named)
-    source, artifact, known = config.judge, None, None
+    workspace = _workspace(workspace_path)
+    source, artifact, stored_spec = config.judge, None, None
     if not is_url(config.judge):
         source, artifact = locate_model(workspace, config.judge)
-        known = known_spec(source)
-    judging = config.judging(known.judging if known is not None else None)
+        stored_spec = known_spec(source)
+    judging = config.judging(stored_spec.judging if stored_spec is not None else None)
     form = format_named(judging.format)
     rows: Sequence[JudgedRow] = read_judged(workspace, config.data, form)
     rows = rows[: config.limit] if config.limit else rows
@@ -113,7 +113,7 @@ def evaluate_judge_model(
             run.metrics.update(evaluation.to_dict())
     what = "answers that say nothing" if config.content_free else f"{evaluation.items} rows"
     title = f"{writer.info.name} ({form.name}) on {what} of {Path(config.data).name}"
-    return JudgeReport(evaluation, judging, run.id if run else None, folders[0] if folders else None, title)
+    return JudgeEvaluationRun(evaluation, judging, run.id if run else None, folders[0] if folders else None, title)
 
 
 def _open(
@@ -122,20 +122,20 @@ def _open(
     if is_url(source):
         remote, spec = RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging)
         return stack.enter_context(remote), spec
-    named = config.judge if source != config.judge else None
+    served_name = config.judge if source != config.judge else None
     return LocalWriter.load(
         source,
         judging=judging,
-        served_as=named,
+        served_as=served_name,
         device=config.device,
         allow_failed_parity=config.allow_failed_parity,
     )
 
 
-def _workspace(named: Path | None) -> Workspace | None:
+def _workspace(path: Path | None) -> Workspace | None:
     try:
-        return Workspace.find(named)
+        return Workspace.find(path)
     except NotFoundError:
-        if named is not None:
+        if path is not None:
             raise
         return None

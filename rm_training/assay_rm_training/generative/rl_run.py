@@ -39,9 +39,9 @@ from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_ju
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import answered
 from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.runs.inputs import snapshot_id
-from assay_rm_training.runs.model_name import held_folder, model_folder
+from assay_rm_training.runs.model_name import model_folder, reserved_folder
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
@@ -139,17 +139,17 @@ def reinforce_judge(
     if resume is not None and not checkpoints(workspace.runs / resume):
         raise BadInputError(f"{resume} has no checkpoint to go on from", field="--resume")
     snapshot = snapshot_id(workspace, plan.data)
-    shown = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
+    description = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
     states = require_clean(
-        contamination_of(workspace, snapshot), plan.waivers, data=shown, snapshot=snapshot is not None
+        contamination_of(workspace, snapshot), plan.waivers, data=description, snapshot=snapshot is not None
     )
     mark_dead_runs(workspace)
     inputs = _inputs(workspace, plan, resume)
     with (
-        held_folder(workspace, plan.name, force=plan.force) as (folder, told),
+        reserved_folder(workspace, plan.name, force=plan.force) as (folder, record_holder),
         start_run(workspace, "train", {"method": "generative-rl", **plan.to_dict()}, inputs=inputs) as run,
     ):
-        told(run.id)
+        record_holder(run.id)
         plan.write(run.folder)
         record_waivers(workspace, run.id, snapshot or plan.data, states)
         if resume is not None:
@@ -178,9 +178,9 @@ def _train(
         with_reference=recipe.needs_reference,
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
     )
-    kept, too_long = _fitting(rows, form, policy)
+    fitting_rows, too_long = _fitting(rows, form, policy)
     reward = VerdictReward(form)
-    prompts = JudgePrompts(judge_prompts(kept, form), seed=recipe.seed)
+    prompts = JudgePrompts(judge_prompts(fitting_rows, form), seed=recipe.seed)
     trainer = PolicyTrainer(recipe, policy, prompts, [reward], run.folder, extra=[reward])
     spec = RewardModelSpec(
         kind="generative",
@@ -211,20 +211,24 @@ def _train(
         trainer.train(on_step=lambda _: advance(1))
     after = evaluate("after")
     steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if trainer.step else []
-    sample = answered([replace(row, rationale=row.rationale or "It is so.") for row in kept[:SAMPLE]], form)[:SAMPLE]
+    sample = answered([replace(row, rationale=row.rationale or "It is so.") for row in fitting_rows[:SAMPLE]], form)[
+        :SAMPLE
+    ]
     base = policy.model.get_base_model() if policy.lora else policy.model
-    trainee = Trainee(base, policy.tokenizer, new_head=False, adapter=policy.model if policy.lora else None, heads=())
+    trainable = TrainableModel(
+        base, policy.tokenizer, new_head=False, adapter=policy.model if policy.lora else None, heads=()
+    )
     renderer = Renderer(policy.tokenizer, max_length=spec.trained_length)
     checks: list[ParityCheck] = []
-    merged_scorer(trainee, spec, renderer, sample, engine=VerdictReader, checks=checks)
+    merged_scorer(trainable, spec, renderer, sample, engine=VerdictReader, checks=checks)
     card = _card(folder.name, plan, spec, steps, before, after, states)
     spec, parity = save_checkpoint(
-        trainee, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader, checks=checks
+        trainable, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader, checks=checks
     )
     run.metrics.update(
         {
             "method": "generative-rl",
-            "rows": len(kept),
+            "rows": len(fitting_rows),
             "left_out": {"too long": too_long} if too_long else {},
             "steps": trainer.step,
             "updates": trainer.updates,
@@ -259,8 +263,8 @@ def _with_parts(recipe: Recipe, form: JudgeFormat) -> Recipe:
     weights = dict(composition.weights)
     if counted := [name for name in lacking if weights.get(name)]:
         raise BadInputError(f"{form.name} judges have no such part", field=f"reward.weights.{counted[0]}")
-    kept = {name: weight for name, weight in weights.items() if name not in lacking}
-    return replace(recipe, reward=replace(composition, weights=kept))
+    present = {name: weight for name, weight in weights.items() if name not in lacking}
+    return replace(recipe, reward=replace(composition, weights=present))
 
 
 def weights_of(recipe: Recipe) -> Composition:
@@ -272,11 +276,11 @@ def weights_of(recipe: Recipe) -> Composition:
 
 def _fitting(rows: Sequence[JudgedRow], form: JudgeFormat, policy: Policy) -> tuple[list[JudgedRow], int]:
     """Rows whose question is not cut, and how many others there were. Raises BadInputError where none fits."""
-    kept = [row for row in rows if not policy.renderer.encode(row.question(form)).truncated]
-    if not kept:
+    fitting_rows = [row for row in rows if not policy.renderer.encode(row.question(form)).truncated]
+    if not fitting_rows:
         limit = policy.renderer.max_length
         raise BadInputError(f"no question of {len(rows)} fits in {limit} tokens", field="sampling.max_prompt_tokens")
-    return kept, len(rows) - len(kept)
+    return fitting_rows, len(rows) - len(fitting_rows)
 
 
 def _inputs(workspace: Workspace, plan: JudgePlan, resume: str | None) -> dict[str, str]:
@@ -334,8 +338,8 @@ def _card(
         "|---|---|",
         *(f"| {key} | {value} |" for key, value in rows),
     ]
-    for when, found in (("before", before), ("after", after)):
-        if found is not None:
+    for when, evaluation in (("before", before), ("after", after)):
+        if evaluation is not None:
             lines += ["", f"## Evaluation {when} training, on {plan.eval_data}", "", "| | |", "|---|---|"]
-            lines += [f"| {key} | {value} |" for key, value in found.rows()]
+            lines += [f"| {key} | {value} |" for key, value in evaluation.rows()]
     return "\n".join(lines) + "\n"

@@ -30,13 +30,13 @@ from assay.models.spec import Judging, Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import check_head, vocabulary_head
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.generative.content_free import REASONS, content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
 from assay_rm_training.methods.method import MethodFields
-from assay_rm_training.methods.task import Measured
-from assay_rm_training.model.trainable_model import Trainee, prepare
+from assay_rm_training.methods.task import BatchLoss
+from assay_rm_training.model.trainable_model import TrainableModel, prepare
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
@@ -47,7 +47,7 @@ CHUNK_TOKENS = 512  #: of logits held at once
 Tokens = npt.NDArray[np.int32]
 
 
-class Shown(NamedTuple):
+class EncodedOrder(NamedTuple):
     """One question with its answer. `judgement`: place of the judgement token among the answer's tokens."""
 
     question: Tokens
@@ -58,49 +58,49 @@ class Shown(NamedTuple):
 class VerdictItem(NamedTuple):
     """A judgment in all the ways it is shown: both orders of a pair."""
 
-    shown: tuple[Shown, ...]
+    orders: tuple[EncodedOrder, ...]
 
     @property
     def answer_tokens(self) -> int:
-        return sum(len(one.answer) for one in self.shown)
+        return sum(len(one.answer) for one in self.orders)
 
 
 class VerdictTask:
     """Cross-entropy of answers. `verdict_weight`: of the judgement token, where every other has 1."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, verdict_weight: float) -> None:
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, verdict_weight: float) -> None:
         self._weight = verdict_weight
-        self._dtype = pick_dtype(trainee.model.device, config.dtype)
+        self._dtype = pick_dtype(trainable.model.device, config.dtype)
 
     def cost(self, item: VerdictItem) -> int:
-        return sum(len(one.question) + len(one.answer) for one in item.shown)
+        return sum(len(one.question) + len(one.answer) for one in item.orders)
 
     def weight(self, item: VerdictItem) -> float:
         return float(item.answer_tokens)
 
-    def measure(self, trainee: Trainee, items: Sequence[VerdictItem]) -> Measured:
-        device = trainee.model.device
-        shown = [one for item in items for one in item.shown]
+    def measure(self, trainable: TrainableModel, items: Sequence[VerdictItem]) -> BatchLoss:
+        device = trainable.model.device
+        orders = [one for item in items for one in item.orders]
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
-            packed = forward(trainee.model, [TokenGroup(one.question, (one.answer,)) for one in shown])
-            targets = torch.from_numpy(np.concatenate([one.answer for one in shown])).long().to(device)
-            nll, right = token_losses(vocabulary_head(trainee.model), packed.before(), targets)
-        ends = np.cumsum([len(one.answer) for one in shown])
-        places = torch.tensor([end - len(one.answer) + one.judgement for end, one in zip(ends, shown, strict=True)])
+            packed = forward(trainable.model, [TokenGroup(one.question, (one.answer,)) for one in orders])
+            targets = torch.from_numpy(np.concatenate([one.answer for one in orders])).long().to(device)
+            nll, right = token_losses(vocabulary_head(trainable.model), packed.before(), targets)
+        ends = np.cumsum([len(one.answer) for one in orders])
+        places = torch.tensor([end - len(one.answer) + one.judgement for end, one in zip(ends, orders, strict=True)])
         places = places.to(device)
         weights = torch.ones_like(nll).index_fill(0, places, self._weight)
         sizes = [item.answer_tokens for item in items]
         parts = torch.split(nll * weights, sizes)
         losses = torch.stack([part.mean() for part in parts])
-        verdicts, whole = nll.detach()[places], torch.split(nll.detach(), sizes)
+        verdicts, per_answer = nll.detach()[places], torch.split(nll.detach(), sizes)
         owners = torch.repeat_interleave(
-            torch.tensor([1.0 / len(item.shown) for item in items], device=device),
-            torch.tensor([len(item.shown) for item in items], device=device),
+            torch.tensor([1.0 / len(item.orders) for item in items], device=device),
+            torch.tensor([len(item.orders) for item in items], device=device),
         )
-        return Measured(
+        return BatchLoss(
             losses,
             {
-                "token_nll": torch.stack([part.mean() for part in whole]).sum(),
+                "token_nll": torch.stack([part.mean() for part in per_answer]).sum(),
                 "verdict_nll": (verdicts * owners).sum(),
                 "accuracy": (right[places].float() * owners).sum(),
             },
@@ -173,11 +173,11 @@ class GenerativeSft(MethodFields):
     def judging(self) -> Judging:
         return Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=self.max_new_tokens)
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         tokenizer = load_tokenizer(config.base)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
         check_head(model, device)
-        return prepare(Trainee(model, tokenizer, new_head=False, heads=()), config, language_model=True)
+        return prepare(TrainableModel(model, tokenizer, new_head=False, heads=()), config, language_model=True)
 
     def read(self, workspace: Workspace | None, data: str) -> list[JudgedRow]:
         return read_judged(workspace, data, self.form)
@@ -188,9 +188,9 @@ class GenerativeSft(MethodFields):
         """Held-out rows as they are; to the others come those with answers that say nothing."""
         if not self.content_free:
             return rows, eval_rows
-        made = content_free_rows(rows, self.form)[: round(self.content_free * len(rows))]
+        extra_rows = content_free_rows(rows, self.form)[: round(self.content_free * len(rows))]
         reason = REASONS[self.form.responses]
-        return [*rows, *(replace(row, rationale=reason) for row in made)], eval_rows
+        return [*rows, *(replace(row, rationale=reason) for row in extra_rows)], eval_rows
 
     def describe(self, rows: Sequence[JudgedRow]) -> dict[str, Any]:
         """How often each verdict is right, before pairs are shown both ways round."""
@@ -198,23 +198,23 @@ class GenerativeSft(MethodFields):
 
     def encode(
         self, rows: Sequence[JudgedRow], renderer: Renderer, *, advance: Advance = silent
-    ) -> ItemSet[VerdictItem]:
+    ) -> EncodedDataset[VerdictItem]:
         """Rows that cannot be learnt from are left out and counted. Raises BadInputError when none remains."""
         items: list[VerdictItem] = []
         left_out: Counter[str] = Counter()
         first_fault = ""
         for number, row in enumerate(rows, start=1):
-            made = self._encode(row, renderer)
-            if isinstance(made, str):
-                left_out[made] += 1
-                first_fault = first_fault or f"row {number}: {made}"
+            encoded = self._encode(row, renderer)
+            if isinstance(encoded, str):
+                left_out[encoded] += 1
+                first_fault = first_fault or f"row {number}: {encoded}"
             else:
-                items.append(made)
+                items.append(encoded)
             advance(1)
         if not items:
             raise BadInputError(f"none of the {len(rows)} judgments can be used; {first_fault}")
         digest = ids.rows_digest(row.identity for row in rows)
-        return ItemSet(items, dict(left_out), 0, digest, first_fault)
+        return EncodedDataset(items, dict(left_out), 0, digest, first_fault)
 
     def _encode(self, row: JudgedRow, renderer: Renderer) -> VerdictItem | str:
         """The item, or why there is none."""
@@ -229,14 +229,14 @@ class GenerativeSft(MethodFields):
                 ways = [row, other]
             elif other is not None and int(ids.digest("".join(row.identity)), 16) % 2:
                 ways = [other]
-        shown = [encode_answer(way, self.form, renderer) for way in ways]
-        fault = next((one for one in shown if isinstance(one, str)), None)
-        return fault or VerdictItem(tuple(one for one in shown if not isinstance(one, str)))
+        orders = [encode_answer(way, self.form, renderer) for way in ways]
+        fault = next((one for one in orders if isinstance(one, str)), None)
+        return fault or VerdictItem(tuple(one for one in orders if not isinstance(one, str)))
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> VerdictTask:
-        return VerdictTask(trainee, config, self.verdict_weight)
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> VerdictTask:
+        return VerdictTask(trainable, config, self.verdict_weight)
 
-    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+    def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
         return {"judging": self.judging, "principles": True}
 
     def responses(self, rows: Sequence[JudgedRow]) -> list[ScoreItem]:
@@ -252,40 +252,40 @@ class GenerativeSft(MethodFields):
         return evaluate_judge(scorer.writer, scorer.spec, rows, seed=seed, advance=advance)
 
     def card_rows(self) -> list[tuple[str, str]]:
-        shown = "both orders in one batch" if self.both_orders else "one order, drawn"
+        order_text = "both orders in one batch" if self.both_orders else "one order, drawn"
         return [
             ("format", f"{self.format}, question `{self.form.hash}`"),
-            ("loss", f"cross-entropy of rationale and verdict (weight {self.verdict_weight:g}); {shown}"),
+            ("loss", f"cross-entropy of rationale and verdict (weight {self.verdict_weight:g}); {order_text}"),
             ("asked with", f"{self.samples} samples, temperature {self.temperature:g}, {self.max_new_tokens} tokens"),
         ]
 
 
-def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> Shown | str:
+def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> EncodedOrder | str:
     """Tokens of the question and of the right answer with its end of turn, or why they cannot be used."""
-    said = row.answer(form)
-    if said is None:
+    answer_text = row.answer(form)
+    if answer_text is None:
         return "the rationale holds a verdict line of its own"
     try:
         question = row.question(form)
-        before, whole = renderer.encode(question), renderer.encode(question, said)
+        before, conversation = renderer.encode(question), renderer.encode(question, answer_text)
     except BadInputError as error:
         return f"cannot be rendered: {error}".partition(" (")[0]
-    if before.truncated or whole.truncated:
+    if before.truncated or conversation.truncated:
         return f"question and answer pass {renderer.max_length} tokens (max_length)"
     start = len(before.ids)
-    if whole.ids[:start] != before.ids:
+    if conversation.ids[:start] != before.ids:
         return "the chat template shows a past answer unlike the one to come"
-    answer = list(whole.ids[start:])
+    answer = list(conversation.ids[start:])
     end = renderer.tokenizer.eos_token_id
     if end in answer:
         answer = answer[: answer.index(end) + 1]  # what the template adds behind the end of turn is not the judge's
     lines = {label: _line_ids(renderer, form.final_line(label)) for label in form.labels}
     line = lines[row.label]
-    place = next((i for i in range(len(answer) - len(line), -1, -1) if answer[i : i + len(line)] == line), None)
-    if place is None:
+    verdict_start = next((i for i in range(len(answer) - len(line), -1, -1) if answer[i : i + len(line)] == line), None)
+    if verdict_start is None:
         return "the final line is not made of tokens of its own"
     parts = next(i for i in range(len(line)) if len({tuple(other[: i + 1]) for other in lines.values()}) > 1)
-    return Shown(np.asarray(before.ids, np.int32), np.asarray(answer, np.int32), place + parts)
+    return EncodedOrder(np.asarray(before.ids, np.int32), np.asarray(answer, np.int32), verdict_start + parts)
 
 
 def answered(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:
@@ -293,8 +293,8 @@ def answered(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:
     items = []
     for row in rows:
         for way in [row, row.swapped()] if len(row.responses) == 2 else [row]:
-            if way is not None and (said := way.answer(form)) is not None:
-                items.append(ScoreItem(way.question(form), said))
+            if way is not None and (text := way.answer(form)) is not None:
+                items.append(ScoreItem(way.question(form), text))
     return items
 
 
@@ -304,5 +304,5 @@ def _line_ids(renderer: Renderer, line: str) -> list[int]:
     def ids_of(text: str) -> list[int]:
         return list(renderer.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
-    feed, whole = ids_of("\n"), ids_of("\n" + line)
-    return whole[len(feed) :] if whole[: len(feed)] == feed else ids_of(line)
+    feed, with_line = ids_of("\n"), ids_of("\n" + line)
+    return with_line[len(feed) :] if with_line[: len(feed)] == feed else ids_of(line)

@@ -94,9 +94,10 @@ class VerdictReward:
         orders of a pair have different numbers of rollouts."""
         labels = [str(item.meta["label"]) for item in items]
         read = [read_verdict(text, self.form.labels) for text in responses]
-        said = [verdict.label if isinstance(verdict, JudgeVerdict) else None for verdict in read]
+        verdict_labels = [verdict.label if isinstance(verdict, JudgeVerdict) else None for verdict in read]
         right = [
-            float(one == label) if one is not None else LEAST[VERDICT] for one, label in zip(said, labels, strict=True)
+            float(one == label) if one is not None else LEAST[VERDICT]
+            for one, label in zip(verdict_labels, labels, strict=True)
         ]
         parts = {VERDICT: right}
         if len(self.form.labels) == 2:
@@ -104,7 +105,7 @@ class VerdictReward:
         if self.form.responses == 2:
             parts[CONSISTENCY] = both_right(items, right)
         self._figures = self._measured(
-            items, said, right, Counter(v.fault for v in read if not isinstance(v, JudgeVerdict))
+            items, verdict_labels, right, Counter(v.fault for v in read if not isinstance(v, JudgeVerdict))
         )
         if CONSISTENCY in parts:
             self._figures["both_orders_right"] = sum(parts[CONSISTENCY]) / len(items)
@@ -127,18 +128,18 @@ class VerdictReward:
     def _measured(
         self,
         items: Sequence[PromptItem],
-        said: Sequence[str | None],
+        labels: Sequence[str | None],
         right: Sequence[float],
         faults: Counter[str],
     ) -> dict[str, float]:
-        read = [(item, label, credit) for item, label, credit in zip(items, said, right, strict=True) if label]
+        read = [(item, label, credit) for item, label, credit in zip(items, labels, right, strict=True) if label]
         figures = {"parse_failures": faults.total() / len(items)}
         figures |= {f"fault_{fault}": count / len(items) for fault, count in faults.items()}
         if self.form.responses != 2:
             return figures
         if read:
             figures["first_position"] = sum(label == "A" for _, label, _ in read) / len(read)
-        halves = [[credit for item, _, credit in read if item.meta["label"] == place] for place in "AB"]
+        halves = [[credit for item, _, credit in read if item.meta["label"] == side] for side in "AB"]
         if all(halves):
             first, second = (sum(half) / len(half) for half in halves)
             figures["position_bias"] = first - second
@@ -149,8 +150,8 @@ def both_right(items: Sequence[PromptItem], right: Sequence[float]) -> list[floa
     """J1's consistency: 1 where rollout i of both orders of a pair is right, 0 where one is not or was not asked.
     Raises ValueError where the orders have different numbers of rollouts."""
     places: dict[tuple[Any, Any], list[int]] = defaultdict(list)
-    for place, item in enumerate(items):
-        places[item.meta["row"], item.meta["order"]].append(place)
+    for index, item in enumerate(items):
+        places[item.meta["row"], item.meta["order"]].append(index)
     credit = [0.0] * len(items)
     for (row, order), mine in places.items():
         other = places.get((row, 1 - order), [])

@@ -1,7 +1,7 @@
 """Preference pairs as a way to train: a scalar reward model under Bradley-Terry or another loss of pairs.
 
 Covers: the method `bt` and its task, with ties and split votes where the loss learns from them. Leaves out: the losses
-(`objectives/`), what votes amount to (`pair_labels.py`), the forward pass (`group_forward.py`).
+(`objectives/`), what votes amount to (`pair_labels.py`), the forward pass (`packed_forward.py`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from assay.models.chat.renderer import Renderer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
 from assay_rm_training.data.pair_labels import read_labelled_pairs
-from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
-from assay_rm_training.methods.task import Measured
+from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.auxiliary_heads import Parameter, attach, detach_all, side_module
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
-from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives import Objective
 from assay_rm_training.objectives.regularisers import positive_mean
 from assay_rm_training.training_config import TrainingConfig
@@ -40,15 +40,15 @@ TIE = "tie"
 class PairTask(GroupTask[EncodedPair]):
     """Losses of encoded pairs under `objective`. Of a tie, which has no right side, `accuracy` counts a half."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, objective: Objective) -> None:
-        super().__init__(trainee, config)
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, objective: Objective) -> None:
+        super().__init__(trainable, config)
         self.objective = objective
 
-    def measure(self, trainee: Trainee, items: Sequence[EncodedPair]) -> Measured:
-        device = trainee.model.device
+    def measure(self, trainable: TrainableModel, items: Sequence[EncodedPair]) -> BatchLoss:
+        device = trainable.model.device
         groups = [item.group for item in items]
-        hidden = self._forward(trainee, groups)
-        chosen, rejected = rewards_of(trainee, hidden).view(-1, 2).unbind(1)
+        hidden = self._forward(trainable, groups)
+        chosen, rejected = rewards_of(trainable, hidden).view(-1, 2).unbind(1)
         margin = torch.tensor([item.margin for item in items], dtype=torch.float32, device=device)
         d = (chosen - rejected).detach()
         ties = torch.tensor([item.tie for item in items], device=device)
@@ -56,12 +56,12 @@ class PairTask(GroupTask[EncodedPair]):
         target = tie_parameter = None
         if self.objective.learns_from_ties:
             target = torch.where(ties, 0.5, 1.0)
-            tie_parameter = side_module(trainee, TIE).value
+            tie_parameter = side_module(trainable, TIE).value
             figures["tie_parameter"] = tie_parameter.detach() * len(items)
         elif self.objective.soft_labels:
             target = torch.tensor([item.preference for item in items], dtype=torch.float32, device=device)
         loss = self.objective(chosen, rejected, margin, target=target, tie_parameter=tie_parameter)
-        return Measured(
+        return BatchLoss(
             loss.per_pair,
             figures,
             tokens_of(groups),
@@ -75,8 +75,10 @@ class PairTask(GroupTask[EncodedPair]):
 class PositiveMeanTask(PairTask):
     """Adds `weight` * -log s(mean chosen reward of the whole batch)."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, objective: Objective, positive: float) -> None:
-        super().__init__(trainee, config, objective)
+    def __init__(
+        self, trainable: TrainableModel, config: TrainingConfig, objective: Objective, positive: float
+    ) -> None:
+        super().__init__(trainable, config, objective)
         self._positive = positive
 
     def batch_term(self, items: Sequence[EncodedPair], outputs: torch.Tensor) -> torch.Tensor:
@@ -84,7 +86,7 @@ class PositiveMeanTask(PairTask):
 
 
 @dataclass(frozen=True)
-class Pairwise(MethodFields):
+class BradleyTerry(MethodFields):
     """A stock sequence classifier of one label, trained on pairs. `loss`: see `Objective`.
 
     `vote_prior`: of soft labels, see `objectives/soft_labels.py`. `positive`: weight of -log s(mean chosen reward of a
@@ -113,9 +115,9 @@ class Pairwise(MethodFields):
         except TypeError as error:
             raise BadInputError(f"not an objective of this version: {error}", field="loss") from error
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
-        trainee = load_trainee(config, device)
-        return attach(trainee, TIE, Parameter(0.0)) if self.loss.learns_from_ties else trainee
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
+        trainable = load_trainable(config, device)
+        return attach(trainable, TIE, Parameter(0.0)) if self.loss.learns_from_ties else trainable
 
     def read(self, workspace: Workspace | None, data: str) -> list[PreferencePair]:
         if self.loss.learns_from_ties or self.loss.soft_labels:
@@ -124,30 +126,30 @@ class Pairwise(MethodFields):
 
     def encode(
         self, rows: Sequence[PreferencePair], renderer: Renderer, *, advance: Advance = silent
-    ) -> ItemSet[EncodedPair]:
+    ) -> EncodedDataset[EncodedPair]:
         return encode_pairs(rows, renderer, advance=advance)
 
     def prepare(
         self,
-        trainee: Trainee,
+        trainable: TrainableModel,
         config: TrainingConfig,
-        data: ItemSet[EncodedPair],
-        eval_data: ItemSet[EncodedPair] | None,
-    ) -> tuple[ItemSet[EncodedPair], ItemSet[EncodedPair] | None]:
+        data: EncodedDataset[EncodedPair],
+        eval_data: EncodedDataset[EncodedPair] | None,
+    ) -> tuple[EncodedDataset[EncodedPair], EncodedDataset[EncodedPair] | None]:
         """Start the tie parameter at the share of ties. The held-out curve is of decided pairs alone."""
         if self.loss.learns_from_ties:
             share = sum(item.tie for item in data.items) / len(data)
             with torch.no_grad():
-                side_module(trainee, TIE).value.fill_(self.loss.tie_start(share))
+                side_module(trainable, TIE).value.fill_(self.loss.tie_start(share))
         return data, None if eval_data is None else _decided(eval_data)
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> PairTask:
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> PairTask:
         if self.positive:
-            return PositiveMeanTask(trainee, config, self.loss, self.positive)
-        return PairTask(trainee, config, self.loss)
+            return PositiveMeanTask(trainable, config, self.loss, self.positive)
+        return PairTask(trainable, config, self.loss)
 
-    def finish(self, trainee: Trainee, data: ItemSet[Any]) -> dict[str, Any]:
-        detach_all(trainee)
+    def finish(self, trainable: TrainableModel, data: EncodedDataset[Any]) -> dict[str, Any]:
+        detach_all(trainable)
         return {}
 
     def responses(self, rows: Sequence[PreferencePair]) -> list[ScoreItem]:
@@ -155,13 +157,13 @@ class Pairwise(MethodFields):
 
     def evaluate(
         self, scorer: Scorer, rows: Sequence[PreferencePair], *, seed: int, advance: Advance = silent
-    ) -> Evaluation:
+    ) -> PairEvaluation:
         """On the decided pairs: a tie has no right side."""
         return evaluate(scorer, [pair for pair in rows if not pair.tie], seed=seed, advance=advance)
 
     def card_rows(self) -> list[tuple[str, str]]:
         loss = self.loss
-        said = [
+        parts = [
             loss.name,
             f"centring {loss.centring:g}",
             f"label smoothing {loss.label_smoothing:g}",
@@ -169,18 +171,18 @@ class Pairwise(MethodFields):
             f"margins {'used' if loss.use_margin else 'not used'}",
         ]
         if loss.soft_labels:
-            said.append(f"soft labels from votes (prior {self.vote_prior:g})")
-        said += [f"{name} {value:g}" for name, value in self._weights() if value]
-        return [("loss", ", ".join(said))]
+            parts.append(f"soft labels from votes (prior {self.vote_prior:g})")
+        parts += [f"{name} {value:g}" for name, value in self._weights() if value]
+        return [("loss", ", ".join(parts))]
 
     def _weights(self) -> list[tuple[str, float]]:
         return [("squares", self.loss.squares), ("bound", self.loss.bound), ("mean chosen reward", self.positive)]
 
 
-def _decided(data: ItemSet[EncodedPair]) -> ItemSet[EncodedPair]:
+def _decided(data: EncodedDataset[EncodedPair]) -> EncodedDataset[EncodedPair]:
     """Without ties. Raises BadInputError where nothing remains."""
-    kept = [n for n, item in enumerate(data.items) if not item.tie]
-    if not kept:
+    decided = [n for n, item in enumerate(data.items) if not item.tie]
+    if not decided:
         raise BadInputError("the evaluation data holds no decided pair")
-    tags = [data.tags[n] for n in kept] if data.tags else ()
-    return replace(data, items=[data.items[n] for n in kept], tags=tags)
+    tags = [data.tags[n] for n in decided] if data.tags else ()
+    return replace(data, items=[data.items[n] for n in decided], tags=tags)

@@ -1,7 +1,7 @@
 """GRM as a way to train: Bradley-Terry regularised by the text that the base's language head gives the chosen response.
 
 Covers: the method `grm` and its task (arXiv 2406.10216); log-probabilities of responses; the reference of its
-DPO form. Leaves out: the terms (`objectives/regularisers.py`), the pairs (`pairwise.py`).
+DPO form. Leaves out: the terms (`objectives/regularisers.py`), the pairs (`bradley_terry.py`).
 
 Loss: (1 - a) * pair loss + a * text term. The language head is the base's, kept in memory while training (tied to the
 embeddings it is no further weight) and dropped at saving. Two departures from the published code: the reward head is
@@ -19,13 +19,13 @@ import torch
 from assay.errors import BadInputError
 from assay.models.attention.packing import PackedHidden, TokenGroup
 from assay.models.loading import load_causal_lm
-from assay_rm_training.data.encoded_dataset import ItemSet, micro_batches
+from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.pair_dataset import EncodedPair
-from assay_rm_training.methods.bradley_terry import Pairwise
-from assay_rm_training.methods.task import Measured
+from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.auxiliary_heads import attach, side_module
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
-from assay_rm_training.model.trainable_model import Trainee, has_reward_head
+from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head
 from assay_rm_training.objectives import Objective
 from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft
 from assay_rm_training.training_config import TrainingConfig
@@ -35,7 +35,7 @@ TextTerm = Literal["sft", "nll", "dpo"]
 _REFERENCE_TOKENS = 4096  #: positions of one pass over the data before training
 
 
-class TextPair(NamedTuple):
+class GrmPair(NamedTuple):
     """A pair, and the reference's log-probabilities of its chosen and rejected response, where the term needs them."""
 
     pair: EncodedPair
@@ -50,21 +50,21 @@ class TextPair(NamedTuple):
         return self.pair.weight
 
 
-class TextTask(GroupTask[TextPair]):
+class GrmTask(GroupTask[GrmPair]):
     """Losses of pairs with the text term. Figure `text`: the chosen response's mean log-probability a token."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, method: TextRegularised) -> None:
-        super().__init__(trainee, config)
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: Grm) -> None:
+        super().__init__(trainable, config)
         self._method = method
 
-    def measure(self, trainee: Trainee, items: Sequence[TextPair]) -> Measured:
+    def measure(self, trainable: TrainableModel, items: Sequence[GrmPair]) -> BatchLoss:
         method, pairs = self._method, [item.pair for item in items]
         groups = [pair.group for pair in pairs]
-        hidden = self._forward(trainee, groups)
-        rewards = rewards_of(trainee, hidden).view(-1, 2)
+        hidden = self._forward(trainable, groups)
+        rewards = rewards_of(trainable, hidden).view(-1, 2)
         chosen, rejected = rewards.unbind(1)
         margin = torch.tensor([pair.margin for pair in pairs], dtype=torch.float32, device=rewards.device)
-        text = self.log_probabilities(trainee, hidden, pairs)
+        text = self.log_probabilities(trainable, hidden, pairs)
         if method.text == "dpo":
             reference = torch.tensor([item.reference for item in items], dtype=torch.float32, device=rewards.device)
             terms = text_dpo(text[:, 0], text[:, 1], reference[:, 0], reference[:, 1], beta=method.beta)
@@ -73,7 +73,7 @@ class TextTask(GroupTask[TextPair]):
         losses = (1 - method.share) * method.loss(chosen, rejected, margin).per_pair + method.share * terms
         d = (chosen - rejected).detach()
         lengths = torch.tensor([len(pair.chosen) - pair.starts[0] for pair in pairs], device=rewards.device)
-        return Measured(
+        return BatchLoss(
             losses,
             {"accuracy": (d > 0).sum(), "margin": d.sum(), "text": (text[:, 0].detach() / lengths).sum()},
             tokens_of(groups),
@@ -82,9 +82,11 @@ class TextTask(GroupTask[TextPair]):
             {"chosen": chosen.detach(), "rejected": rejected.detach()},
         )
 
-    def log_probabilities(self, trainee: Trainee, hidden: PackedHidden, pairs: Sequence[EncodedPair]) -> torch.Tensor:
+    def log_probabilities(
+        self, trainable: TrainableModel, hidden: PackedHidden, pairs: Sequence[EncodedPair]
+    ) -> torch.Tensor:
         """Summed log p of each response's tokens [n, 2], float32; of the chosen alone (the other 0) but for `dpo`."""
-        weight = language_head(trainee)
+        weight = language_head(trainable)
         sums = []
         for number, pair in enumerate(pairs):
             for side, ids in enumerate((pair.chosen, pair.rejected)):
@@ -93,28 +95,28 @@ class TextTask(GroupTask[TextPair]):
                     continue
                 start = pair.starts[side]
                 states = hidden.sequence_states(2 * number + side)[start - 1 : -1]
-                wanted = torch.from_numpy(ids[start:]).long().to(states.device)
-                sums.append(_summed(states, weight, wanted))
+                targets = torch.from_numpy(ids[start:]).long().to(states.device)
+                sums.append(_summed(states, weight, targets))
         return torch.stack(sums).view(-1, 2)
 
 
-def _summed(states: torch.Tensor, weight: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+def _summed(states: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Sum over tokens of log p, from the states [T, H] they are predicted from; logits in the autocast's format."""
     logits = torch.nn.functional.linear(states, weight.to(states.dtype))
-    return -torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="sum")
+    return -torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
 
 
-def language_head(trainee: Trainee) -> torch.Tensor:
+def language_head(trainable: TrainableModel) -> torch.Tensor:
     """The weight [V, H] of the base's language head: attached, or the input embeddings where they are tied."""
     try:
-        weight: torch.Tensor = side_module(trainee, LANGUAGE_HEAD).weight
+        weight: torch.Tensor = side_module(trainable, LANGUAGE_HEAD).weight
     except AttributeError:
-        weight = trainee.model.get_input_embeddings().weight  # type: ignore[assignment]
+        weight = trainable.model.get_input_embeddings().weight  # type: ignore[assignment]
     return weight
 
 
 @dataclass(frozen=True)
-class TextRegularised(Pairwise):
+class Grm(BradleyTerry):
     """Pairs under the text regulariser. `share`: a, the text term's share of the loss (0.01). `text`: `sft`
     -log s(beta * log p(chosen)), `nll` -log p(chosen), `dpo` with the untrained base as reference."""
 
@@ -137,58 +139,60 @@ class TextRegularised(Pairwise):
         if not self.beta > 0:
             raise BadInputError(f"must be positive, not {self.beta}", field="beta")
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         """Raises BadInputError for a base that is a reward model: its language head is gone."""
         if has_reward_head(config.base):
             raise BadInputError(
                 f"{config.base} is a reward model; grm needs a language model and its head", field="base"
             )
-        trainee = super().load(config, device)
-        if trainee.model.config.get_text_config().tie_word_embeddings:
-            return trainee
-        base = load_causal_lm(config.base, trainee.tokenizer, dtype=torch.float32, device=device)
+        trainable = super().load(config, device)
+        if trainable.model.config.get_text_config().tie_word_embeddings:
+            return trainable
+        base = load_causal_lm(config.base, trainable.tokenizer, dtype=torch.float32, device=device)
         output: Any = base.get_output_embeddings()  # type: ignore[no-untyped-call]
         head = torch.nn.Linear(1, 1, bias=False)
         head.weight = torch.nn.Parameter(output.weight.detach().clone())
         head.requires_grad_(config.lora is None)
-        return attach(trainee, LANGUAGE_HEAD, head, is_head=False)
+        return attach(trainable, LANGUAGE_HEAD, head, is_head=False)
 
     def prepare(  # type: ignore[override]
         self,
-        trainee: Trainee,
+        trainable: TrainableModel,
         config: TrainingConfig,
-        data: ItemSet[EncodedPair],
-        eval_data: ItemSet[EncodedPair] | None,
-    ) -> tuple[ItemSet[TextPair], ItemSet[TextPair] | None]:
+        data: EncodedDataset[EncodedPair],
+        eval_data: EncodedDataset[EncodedPair] | None,
+    ) -> tuple[EncodedDataset[GrmPair], EncodedDataset[GrmPair] | None]:
         """Raises BadInputError for a template whose response starts at the first token."""
-        both = [self._referenced(trainee, config, part) if part is not None else None for part in (data, eval_data)]
+        both = [self._referenced(trainable, config, part) if part is not None else None for part in (data, eval_data)]
         assert both[0] is not None
         return both[0], both[1]
 
-    def _referenced(self, trainee: Trainee, config: TrainingConfig, data: ItemSet[EncodedPair]) -> ItemSet[TextPair]:
+    def _referenced(
+        self, trainable: TrainableModel, config: TrainingConfig, data: EncodedDataset[EncodedPair]
+    ) -> EncodedDataset[GrmPair]:
         if any(min(pair.starts) < 1 for pair in data.items):
             raise BadInputError("a response without a token before it: its first token is predicted from nothing")
-        items = [TextPair(pair) for pair in data.items]
+        items = [GrmPair(pair) for pair in data.items]
         if self.text != "dpo":
             return replace(data, items=items)  # type: ignore[arg-type, return-value]
-        task = TextTask(trainee, config, self)
-        found: dict[int, tuple[float, float]] = {}
-        trainee.model.train(False)
+        task = GrmTask(trainable, config, self)
+        references: dict[int, tuple[float, float]] = {}
+        trainable.model.train(False)
         costs = {number: task.cost(item) for number, item in enumerate(items)}
         with torch.no_grad():
             for part in micro_batches(range(len(items)), costs, _REFERENCE_TOKENS):
                 pairs = [data.items[number] for number in part]
-                hidden = task._forward(trainee, [pair.group for pair in pairs])
+                hidden = task._forward(trainable, [pair.group for pair in pairs])
                 for number, (chosen, rejected) in zip(
-                    part, task.log_probabilities(trainee, hidden, pairs).tolist(), strict=True
+                    part, task.log_probabilities(trainable, hidden, pairs).tolist(), strict=True
                 ):
-                    found[number] = chosen, rejected
-        trainee.model.train()
-        items = [item._replace(reference=found[number]) for number, item in enumerate(items)]
+                    references[number] = chosen, rejected
+        trainable.model.train()
+        items = [item._replace(reference=references[number]) for number, item in enumerate(items)]
         return replace(data, items=items)  # type: ignore[arg-type, return-value]
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> TextTask:  # type: ignore[override]
-        return TextTask(trainee, config, self)
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> GrmTask:  # type: ignore[override]
+        return GrmTask(trainable, config, self)
 
     def card_rows(self) -> list[tuple[str, str]]:
         how = f"{self.text}, share {self.share:g}" + ("" if self.text == "nll" else f", beta {self.beta:g}")

@@ -28,7 +28,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_rm_training.model.trainable_model import Trainee, has_reward_head
+from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head
 from assay_serving.engines.batching import plan_batches, plan_groups
 from assay_serving.scorer import ScoreItem
 
@@ -64,31 +64,31 @@ class FrozenBackbone:
         limit = min(max_length, int(getattr(model.config, "max_position_embeddings", 0) or max_length))
         self.base = base
         self.renderer = Renderer(tokenizer, max_length=limit)
-        self.trainee = Trainee(model, tokenizer, new_head)
+        self.trainable = TrainableModel(model, tokenizer, new_head)
         self.name = f"features:{base}@{_version(base)}/{self.renderer.template_hash}/{limit}"
 
     @property
     def width(self) -> int:
         """H, the length of a vector."""
-        return int(getattr(self.trainee.model, HEAD).in_features)
+        return int(getattr(self.trainable.model, HEAD).in_features)
 
     def encode(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[FeatureResult]:
         """Features of each response, or why there is none (bad_input, too_long), in the given order."""
         results: list[FeatureResult | None] = [None] * len(items)
         rows: list[Encoded] = []
         places: list[int] = []
-        for place, item in enumerate(items):
+        for position, item in enumerate(items):
             try:
                 row = self.renderer.encode(item.prompt, item.response)
             except BadInputError as error:
-                results[place] = ScoreFailure("bad_input", str(error), self.base)
+                results[position] = ScoreFailure("bad_input", str(error), self.base)
                 continue
             if row.response_cut or not row.ids:
-                said = f"the response alone does not fit in {self.renderer.max_length} tokens"
-                results[place] = ScoreFailure("too_long", said, self.base)
+                message = f"the response alone does not fit in {self.renderer.max_length} tokens"
+                results[position] = ScoreFailure("too_long", message, self.base)
                 continue
             rows.append(row)
-            places.append(place)
+            places.append(position)
         on_progress(len(items) - len(places))
         for batch in self._plan(rows):
             numbers = [i for group in batch for i in group]
@@ -99,14 +99,14 @@ class FrozenBackbone:
 
     def _plan(self, rows: Sequence[Encoded]) -> list[list[list[int]]]:
         """Forward passes: lists of groups of row numbers that are computed together."""
-        if can_pack(self.trainee.model, max(map(len, rows), default=0)):
+        if can_pack(self.trainable.model, max(map(len, rows), default=0)):
             return plan_groups([row.ids for row in rows], TOKEN_BUDGET)
         return [[[i] for i in batch] for batch in plan_batches([len(row) for row in rows], TOKEN_BUDGET)]
 
     def _forward(self, batch: list[list[int]], rows: Sequence[Encoded]) -> Vector:
         """[rows of the batch, H], in its order."""
         with torch.inference_mode():
-            hidden = forward(self.trainee.model, [group_of([rows[i].ids for i in group]) for group in batch]).last()
+            hidden = forward(self.trainable.model, [group_of([rows[i].ids for i in group]) for group in batch]).last()
             return np.asarray(hidden.float().cpu().numpy())
 
 
@@ -124,18 +124,20 @@ class FeatureCache:
         missing = {key: item for key, item in zip(keys, items, strict=True) if key not in self._known}
         if missing and self._workspace is not None:
             with self._workspace.store.unit() as db:
-                found = _load(db, self.backbone.name, list(missing))
-            self._known.update(found)
-            missing = {key: item for key, item in missing.items() if key not in found}
+                features = _load(db, self.backbone.name, list(missing))
+            self._known.update(features)
+            missing = {key: item for key, item in missing.items() if key not in features}
         on_progress(len(items) - len(missing))
         todo = list(missing.items())
         for start in range(0, len(todo), CHUNK):
             part = todo[start : start + CHUNK]
-            made = dict(zip((k for k, _ in part), self.backbone.encode([i for _, i in part], on_progress), strict=True))
-            self._known.update(made)
+            computed = dict(
+                zip((k for k, _ in part), self.backbone.encode([i for _, i in part], on_progress), strict=True)
+            )
+            self._known.update(computed)
             if self._workspace is not None:
                 with self._workspace.store.unit() as db:
-                    _save(db, self.backbone.name, made)
+                    _save(db, self.backbone.name, computed)
         return [self._known[key] for key in keys]
 
 
@@ -147,10 +149,10 @@ def _load(db: duckdb.DuckDBPyConnection, encoder: str, refs: Sequence[str]) -> d
     return {ref: _unpacked(np.asarray(vector, dtype=np.float32)) for ref, vector in table}
 
 
-def _save(db: duckdb.DuckDBPyConnection, encoder: str, made: dict[str, FeatureResult]) -> None:
+def _save(db: duckdb.DuckDBPyConnection, encoder: str, features: dict[str, FeatureResult]) -> None:
     import pyarrow as pa
 
-    rows = {key: _packed(value) for key, value in made.items() if isinstance(value, Features)}
+    rows = {key: _packed(value) for key, value in features.items() if isinstance(value, Features)}
     if not rows:
         return
     table = pa.table({"ref": list(rows), "vector": pa.array(list(rows.values()), type=pa.list_(pa.float32()))})

@@ -1,8 +1,8 @@
 """The ways to train a reward model, by the name that run records and commands use.
 
-Covers: the protocol that `training_run.py` runs, and the registry from which an interrupted run finds its method
+Covers: the protocol that `runs/train.py` runs, and the registry from which an interrupted run finds its method
 again. A method is a frozen dataclass of JSON-ready fields: what it is trained by and nothing of how the run goes
-(`config.py`). Leaves out: the loop (`trainer.py`), which sees only the method's task.
+(`training_config.py`). Leaves out: the loop (`training/loop.py`), which sees only the method's task.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from assay.models.chat.renderer import Renderer
     from assay.models.spec import Kind, RewardModelSpec
     from assay.workspace import Workspace
-    from assay_rm_training.data.encoded_dataset import ItemSet
-    from assay_rm_training.evaluation.report import Findings
-    from assay_rm_training.methods.task import Task
-    from assay_rm_training.model.trainable_model import Trainee
+    from assay_rm_training.data.encoded_dataset import EncodedDataset
+    from assay_rm_training.evaluation.report import EvaluationReport
+    from assay_rm_training.methods.task import TrainingTask
+    from assay_rm_training.model.trainable_model import TrainableModel
     from assay_rm_training.training_config import TrainingConfig
     from assay_serving.scorer import ScoreItem, Scorer
 
@@ -70,7 +70,7 @@ class Method(Protocol):
 
     def to_dict(self) -> dict[str, Any]: ...
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         """The model to train: float32 weights on `device`, in train mode, `requires_grad` set."""
         ...
 
@@ -78,11 +78,11 @@ class Method(Protocol):
         """Rows of a snapshot or a file. Raises BadInputError naming file, row and field."""
         ...
 
-    def encode(self, rows: Sequence[Any], renderer: Renderer, *, advance: Advance = silent) -> ItemSet[Any]: ...
+    def encode(self, rows: Sequence[Any], renderer: Renderer, *, advance: Advance = silent) -> EncodedDataset[Any]: ...
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> Task[Any]: ...
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> TrainingTask[Any]: ...
 
-    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+    def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
         """Fields of the spec beyond those every reward model has."""
         ...
 
@@ -90,7 +90,9 @@ class Method(Protocol):
         """What the saved model scores for these rows: the parity check's sample."""
         ...
 
-    def evaluate(self, scorer: Scorer, rows: Sequence[Any], *, seed: int, advance: Advance = silent) -> Findings | None:
+    def evaluate(
+        self, scorer: Scorer, rows: Sequence[Any], *, seed: int, advance: Advance = silent
+    ) -> EvaluationReport | None:
         """Figures on held-out rows; `advance` counts `responses(rows)`."""
         ...
 
@@ -120,8 +122,12 @@ class Prepares(Protocol):
     """A method whose items need the whole training set, or the model as it is before training."""
 
     def prepare(
-        self, trainee: Trainee, config: TrainingConfig, data: ItemSet[Any], eval_data: ItemSet[Any] | None
-    ) -> tuple[ItemSet[Any], ItemSet[Any] | None]:
+        self,
+        trainable: TrainableModel,
+        config: TrainingConfig,
+        data: EncodedDataset[Any],
+        eval_data: EncodedDataset[Any] | None,
+    ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
         """The items to train on and to evaluate on. Called once, before training and before a saved state is loaded: a
         resumed run must come to the same."""
         ...
@@ -129,9 +135,9 @@ class Prepares(Protocol):
 
 @runtime_checkable
 class Finishes(Protocol):
-    """A method that trains more than the model that is saved (`side_modules.py`)."""
+    """A method that trains more than the model that is saved (`auxiliary_heads.py`)."""
 
-    def finish(self, trainee: Trainee, data: ItemSet[Any]) -> dict[str, Any]:
+    def finish(self, trainable: TrainableModel, data: EncodedDataset[Any]) -> dict[str, Any]:
         """Called once, after training: what is kept goes into the model, the rest is taken off it. Returns fields of
         the spec that this settles."""
         ...
@@ -157,7 +163,7 @@ class MethodFields:
         """The fields' values from their JSON form."""
         return dict(payload)
 
-    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+    def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
         return {}
 
 
@@ -167,8 +173,8 @@ def method_of(payload: dict[str, Any]) -> Method:
     name = values.pop("name", "bt")
     if name not in METHODS:
         raise BadInputError(f"unknown way to train {name!r}; one of {', '.join(METHODS)}", field="method")
-    module, _, made = METHODS[name].partition(":")
-    method: Method = getattr(import_module(module), made).from_dict(values)
+    module, _, attribute = METHODS[name].partition(":")
+    method: Method = getattr(import_module(module), attribute).from_dict(values)
     return method
 
 

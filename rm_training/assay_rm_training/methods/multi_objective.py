@@ -26,16 +26,16 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score
 from assay.statistics.rank_correlation import Vector, pearson, spearman
 from assay.workspace import Workspace
-from assay_rm_training.benchmarks.rank_correlation import correlation_interval
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.benchmarks.figures.rank_correlation import correlation_interval
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.ratings import RatedResponse, load_ratings
 from assay_rm_training.data.response_groups import encode_responses, encode_rows
-from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.method import MethodFields
-from assay_rm_training.methods.task import Measured
+from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.auxiliary_heads import attach, detach_all, new_linear, set_head, side_module
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
-from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.ratings import RatingsScorer
@@ -46,7 +46,7 @@ HEADS = "ratings"
 Measure = Callable[[Vector, Vector], float]
 
 
-class Scale(NamedTuple):
+class RatingScale(NamedTuple):
     """Mean and deviation of each rating over the training rows; a rating that never varies has deviation 1."""
 
     means: tuple[float, ...]
@@ -59,23 +59,23 @@ class EncodedRating(NamedTuple):
     group: TokenGroup
     values: tuple[float, ...]
     weight: float
-    scale: Scale | None = None
+    scale: RatingScale | None = None
 
 
-class RatingTask(GroupTask[EncodedRating]):
+class MultiObjectiveTask(GroupTask[EncodedRating]):
     """Squared errors of standardised ratings. Figure `explained`: a row's mean squared rating less its error; beside
     `variance` it says what share of the ratings' variance is explained."""
 
-    def measure(self, trainee: Trainee, items: Sequence[EncodedRating]) -> Measured:
+    def measure(self, trainable: TrainableModel, items: Sequence[EncodedRating]) -> BatchLoss:
         groups = [item.group for item in items]
-        hidden = self._forward(trainee, groups)
-        predicted = apply_heads(side_module(trainee, HEADS), hidden.last())
+        hidden = self._forward(trainable, groups)
+        predicted = apply_heads(side_module(trainable, HEADS), hidden.last())
         target = torch.tensor([item.values for item in items], dtype=torch.float32, device=predicted.device)
         present = (~target.isnan()).float()
         losses = masked_mse(predicted, target, present)
         none = masked_mse(torch.zeros_like(predicted), target, present).sum()
         figures = {"variance": none, "explained": none - losses.detach().sum()}
-        return Measured(losses, figures, tokens_of(groups), hidden.computed, hidden.padding)
+        return BatchLoss(losses, figures, tokens_of(groups), hidden.computed, hidden.padding)
 
 
 def apply_heads(heads: torch.nn.Linear, pooled: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ def apply_heads(heads: torch.nn.Linear, pooled: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class RatingAgreement:
     """A correlation with its 95 % interval."""
 
     value: float
@@ -94,24 +94,27 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class RatingEvaluation(Findings):
+class MultiObjectiveEvaluation(EvaluationReport):
     """How rewards agree with the aggregated ratings of held-out rows. `pearson`, `spearman`: None where either does not
     vary. `by_rating`: Spearman of the reward with each rating alone."""
 
     rows: int
     scored: int
     failures: int
-    pearson: Agreement | None
-    spearman: Agreement | None
-    by_rating: dict[str, Agreement | None]
+    pearson: RatingAgreement | None
+    spearman: RatingAgreement | None
+    by_rating: dict[str, RatingAgreement | None]
     items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     def item_records(self) -> tuple[dict[str, Any], ...]:
         return self.items
 
     def card_rows(self) -> list[tuple[str, str]]:
-        shown = [("correlation with the aggregated ratings", self.pearson), ("its rank correlation", self.spearman)]
-        shown += [(f"rank correlation with {name}", value) for name, value in self.by_rating.items()]
+        correlations = [
+            ("correlation with the aggregated ratings", self.pearson),
+            ("its rank correlation", self.spearman),
+        ]
+        correlations += [(f"rank correlation with {name}", value) for name, value in self.by_rating.items()]
         rows = [
             (
                 name,
@@ -119,13 +122,13 @@ class RatingEvaluation(Findings):
                 if a is None
                 else f"{a.value:.4f} (95 %: {a.low:.4f} to {a.high:.4f})",
             )
-            for name, a in shown
+            for name, a in correlations
         ]
         return [("rows", f"{self.scored} scored of {self.rows}"), *rows]
 
 
 @dataclass(frozen=True)
-class Ratings(MethodFields):
+class MultiObjective(MethodFields):
     """A stock sequence classifier of one label, from regression on the ratings `names` under `aggregation`.
 
     `missing`: the number that stands for "not rated". An aggregation that is no sum (min, gate) does not fold into one
@@ -152,58 +155,64 @@ class Ratings(MethodFields):
 
     @classmethod
     def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
-        given = payload["aggregation"]
-        aggregation = Aggregation(given["kind"], tuple(given["weights"]), tuple(given["thresholds"]))
+        weights_or_name = payload["aggregation"]
+        aggregation = Aggregation(
+            weights_or_name["kind"], tuple(weights_or_name["weights"]), tuple(weights_or_name["thresholds"])
+        )
         return {**payload, "names": tuple(payload["names"]), "aggregation": aggregation}
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
-        trainee = load_trainee(config, device)
-        return attach(trainee, HEADS, new_linear(trainee, len(self.names)))
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
+        trainable = load_trainable(config, device)
+        return attach(trainable, HEADS, new_linear(trainable, len(self.names)))
 
     def read(self, workspace: Workspace | None, data: str) -> list[RatedResponse]:
         return load_ratings(data, missing=self.missing)
 
     def encode(
         self, rows: Sequence[RatedResponse], renderer: Renderer, *, advance: Advance = silent
-    ) -> ItemSet[EncodedRating]:
+    ) -> EncodedDataset[EncodedRating]:
         return encode_rows(rows, lambda row: self._encode(row, renderer), unit="rated responses", advance=advance)
 
     def _encode(self, row: RatedResponse, renderer: Renderer) -> tuple[EncodedRating, bool] | str:
         values = tuple(row.ratings.get(name, float("nan")) for name in self.names)
         if all(value != value for value in values):
             return f"has none of the ratings {', '.join(self.names)}"
-        made = encode_responses(renderer, row.prompt, [row.response])
-        return made if isinstance(made, str) else (EncodedRating(made.group, values, row.weight), made.truncated)
+        encoded = encode_responses(renderer, row.prompt, [row.response])
+        return (
+            encoded
+            if isinstance(encoded, str)
+            else (EncodedRating(encoded.group, values, row.weight), encoded.truncated)
+        )
 
     def prepare(
         self,
-        trainee: Trainee,
+        trainable: TrainableModel,
         config: TrainingConfig,
-        data: ItemSet[EncodedRating],
-        eval_data: ItemSet[EncodedRating] | None,
-    ) -> tuple[ItemSet[EncodedRating], ItemSet[EncodedRating] | None]:
+        data: EncodedDataset[EncodedRating],
+        eval_data: EncodedDataset[EncodedRating] | None,
+    ) -> tuple[EncodedDataset[EncodedRating], EncodedDataset[EncodedRating] | None]:
         """Standardise both sets by the training rows. Raises BadInputError for a rating that no row has."""
         scale = scale_of([item.values for item in data.items], self.names)
         return _standardised(data, scale), None if eval_data is None else _standardised(eval_data, scale)
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> RatingTask:
-        return RatingTask(trainee, config)
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> MultiObjectiveTask:
+        return MultiObjectiveTask(trainable, config)
 
-    def finish(self, trainee: Trainee, data: ItemSet[EncodedRating]) -> dict[str, Any]:
+    def finish(self, trainable: TrainableModel, data: EncodedDataset[EncodedRating]) -> dict[str, Any]:
         """Fold the heads into the model's own, or make them its own where the aggregation is no sum."""
         scale = data.items[0].scale
         assert scale is not None  # `prepare` came before
-        heads = side_module(trainee, HEADS).weight.detach()
-        detach_all(trainee)
+        heads = side_module(trainable, HEADS).weight.detach()
+        detach_all(trainable)
         if self.aggregation.is_linear:
             weights = self.aggregation.linear_weights(len(self.names))
-            set_head(trainee, fold(heads, weights, scale.deviations))
+            set_head(trainable, fold(heads, weights, scale.deviations))
             return {"ranked": False}
         several = torch.nn.Linear(heads.shape[1], heads.shape[0], bias=False).to(heads.device)
         with torch.no_grad():
             several.weight.copy_(heads * heads.new_tensor(scale.deviations)[:, None])
-        setattr(trainee.model, HEAD, several)
-        trainee.model.config.num_labels = len(self.names)
+        setattr(trainable.model, HEAD, several)
+        trainable.model.config.num_labels = len(self.names)
         return {"ratings": RatingHeads(self.names, scale.means, self.aggregation), "ranked": False}
 
     def responses(self, rows: Sequence[RatedResponse]) -> list[ScoreItem]:
@@ -211,48 +220,50 @@ class Ratings(MethodFields):
 
     def evaluate(
         self, scorer: Scorer, rows: Sequence[RatedResponse], *, seed: int, advance: Advance = silent
-    ) -> RatingEvaluation:
+    ) -> MultiObjectiveEvaluation:
         """Rewards against the aggregated ratings of the rows that have all of them, and against each rating alone."""
         scores = scorer.score(self.responses(rows), advance)
-        kept = [(row, score.reward) for row, score in zip(rows, scores, strict=True) if isinstance(score, Score)]
-        if not kept:
+        scored = [(row, score.reward) for row, score in zip(rows, scores, strict=True) if isinstance(score, Score)]
+        if not scored:
             raise BadInputError(f"none of the {len(rows)} rated responses could be scored")
-        full = [(row, reward) for row, reward in kept if all(name in row.ratings for name in self.names)]
-        whole = [self.aggregation([row.ratings[name] for name in self.names]) for row, _ in full]
+        full = [(row, reward) for row, reward in scored if all(name in row.ratings for name in self.names)]
+        aggregated = [self.aggregation([row.ratings[name] for name in self.names]) for row, _ in full]
         by_rating = {}
         for name in self.names:
-            rated = [(row.ratings[name], reward) for row, reward in kept if name in row.ratings]
+            rated = [(row.ratings[name], reward) for row, reward in scored if name in row.ratings]
             by_rating[name] = agreement(spearman, [v for v, _ in rated], [r for _, r in rated], seed=seed)
         rewards = [reward for _, reward in full]
-        return RatingEvaluation(
+        return MultiObjectiveEvaluation(
             scorer.info,
             len(rows),
-            len(kept),
-            len(rows) - len(kept),
-            agreement(pearson, whole, rewards, seed=seed),
-            agreement(spearman, whole, rewards, seed=seed),
+            len(scored),
+            len(rows) - len(scored),
+            agreement(pearson, aggregated, rewards, seed=seed),
+            agreement(spearman, aggregated, rewards, seed=seed),
             by_rating,
-            tuple({"reward": reward, "ratings": dict(row.ratings)} for row, reward in kept),
+            tuple({"reward": reward, "ratings": dict(row.ratings)} for row, reward in scored),
         )
 
     def card_rows(self) -> list[tuple[str, str]]:
         how = self.aggregation
         weights = f" {', '.join(f'{w:g}' for w in how.weights)}" if how.weights else ""
-        kept = "folded into one head" if how.is_linear else "one output a rating is kept"
+        heads = "folded into one head" if how.is_linear else "one output a rating is kept"
         thresholds = f" above {', '.join(f'{t:g}' for t in how.thresholds)}" if how.thresholds else ""
-        return [("ratings", ", ".join(self.names)), ("aggregation", f"{how.kind}{weights}{thresholds}, {kept}")]
+        return [("ratings", ", ".join(self.names)), ("aggregation", f"{how.kind}{weights}{thresholds}, {heads}")]
 
 
-def scale_of(values: Sequence[Sequence[float]], names: Sequence[str]) -> Scale:
+def scale_of(values: Sequence[Sequence[float]], names: Sequence[str]) -> RatingScale:
     """Of ratings [N, K] with nan where missing. Raises BadInputError for a rating that is missing everywhere."""
     array = np.array(values, dtype=float)
     if absent := [name for name, seen in zip(names, (~np.isnan(array)).sum(0), strict=True) if not seen]:
         raise BadInputError(f"no row has the rating {absent[0]!r}", field="ratings")
     deviations = np.nanstd(array, axis=0)
-    return Scale(tuple(np.nanmean(array, axis=0).tolist()), tuple(np.where(deviations > 0, deviations, 1.0).tolist()))
+    return RatingScale(
+        tuple(np.nanmean(array, axis=0).tolist()), tuple(np.where(deviations > 0, deviations, 1.0).tolist())
+    )
 
 
-def _standardised(data: ItemSet[EncodedRating], scale: Scale) -> ItemSet[EncodedRating]:
+def _standardised(data: EncodedDataset[EncodedRating], scale: RatingScale) -> EncodedDataset[EncodedRating]:
     means, deviations = np.array(scale.means), np.array(scale.deviations)
     items = [
         item._replace(values=tuple(((np.array(item.values) - means) / deviations).tolist()), scale=scale)
@@ -261,10 +272,10 @@ def _standardised(data: ItemSet[EncodedRating], scale: Scale) -> ItemSet[Encoded
     return replace(data, items=items)
 
 
-def agreement(measure: Measure, x: Sequence[float], y: Sequence[float], *, seed: int = 0) -> Agreement | None:
+def agreement(measure: Measure, x: Sequence[float], y: Sequence[float], *, seed: int = 0) -> RatingAgreement | None:
     """None where either does not vary. The interval resamples rows."""
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     interval = correlation_interval(measure, x, y, seed=seed)
     low, high = (interval.low, interval.high) if interval is not None else (-1.0, 1.0)
-    return Agreement(measure(x, y), low, high)
+    return RatingAgreement(measure(x, y), low, high)

@@ -1,7 +1,7 @@
 """ODIN as a way to train: a quality head that shall not know the length, a length head that shall, one of them kept.
 
 Covers: the method `odin` and its task (ODIN, arXiv 2402.07319). Leaves out: the terms (`objectives/regularisers.py`),
-how a correlation over a batch is accumulated (`whole_batch.py`), the pairs (`pairwise.py`).
+how a correlation over a batch is accumulated (`batch_losses.py`), the pairs (`bradley_terry.py`).
 
 Bradley-Terry is on r_Q + r_L. r_Q is the model's own head and is all that is saved; r_L is thrown away. The length is
 that of the response in tokens.
@@ -18,11 +18,11 @@ import torch
 from assay.errors import BadInputError
 from assay.models.pooling import HEAD, apply_head
 from assay_rm_training.data.pair_dataset import EncodedPair
-from assay_rm_training.methods.bradley_terry import Pairwise
-from assay_rm_training.methods.task import Measured
+from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.auxiliary_heads import attach, new_linear, side_module
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.objectives import Objective
 from assay_rm_training.objectives.regularisers import length_terms, orthogonality
 from assay_rm_training.training_config import TrainingConfig
@@ -39,15 +39,15 @@ class OdinTask(GroupTask[EncodedPair]):
     """Loss of a pair: Bradley-Terry on r_Q + r_L, plus the orthogonality of the two heads (the same for every pair);
     the correlations with length are a term of the whole batch. `accuracy` and `margin` are of r_Q alone."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, method: Odin) -> None:
-        super().__init__(trainee, config)
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: Odin) -> None:
+        super().__init__(trainable, config)
         self._method = method
 
-    def measure(self, trainee: Trainee, items: Sequence[EncodedPair]) -> Measured:
+    def measure(self, trainable: TrainableModel, items: Sequence[EncodedPair]) -> BatchLoss:
         groups = [item.group for item in items]
-        hidden = self._forward(trainee, groups)
+        hidden = self._forward(trainable, groups)
         pooled = hidden.last()
-        quality_head, length_head = getattr(trainee.model, HEAD), side_module(trainee, LENGTH_HEAD)
+        quality_head, length_head = getattr(trainable.model, HEAD), side_module(trainable, LENGTH_HEAD)
         quality = apply_head(quality_head, pooled).view(-1, 2)  # chosen, rejected
         length = apply_head(length_head, pooled).view(-1, 2)
         both = quality + length
@@ -56,7 +56,7 @@ class OdinTask(GroupTask[EncodedPair]):
         angle = orthogonality(quality_head.weight.float(), length_head.weight.float())
         losses = losses + self._method.orthogonal * angle
         d = (quality[:, 0] - quality[:, 1]).detach()
-        return Measured(
+        return BatchLoss(
             losses,
             {"accuracy": (d > 0).sum(), "margin": d.sum(), "cosine": angle.detach() * len(items)},
             tokens_of(groups),
@@ -74,7 +74,7 @@ class OdinTask(GroupTask[EncodedPair]):
 
 
 @dataclass(frozen=True)
-class Odin(Pairwise):
+class Odin(BradleyTerry):
     """Pairs with the length disentangled. `length`, `orthogonal`: weights of the two terms, 1 in the paper. `of_sum`
     adds |corr(r_Q + r_L, length)|, as its published code does. `loss`: without ties or soft labels."""
 
@@ -94,13 +94,13 @@ class Odin(Pairwise):
             if not getattr(self, name) >= 0:
                 raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         """The length head is drawn, not zero: two heads that start alike get the same gradient of Bradley-Terry."""
-        trainee = super().load(config, device)
-        return attach(trainee, LENGTH_HEAD, new_linear(trainee, 1, seed=config.seed))
+        trainable = super().load(config, device)
+        return attach(trainable, LENGTH_HEAD, new_linear(trainable, 1, seed=config.seed))
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> OdinTask:  # type: ignore[override]
-        return OdinTask(trainee, config, self)
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> OdinTask:  # type: ignore[override]
+        return OdinTask(trainable, config, self)
 
     def card_rows(self) -> list[tuple[str, str]]:
         terms = "three" if self.of_sum else "two"

@@ -2,7 +2,7 @@
 
 Covers: the method `principle` and its task: cross-entropy of the label token under the whole vocabulary at the one
 position where the answer stands; only those positions go through the language head. Leaves out: the question
-(`assay.models.chat.principle_renderer`), figures (`principle_evaluation.py`).
+(`assay.models.chat.principle_renderer`), figures (`evaluation/principle.py`).
 
 Formulas: arXiv 2509.21319 as read in notes and on the released model's card: the loss is next-token cross-entropy with
 all other positions masked, the reward log P(Yes) - log P(No).
@@ -27,14 +27,14 @@ from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.principle_dataset import JudgedResponse, encode_rows
 from assay_rm_training.data.principle_rows import PrincipleRow, load_rows_or_file
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
 from assay_rm_training.evaluation.principle_split import base_rates, divide, in_cells
 from assay_rm_training.methods.method import MethodFields
-from assay_rm_training.methods.task import Measured
-from assay_rm_training.model.trainable_model import Trainee, has_reward_head, prepare
+from assay_rm_training.methods.task import BatchLoss
+from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head, prepare
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.principle import PrincipleScorer, asked_fields
 from assay_serving.scorer import ScoreItem, Scorer
@@ -46,10 +46,10 @@ class PrincipleTask:
     """Losses of judged responses: an item's loss is the weighted mean over its questions, its weight their sum, so that
     the batch's loss is the weighted mean over questions however they are grouped."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, asked: PrincipleRenderer) -> None:
-        self.answers = asked.answers
-        self._dtype = pick_dtype(trainee.model.device, config.dtype)
-        self._share = config.share_prefix and can_pack(trainee.model, asked.max_length)
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, renderer: PrincipleRenderer) -> None:
+        self.answers = renderer.answers
+        self._dtype = pick_dtype(trainable.model.device, config.dtype)
+        self._share = config.share_prefix and can_pack(trainable.model, renderer.max_length)
 
     def cost(self, item: JudgedResponse) -> int:
         return item.group.computed if self._share else len(item.labels) * item.group.longest
@@ -57,11 +57,11 @@ class PrincipleTask:
     def weight(self, item: JudgedResponse) -> float:
         return sum(item.weights)
 
-    def measure(self, trainee: Trainee, items: Sequence[JudgedResponse]) -> Measured:
-        device = trainee.model.device
+    def measure(self, trainable: TrainableModel, items: Sequence[JudgedResponse]) -> BatchLoss:
+        device = trainable.model.device
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
-            passed = forward(trainee.model, [item.group for item in items])
-        logits = answer_logits(trainee.model, passed.last())  # [questions, V]
+            passed = forward(trainable.model, [item.group for item in items])
+        logits = answer_logits(trainable.model, passed.last())  # [questions, V]
         labels = torch.tensor([label for item in items for label in item.labels], device=device)
         owners = torch.tensor([n for n, item in enumerate(items) for _ in item.labels], device=device)
         shares = torch.tensor([w / sum(item.weights) for item in items for w in item.weights], device=device)
@@ -80,7 +80,7 @@ class PrincipleTask:
             "said_yes": torch.sigmoid(reward),
             "labelled_yes": labels == self.answers.yes,
         }
-        return Measured(
+        return BatchLoss(
             losses,
             {name: over_items(values.float()).sum() for name, values in figures.items()},
             sum(item.group.tokens for item in items),
@@ -115,7 +115,7 @@ class Principle(MethodFields):
             if not 0 <= getattr(self, name) < 1:
                 raise BadInputError(f"is a share from 0 to below 1, not {getattr(self, name)}", field=name)
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         if has_reward_head(config.base):
             raise BadInputError(
                 f"{config.base} is a scalar reward model; a principle model starts from a language model"
@@ -123,7 +123,7 @@ class Principle(MethodFields):
         tokenizer = load_tokenizer(config.base)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
         self._asked(tokenizer)  # refused before anything is encoded
-        return prepare(Trainee(model, tokenizer, new_head=False, heads=()), config, language_model=True)
+        return prepare(TrainableModel(model, tokenizer, new_head=False, heads=()), config, language_model=True)
 
     def read(self, workspace: Workspace | None, data: str) -> list[PrincipleRow]:
         return load_rows_or_file(workspace, data)
@@ -151,14 +151,14 @@ class Principle(MethodFields):
 
     def encode(
         self, rows: Sequence[PrincipleRow], renderer: Renderer, *, advance: Advance = silent
-    ) -> ItemSet[JudgedResponse]:
+    ) -> EncodedDataset[JudgedResponse]:
         return encode_rows(rows, PrincipleRenderer(renderer, self.question), together=self.together, advance=advance)
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> PrincipleTask:
-        return PrincipleTask(trainee, config, self._asked(trainee.tokenizer, config.max_length))
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> PrincipleTask:
+        return PrincipleTask(trainable, config, self._asked(trainable.tokenizer, config.max_length))
 
-    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
-        return asked_fields(self._asked(trainee.tokenizer))
+    def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
+        return asked_fields(self._asked(trainable.tokenizer))
 
     def responses(self, rows: Sequence[PrincipleRow]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, row.response, row.principle) for row in rows]

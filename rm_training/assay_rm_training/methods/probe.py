@@ -2,7 +2,7 @@
 
 Covers: the convex fit (Newton's method on the weighted, label-smoothed Bradley-Terry loss with an L2 penalty), the
 choice of the penalty on gold pairs or by cross-validation, scoring from cached features, and folding the head into a
-stock checkpoint. Leaves out: training of the backbone (`trainer.py`).
+stock checkpoint. Leaves out: training of the backbone (`training/loop.py`).
 
 It reaches less than full training where data abound. It costs one forward pass a response, once, and milliseconds a
 fit: what an iterated curation on a small machine needs.
@@ -27,7 +27,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_rm_training.calibration import sigmoid
 from assay_rm_training.methods.hidden_states import FeatureCache
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 Floats = npt.NDArray[np.float64]
@@ -129,13 +129,13 @@ def train_probe(
 
     Raises BadInputError where not one pair has features on both sides.
     """
-    chosen, rejected, kept = _sides(cache, pairs, advance)
-    if not len(kept):
+    chosen, rejected, used = _sides(cache, pairs, advance)
+    if not len(used):
         raise BadInputError("no pair to train on: none has both sides within the model's length")
     d = (chosen - rejected).astype(np.float64)
     scale = np.concatenate([chosen, rejected]).astype(np.float64).std(axis=0) + 1e-6
     d /= scale
-    weights = np.array([pairs[i].weight for i in kept], dtype=np.float64)
+    weights = np.array([pairs[i].weight for i in used], dtype=np.float64)
     gold_chosen, gold_rejected, some = _sides(cache, gold, advance)
     candidates: dict[float, tuple[float, float]] = {}
     if len(some):
@@ -145,14 +145,14 @@ def train_probe(
             z = ((gold_chosen - gold_rejected) / scale) @ head
             candidates[l2] = (float((z > 0).mean()), float(np.logaddexp(0.0, -z).mean()))
     elif len(config.l2) > 1:
-        candidates = _cross_validated(d, weights, [pairs[i] for i in kept], config)
+        candidates = _cross_validated(d, weights, [pairs[i] for i in used], config)
     best = min(candidates, key=lambda l2: (candidates[l2][1], -l2)) if candidates else config.l2[0]
     head = fit_head(d, weights, l2=best, label_smoothing=config.label_smoothing) / scale
     return Probe(
         head.astype(np.float32),
         best,
-        len(kept),
-        len(pairs) - len(kept),
+        len(used),
+        len(pairs) - len(used),
         candidates,
         "gold" if len(some) else f"{config.folds}-fold cross-validation",
     )
@@ -185,7 +185,7 @@ class ProbeScorer:
         self, cache: FeatureCache, probe: Probe, *, name: str, version: str, calibration: Calibration | None = None
     ) -> None:
         self._cache, self._probe, self._calibration = cache, probe, calibration
-        renderer, model = cache.backbone.renderer, cache.backbone.trainee.model
+        renderer, model = cache.backbone.renderer, cache.backbone.trainable.model
         self._info = ModelInfo(
             name=name,
             version=version,
@@ -231,14 +231,14 @@ class ProbeScorer:
         return results
 
 
-def with_head(trainee: Trainee, probe: Probe) -> Trainee:
+def with_head(trainable: TrainableModel, probe: Probe) -> TrainableModel:
     """The stock classifier with the probe as its head, ready for `checkpoint.save_checkpoint`; changes it in place."""
-    head = getattr(trainee.model, HEAD)
+    head = getattr(trainable.model, HEAD)
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(probe.head)[None, :])
         if head.bias is not None:
             head.bias.zero_()
-    return trainee
+    return trainable
 
 
 def probe_spec(cache: FeatureCache, *, snapshot: str | None, run_id: str | None) -> RewardModelSpec:
@@ -259,14 +259,14 @@ def _sides(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], list[int]]:
     """Features of chosen [n, H] and rejected [n, H], and which pairs they are of."""
     items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
-    found = cache.of(items, advance)
-    kept, chosen, rejected = [], [], []
+    features = cache.of(items, advance)
+    used, chosen, rejected = [], [], []
     for index in range(len(pairs)):
-        c, r = found[2 * index], found[2 * index + 1]
+        c, r = features[2 * index], features[2 * index + 1]
         if not isinstance(c, ScoreFailure) and not isinstance(r, ScoreFailure):
-            kept.append(index)
+            used.append(index)
             chosen.append(c.vector)
             rejected.append(r.vector)
     width = cache.backbone.width
     empty = np.zeros((0, width), dtype=np.float32)
-    return (np.stack(chosen) if kept else empty), (np.stack(rejected) if kept else empty), kept
+    return (np.stack(chosen) if used else empty), (np.stack(rejected) if used else empty), used

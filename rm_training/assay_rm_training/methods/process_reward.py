@@ -23,14 +23,14 @@ from assay.models.step_reader import read_steps
 from assay.runs.progress_bar import Advance, silent
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.response_groups import encode_rows
 from assay_rm_training.data.step_labels import SteppedResponse, load_steps
-from assay_rm_training.evaluation.report import Findings
+from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.method import MethodFields
-from assay_rm_training.methods.task import Measured
+from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
-from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives.steps import step_loss
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.process_reward import StepScorer, StepScores
@@ -46,15 +46,15 @@ class EncodedSteps(NamedTuple):
     weight: float  #: labelled steps, so that every step of a batch counts alike
 
 
-class StepTask(GroupTask[EncodedSteps]):
+class ProcessRewardTask(GroupTask[EncodedSteps]):
     """Mean binary cross-entropy of a response's labelled steps. Figure `accuracy`: its share of steps on the right side
     of 1/2 (labels of exactly 1/2 count as wrong)."""
 
-    def measure(self, trainee: Trainee, items: Sequence[EncodedSteps]) -> Measured:
+    def measure(self, trainable: TrainableModel, items: Sequence[EncodedSteps]) -> BatchLoss:
         groups = [item.group for item in items]
-        hidden = self._forward(trainee, groups)
+        hidden = self._forward(trainable, groups)
         states = torch.cat([hidden.branch_states(n)[list(item.places)] for n, item in enumerate(items)])
-        logits = apply_head(getattr(trainee.model, HEAD), states)
+        logits = apply_head(getattr(trainable.model, HEAD), states)
         labels = torch.tensor([label for item in items for label in item.labels], device=logits.device)
         labelled = ~labels.isnan()
         losses = step_loss(logits, labels, labelled)
@@ -62,7 +62,7 @@ class StepTask(GroupTask[EncodedSteps]):
         each, shares, numbers = (_per_response(values, items) for values in (losses, right, labelled))
         means = torch.stack([loss.sum() / n.sum() for loss, n in zip(each, numbers, strict=True)])
         accuracy = torch.stack([share.sum() / n.sum() for share, n in zip(shares, numbers, strict=True)]).sum()
-        return Measured(means, {"accuracy": accuracy}, tokens_of(groups), hidden.computed, hidden.padding)
+        return BatchLoss(means, {"accuracy": accuracy}, tokens_of(groups), hidden.computed, hidden.padding)
 
 
 def _per_response(values: torch.Tensor, items: Sequence[EncodedSteps]) -> tuple[torch.Tensor, ...]:
@@ -71,7 +71,7 @@ def _per_response(values: torch.Tensor, items: Sequence[EncodedSteps]) -> tuple[
 
 
 @dataclass(frozen=True)
-class StepEvaluation(Findings):
+class ProcessRewardEvaluation(EvaluationReport):
     """Held-out steps: `accuracy` of all labelled steps at 1/2, `base_rate` of right ones (what always saying so gives),
     and of responses with a wrong step, the share whose first wrong step is found exactly (`first_error`), among the
     steps that have labels."""
@@ -91,16 +91,16 @@ class StepEvaluation(Findings):
 
     def card_rows(self) -> list[tuple[str, str]]:
         low, high = self.accuracy_interval.low, self.accuracy_interval.high
-        found = "no response has a wrong step" if self.first_error is None else f"{self.first_error:.4f}"
+        first_error = "no response has a wrong step" if self.first_error is None else f"{self.first_error:.4f}"
         return [
             ("accuracy of steps", f"{self.accuracy:.4f} (95 %: {low:.4f} to {high:.4f}) of {self.steps}"),
             ("calling every step right", f"{self.base_rate:.4f}"),
-            ("first wrong step found", f"{found} of {self.with_error} responses"),
+            ("first wrong step found", f"{first_error} of {self.with_error} responses"),
         ]
 
 
 @dataclass(frozen=True)
-class Steps(MethodFields):
+class ProcessRewardMethod(MethodFields):
     """A process reward model in a stock sequence classifier of one label. `reading`: how a response becomes steps and
     its steps one reward."""
 
@@ -116,15 +116,15 @@ class Steps(MethodFields):
     def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
         return {**payload, "reading": Stepwise(**payload["reading"])}
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
-        return load_trainee(config, device)
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
+        return load_trainable(config, device)
 
     def read(self, workspace: Workspace | None, data: str) -> list[SteppedResponse]:
         return load_steps(data)
 
     def encode(
         self, rows: Sequence[SteppedResponse], renderer: Renderer, *, advance: Advance = silent
-    ) -> ItemSet[EncodedSteps]:
+    ) -> EncodedDataset[EncodedSteps]:
         return encode_rows(rows, lambda row: self._encode(row, renderer), unit=self.unit, advance=advance)
 
     def _encode(self, row: SteppedResponse, renderer: Renderer) -> tuple[EncodedSteps, bool] | str:
@@ -138,10 +138,10 @@ class Steps(MethodFields):
         weight = row.weight * sum(label == label for label in labels)
         return EncodedSteps(group_of([read.ids]), read.places, labels, weight), read.truncated
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> StepTask:
-        return StepTask(trainee, config)
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> ProcessRewardTask:
+        return ProcessRewardTask(trainable, config)
 
-    def spec_fields(self, trainee: Trainee) -> dict[str, Any]:
+    def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
         return {"stepwise": self.reading}
 
     def responses(self, rows: Sequence[SteppedResponse]) -> list[ScoreItem]:
@@ -149,38 +149,40 @@ class Steps(MethodFields):
 
     def evaluate(
         self, scorer: Scorer, rows: Sequence[SteppedResponse], *, seed: int, advance: Advance = silent
-    ) -> StepEvaluation:
+    ) -> ProcessRewardEvaluation:
         """Of every labelled step, at P = 1/2; soft labels count as what they are nearer to."""
         assert isinstance(scorer, StepScorer)
-        found = scorer.score_steps([(row.prompt, row.steps) for row in rows], advance)
-        kept = [(row, scores) for row, scores in zip(rows, found, strict=True) if isinstance(scores, StepScores)]
-        if not kept:
+        step_scores = scorer.score_steps([(row.prompt, row.steps) for row in rows], advance)
+        scored = [
+            (row, scores) for row, scores in zip(rows, step_scores, strict=True) if isinstance(scores, StepScores)
+        ]
+        if not scored:
             raise BadInputError(f"none of the {len(rows)} responses could be scored")
         right = [
             (reward > 0) == (label > 0.5)
-            for row, scores in kept
+            for row, scores in scored
             for label, reward in zip(row.labels, scores.rewards, strict=True)
             if label is not None
         ]
-        groups = [prompt_id(row.prompt) for row, _ in kept for label in row.labels if label is not None]
-        labels = [label > 0.5 for row, _ in kept for label in row.labels if label is not None]
+        groups = [prompt_id(row.prompt) for row, _ in scored for label in row.labels if label is not None]
+        labels = [label > 0.5 for row, _ in scored for label in row.labels if label is not None]
         errors = []
-        for row, scores in kept:
-            known = [(n, label) for n, label in enumerate(row.labels) if label is not None]
-            first = next((n for n, label in known if label <= 0.5), None)
+        for row, scores in scored:
+            labelled = [(n, label) for n, label in enumerate(row.labels) if label is not None]
+            first = next((n for n, label in labelled if label <= 0.5), None)
             if first is not None:
-                errors.append(first == next((n for n, _ in known if scores.rewards[n] <= 0), None))
-        return StepEvaluation(
+                errors.append(first == next((n for n, _ in labelled if scores.rewards[n] <= 0), None))
+        return ProcessRewardEvaluation(
             scorer.info,
             len(rows),
-            len(rows) - len(kept),
+            len(rows) - len(scored),
             len(right),
             sum(right) / len(right),
             wider(wilson(sum(right), len(right)), cluster_bootstrap(right, groups, seed=seed)),
             sum(labels) / len(labels),
             len(errors),
             sum(errors) / len(errors) if errors else None,
-            tuple({"rewards": list(scores.rewards), "labels": list(row.labels)} for row, scores in kept),
+            tuple({"rewards": list(scores.rewards), "labels": list(row.labels)} for row, scores in scored),
         )
 
     def card_rows(self) -> list[tuple[str, str]]:

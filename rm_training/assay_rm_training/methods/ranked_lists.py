@@ -19,15 +19,15 @@ from assay.models.chat.renderer import Renderer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.ranked_lists import RankedList, load_ranked_lists
 from assay_rm_training.data.response_groups import encode_responses, encode_rows
-from assay_rm_training.evaluation.memoised_scorer import RememberedScorer
-from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.evaluation.memoised_scorer import MemoisedScorer
+from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
-from assay_rm_training.methods.task import Measured
+from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
-from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives import lists
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
@@ -48,27 +48,27 @@ class ListTask(GroupTask[EncodedList]):
     """Losses of ranked lists. Figures of a list: `accuracy`, the share of its ordered pairs that are ranked right;
     `top`, whether the highest reward is one of the best."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, method: RankedLists) -> None:
-        super().__init__(trainee, config)
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: RankedLists) -> None:
+        super().__init__(trainable, config)
         self._loss = lists.plackett_luce if method.loss == "plackett_luce" else lists.all_pairs
         self._centring = method.centring
 
-    def measure(self, trainee: Trainee, items: Sequence[EncodedList]) -> Measured:
+    def measure(self, trainable: TrainableModel, items: Sequence[EncodedList]) -> BatchLoss:
         groups = [item.group for item in items]
-        hidden = self._forward(trainee, groups)
+        hidden = self._forward(trainable, groups)
         lengths = [len(item.ranks) for item in items]
-        each = torch.split(rewards_of(trainee, hidden), lengths)
+        each = torch.split(rewards_of(trainable, hidden), lengths)
         losses = []
         accuracy, top = 0.0, 0.0
         for item, rewards in zip(items, each, strict=True):
             loss = self._loss(rewards, item.ranks)
             losses.append(loss + self._centring * (2 * rewards.mean()) ** 2 if self._centring else loss)
-            found = rewards.detach().tolist()
+            values = rewards.detach().tolist()
             pairs = lists.ordered_pairs(item.ranks)
-            accuracy += sum(found[i] > found[j] for i, j in pairs) / len(pairs)
-            top += item.ranks[found.index(max(found))] == min(item.ranks)
+            accuracy += sum(values[i] > values[j] for i, j in pairs) / len(pairs)
+            top += item.ranks[values.index(max(values))] == min(item.ranks)
         figures = {"accuracy": torch.tensor(accuracy), "top": torch.tensor(top)}
-        return Measured(torch.stack(losses), figures, tokens_of(groups), hidden.computed, hidden.padding)
+        return BatchLoss(torch.stack(losses), figures, tokens_of(groups), hidden.computed, hidden.padding)
 
 
 @dataclass(frozen=True)
@@ -95,28 +95,28 @@ class RankedLists(MethodFields):
         if not self.centring >= 0:
             raise BadInputError(f"must not be negative, but is {self.centring}", field="centring")
 
-    def load(self, config: TrainingConfig, device: torch.device) -> Trainee:
-        return load_trainee(config, device)
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
+        return load_trainable(config, device)
 
     def read(self, workspace: Workspace | None, data: str) -> list[RankedList]:
         return load_ranked_lists(workspace, data)
 
     def encode(
         self, rows: Sequence[RankedList], renderer: Renderer, *, advance: Advance = silent
-    ) -> ItemSet[EncodedList]:
+    ) -> EncodedDataset[EncodedList]:
         return encode_rows(rows, lambda row: _encode(row, renderer), unit=self.unit, advance=advance)
 
-    def task(self, trainee: Trainee, config: TrainingConfig) -> ListTask:
-        return ListTask(trainee, config, self)
+    def task(self, trainable: TrainableModel, config: TrainingConfig) -> ListTask:
+        return ListTask(trainable, config, self)
 
     def responses(self, rows: Sequence[RankedList]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, response) for row in rows for response in row.responses]
 
     def evaluate(
         self, scorer: Scorer, rows: Sequence[RankedList], *, seed: int, advance: Advance = silent
-    ) -> Evaluation:
+    ) -> PairEvaluation:
         """On every ordered pair of the lists: a long list counts by its pairs; intervals are by prompt."""
-        return evaluate(RememberedScorer(scorer), pairs_of(rows), seed=seed, advance=advance)
+        return evaluate(MemoisedScorer(scorer), pairs_of(rows), seed=seed, advance=advance)
 
     def card_rows(self) -> list[tuple[str, str]]:
         return [("loss", f"{self.loss} of ranked lists, centring {self.centring:g}")]
@@ -124,15 +124,15 @@ class RankedLists(MethodFields):
 
 def pairs_of(rows: Sequence[RankedList]) -> list[PreferencePair]:
     """Every ordered pair of every list; equals make none."""
-    found = []
+    pairs = []
     for row in rows:
         for i, j in lists.ordered_pairs(row.ranks):
             better, worse = row.responses[i], row.responses[j]
             comparison = Comparison.of(row.prompt, better, worse)[0].id
-            found.append(
+            pairs.append(
                 PreferencePair(row.prompt, better, worse, comparison, source=row.source, category=row.category)
             )
-    return found
+    return pairs
 
 
 def _encode(row: RankedList, renderer: Renderer) -> tuple[EncodedList, bool] | str:
@@ -143,5 +143,7 @@ def _encode(row: RankedList, renderer: Renderer) -> tuple[EncodedList, bool] | s
     equals = max((row.ranks.count(rank) for rank in row.ranks if rank != max(row.ranks)), default=0)
     if equals > lists.MOST_EQUAL:
         return f"too many responses of one rank: {equals}, at most {lists.MOST_EQUAL} above the last"
-    made = encode_responses(renderer, row.prompt, row.responses)
-    return made if isinstance(made, str) else (EncodedList(made.group, row.ranks, row.weight), made.truncated)
+    encoded = encode_responses(renderer, row.prompt, row.responses)
+    return (
+        encoded if isinstance(encoded, str) else (EncodedList(encoded.group, row.ranks, row.weight), encoded.truncated)
+    )

@@ -1,7 +1,7 @@
 """What is trained: from items to losses. The trainer knows nothing else of pairs, lists, principles or verdicts.
 
-Covers: the protocol between `trainer.py` and every way to train. Leaves out: how rows become items and what is saved
-(`methods.py`).
+Covers: the protocol between `training/loop.py` and every way to train. Leaves out: how rows become items and what is
+saved (`methods/method.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 
 Item = TypeVar("Item", contravariant=True)
 
 
-class Measured(NamedTuple):
+class BatchLoss(NamedTuple):
     """One forward pass over n items.
 
     `losses`: [n] float32, differentiable, not weighted. `figures`: name -> detached sum over the n items, a scalar
@@ -25,7 +25,7 @@ class Measured(NamedTuple):
     model, padding included; `padding`: of these. `each`: name -> detached [n], one value an item: `chosen` and
     `rejected`, the rewards of its two sides, where it has two (then it is evaluated as a pair, by slices, and their
     spread is measured). `outputs`: [n, k], differentiable: what a term of the whole batch is a function of
-    (`whole_batch.py`), where the task has one.
+    (`batch_losses.py`), where the task has one.
     """
 
     losses: torch.Tensor
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
     outputs: torch.Tensor | None = None
 
 
-class Task(Protocol[Item]):
+class TrainingTask(Protocol[Item]):
     """One way to train. Stateless between calls: all it knows comes from its configuration and the items."""
 
     def cost(self, item: Item) -> int:
@@ -48,6 +48,6 @@ class Task(Protocol[Item]):
         """The item's weight in the batch's mean loss; positive."""
         ...
 
-    def measure(self, trainee: Trainee, items: Sequence[Item]) -> Measured:
+    def measure(self, trainable: TrainableModel, items: Sequence[Item]) -> BatchLoss:
         """One forward pass, with gradient where the caller enabled it."""
         ...

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from assay.models.pooling import HEAD
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 
 _PREFIX = "assay_"
 
@@ -26,26 +26,26 @@ class Parameter(torch.nn.Module):
         self.value = torch.nn.Parameter(torch.tensor([value], dtype=torch.float32))
 
 
-def attach(trainee: Trainee, name: str, module: torch.nn.Module, *, is_head: bool = True) -> Trainee:
-    """The trainee with `module` on its device. `is_head`: it starts anew, so it is trained with `head_lr`."""
-    trainee.model.add_module(_PREFIX + name, module.to(trainee.model.device))
-    return replace(trainee, heads=(*trainee.heads, _PREFIX + name)) if is_head else trainee
+def attach(trainable: TrainableModel, name: str, module: torch.nn.Module, *, is_head: bool = True) -> TrainableModel:
+    """Add `module` to the trained model, on its device. `is_head`: newly initialised, so trained with `head_lr`."""
+    trainable.model.add_module(_PREFIX + name, module.to(trainable.model.device))
+    return replace(trainable, heads=(*trainable.heads, _PREFIX + name)) if is_head else trainable
 
 
-def side_module(trainee: Trainee, name: str) -> Any:
+def side_module(trainable: TrainableModel, name: str) -> Any:
     """Raises AttributeError where none of the name was attached."""
-    return getattr(trainee.model, _PREFIX + name)
+    return getattr(trainable.model, _PREFIX + name)
 
 
-def detach_all(trainee: Trainee) -> None:
+def detach_all(trainable: TrainableModel) -> None:
     """Leave the stock model, as it is saved."""
-    for name in [name for name, _ in trainee.model.named_children() if name.startswith(_PREFIX)]:
-        delattr(trainee.model, name)
+    for name in [name for name, _ in trainable.model.named_children() if name.startswith(_PREFIX)]:
+        delattr(trainable.model, name)
 
 
-def new_linear(trainee: Trainee, outputs: int, *, seed: int | None = None) -> torch.nn.Linear:
+def new_linear(trainable: TrainableModel, outputs: int, *, seed: int | None = None) -> torch.nn.Linear:
     """A head [outputs, hidden] without bias: zero, or drawn from `seed` with deviation 1 / (hidden + 1)."""
-    hidden = int(trainee.model.config.get_text_config().hidden_size)
+    hidden = int(trainable.model.config.get_text_config().hidden_size)
     head = torch.nn.Linear(hidden, outputs, bias=False)
     with torch.no_grad():
         if seed is None:
@@ -56,9 +56,9 @@ def new_linear(trainee: Trainee, outputs: int, *, seed: int | None = None) -> to
     return head
 
 
-def set_head(trainee: Trainee, weight: torch.Tensor) -> None:
+def set_head(trainable: TrainableModel, weight: torch.Tensor) -> None:
     """Put `weight` [1, H] into the model's own head, whose bias, if it has one, becomes 0. Adapters keep two copies."""
-    head = getattr(trainee.model, HEAD)
+    head = getattr(trainable.model, HEAD)
     copies = [head.original_module, *head.modules_to_save.values()] if hasattr(head, "modules_to_save") else [head]
     with torch.no_grad():
         for copy in copies:

@@ -15,17 +15,17 @@ import torch
 from assay.models.attention.packing import PackedHidden, TokenGroup, can_pack, forward
 from assay.models.devices import pick_dtype
 from assay.models.pooling import HEAD, apply_head
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training_config import TrainingConfig
 
 
 class GroupForward:
     """How a task runs its model; holds nothing of the model."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
-        self._packs = can_pack(trainee.model)
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig) -> None:
+        self._packs = can_pack(trainable.model)
         self._share = config.share_prefix and self._packs
-        self._dtype = pick_dtype(trainee.model.device, config.dtype)
+        self._dtype = pick_dtype(trainable.model.device, config.dtype)
 
     def cost(self, group: TokenGroup) -> int:
         """Positions that the group takes in a pass of groups like it."""
@@ -33,14 +33,14 @@ class GroupForward:
             return group.computed
         return group.tokens if self._packs else len(group.branches) * group.longest
 
-    def __call__(self, trainee: Trainee, groups: Sequence[TokenGroup]) -> PackedHidden:
+    def __call__(self, trainable: TrainableModel, groups: Sequence[TokenGroup]) -> PackedHidden:
         """One pass; gradients flow where the caller enabled them. Branches come in the groups' order."""
         if not self._share:
             empty = groups[0].prefix[:0]
             groups = [TokenGroup(empty, (sequence,)) for group in groups for sequence in group.sequences()]
-        device = trainee.model.device
+        device = trainable.model.device
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
-            return forward(trainee.model, groups)
+            return forward(trainable.model, groups)
 
 
 class GroupItem(Protocol):
@@ -58,8 +58,8 @@ Item = TypeVar("Item", bound=GroupItem)
 class GroupTask(Generic[Item]):
     """A `Task` but for `measure`."""
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig) -> None:
-        self._forward = GroupForward(trainee, config)
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig) -> None:
+        self._forward = GroupForward(trainable, config)
 
     def cost(self, item: Item) -> int:
         return self._forward.cost(item.group)
@@ -68,9 +68,9 @@ class GroupTask(Generic[Item]):
         return item.weight
 
 
-def rewards_of(trainee: Trainee, hidden: PackedHidden) -> torch.Tensor:
+def rewards_of(trainable: TrainableModel, hidden: PackedHidden) -> torch.Tensor:
     """Float32 rewards [branches], read at each conversation's last token by the model's own head."""
-    return apply_head(getattr(trainee.model, HEAD), hidden.last())
+    return apply_head(getattr(trainable.model, HEAD), hidden.last())
 
 
 def tokens_of(groups: Sequence[TokenGroup]) -> int:

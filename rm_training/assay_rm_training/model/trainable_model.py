@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Trainee:
+class TrainableModel:
     """`model` is the stock model whose forward pass is trained (with LoRA its layers hold the adapters).
 
     `new_head`: the modules named `heads` start anew and are trained with `head_lr`.
@@ -53,7 +53,7 @@ def has_reward_head(base: str) -> bool:
     return any("SequenceClassification" in kind for kind in (load_config(base).architectures or []))
 
 
-def load_trainee(config: TrainingConfig, device: torch.device) -> Trainee:
+def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableModel:
     """Float32 weights on `device`, in train mode, with `requires_grad` set as the configuration says."""
     import torch
 
@@ -64,21 +64,21 @@ def load_trainee(config: TrainingConfig, device: torch.device) -> Trainee:
     )
     if new_head:
         _start_head(getattr(model, HEAD), config)
-    return prepare(Trainee(model, tokenizer, new_head), config)
+    return prepare(TrainableModel(model, tokenizer, new_head), config)
 
 
-def prepare(trainee: Trainee, config: TrainingConfig, *, language_model: bool = False) -> Trainee:
+def prepare(trainable: TrainableModel, config: TrainingConfig, *, language_model: bool = False) -> TrainableModel:
     """Adapters, frozen layers and train mode, as the configuration says. Heads are always trained in full."""
     if config.lora is not None:
-        trainee = _with_adapters(trainee, config.lora, config.seed, language_model=language_model)
-    _freeze(trainee.model, config.freeze_layers)
+        trainable = _with_adapters(trainable, config.lora, config.seed, language_model=language_model)
+    _freeze(trainable.model, config.freeze_layers)
     if config.gradient_checkpointing:
-        if not trainee.model.supports_gradient_checkpointing:
-            raise BadInputError(f"{type(trainee.model).__name__} has none", field="gradient_checkpointing")
-        model: Any = trainee.model
+        if not trainable.model.supports_gradient_checkpointing:
+            raise BadInputError(f"{type(trainable.model).__name__} has none", field="gradient_checkpointing")
+        model: Any = trainable.model
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-    trainee.model.train()
-    return trainee
+    trainable.model.train()
+    return trainable
 
 
 def _start_head(head: torch.nn.Linear, config: TrainingConfig) -> None:
@@ -101,13 +101,13 @@ def _freeze(model: Any, layers: int) -> None:
     backbone = getattr(model, model.base_model_prefix)
     blocks = getattr(backbone, "layers", None) or getattr(backbone, "h", None)
     if blocks is None or layers > len(blocks):
-        there = "no list of layers" if blocks is None else f"{len(blocks)} layers"
-        raise BadInputError(f"cannot freeze {layers} layers: the model has {there}", field="freeze_layers")
+        description = "no list of layers" if blocks is None else f"{len(blocks)} layers"
+        raise BadInputError(f"cannot freeze {layers} layers: the model has {description}", field="freeze_layers")
     for part in (model.get_input_embeddings(), *blocks[:layers]):
         part.requires_grad_(False)
 
 
-def _with_adapters(trainee: Trainee, lora: LoraConfig, seed: int, *, language_model: bool) -> Trainee:
+def _with_adapters(trainable: TrainableModel, lora: LoraConfig, seed: int, *, language_model: bool) -> TrainableModel:
     import torch
     from peft import LoraConfig as PeftLoraConfig
     from peft import TaskType, get_peft_model
@@ -116,7 +116,7 @@ def _with_adapters(trainee: Trainee, lora: LoraConfig, seed: int, *, language_mo
         warnings.simplefilter("ignore", FutureWarning)  # peft and transformers between themselves
         torch.manual_seed(seed)
         adapter: Any = get_peft_model(
-            trainee.model,
+            trainable.model,
             PeftLoraConfig(
                 # A wrong task type is a silent defect: never the user's to set.
                 task_type=TaskType.CAUSAL_LM if language_model else TaskType.SEQ_CLS,
@@ -124,7 +124,7 @@ def _with_adapters(trainee: Trainee, lora: LoraConfig, seed: int, *, language_mo
                 lora_alpha=lora.alpha,
                 lora_dropout=lora.dropout,
                 target_modules="all-linear",
-                modules_to_save=None if language_model else list(trainee.heads),
+                modules_to_save=None if language_model else list(trainable.heads),
             ),
         )
-    return replace(trainee, model=adapter.get_base_model(), adapter=adapter)
+    return replace(trainable, model=adapter.get_base_model(), adapter=adapter)

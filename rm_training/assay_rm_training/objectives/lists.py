@@ -52,13 +52,13 @@ def _log_ahead(tier: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
         return F.logsigmoid(tier[0] - below)
     if m > MOST_EQUAL:
         raise ValueError(f"{m} responses of one rank; at most {MOST_EQUAL} above the last rank")
-    known: list[torch.Tensor] = [tier.new_zeros(())]
+    sums: list[torch.Tensor] = [tier.new_zeros(())]
     for subset in range(1, 1 << m):
         members = [i for i in range(m) if subset >> i & 1]
         total = torch.logsumexp(torch.cat([tier[members], below[None]]), dim=0)
-        drawn = torch.stack([tier[i] - total + known[subset ^ (1 << i)] for i in members])
-        known.append(torch.logsumexp(drawn, dim=0))
-    return known[-1]
+        drawn = torch.stack([tier[i] - total + sums[subset ^ (1 << i)] for i in members])
+        sums.append(torch.logsumexp(drawn, dim=0))
+    return sums[-1]
 
 
 def ordered_pairs(ranks: Sequence[int]) -> list[tuple[int, int]]:

@@ -67,8 +67,8 @@ def correlation(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     scale = torch.linalg.vector_norm(x) * torch.linalg.vector_norm(y)
     if not bool(scale > torch.finfo(x.dtype).tiny):
         return (x * y).sum() * 0
-    found: torch.Tensor = (x * y).sum() / scale
-    return found
+    r: torch.Tensor = (x * y).sum() / scale
+    return r
 
 
 def length_terms(

@@ -21,12 +21,12 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model, start_run
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
+from assay_rm_training.benchmarks.benchmark import TIE_POLICIES, Benchmark, TiePolicy
 from assay_rm_training.benchmarks.catalogue import benchmark as benchmark_named
-from assay_rm_training.benchmarks.comparison import Comparison, compare
+from assay_rm_training.benchmarks.comparison import ModelComparison, compare
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
-from assay_rm_training.benchmarks.protocol import TIE_POLICIES, Benchmark, TiePolicy
 from assay_rm_training.benchmarks.recorded import read_recorded
-from assay_rm_training.benchmarks.report import BenchmarkReport, ItemSet, read_items, report
+from assay_rm_training.benchmarks.report import BenchmarkItems, BenchmarkReport, read_items, report
 from assay_rm_training.benchmarks.results_store import item_table, store_results, write_parquet
 from assay_serving.model_loader import is_url
 from assay_serving.scorer import ModelInfo
@@ -86,20 +86,20 @@ class BenchmarkRun:
 
     benchmark: Benchmark
     reports: tuple[BenchmarkReport, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ModelComparison, ...]
     run_id: str | None
     folder: Path | None
     contamination: tuple[tuple[tuple[BenchmarkState, int], ...], ...]
 
     def to_dict(self) -> dict[str, Any]:
         """One report as it is; of several, each under `models`, with `comparisons` beside them."""
-        told = [one.to_dict() for one in self.reports]
+        reports = [one.to_dict() for one in self.reports]
         records = {"run_id": self.run_id, "folder": str(self.folder) if self.folder else None}
-        if len(told) == 1:
-            return {**told[0], **records}
+        if len(reports) == 1:
+            return {**reports[0], **records}
         return {
             "bench": self.benchmark.name,
-            "models": told,
+            "models": reports,
             "comparisons": [one.to_dict() for one in self.comparisons],
             **records,
         }
@@ -116,22 +116,22 @@ def run_benchmark(
     bench = benchmark_named(config.bench)
     if config.judges and not bench.takes_decisions:
         raise BadInputError(f"{bench.title} is not judged in pairs; give a model that scores", field="--judge")
-    found = read_items(bench, [Path(path) for path in config.paths], limit=config.limit)
+    dataset = read_items(bench, [Path(path) for path in config.paths], limit=config.limit)
     config = replace(config, scores=tuple(_scores_file(workspace, name) for name in config.scores))
     with ExitStack() as stack:
         run = None
         if workspace is not None:
             run = stack.enter_context(start_run(workspace, "eval", asdict(config), inputs=_inputs(workspace, config)))
-        contenders = _contenders(bench, found.items, config, workspace, api_key)
+        contenders = _contenders(bench, dataset.items, config, workspace, api_key)
         reports, states = [], []
         for one in contenders:
-            contamination = _contamination(workspace, found.items, one)
+            contamination = _contamination(workspace, dataset.items, one)
             states.append(tuple(contamination))
-            reports.append(_report(bench, found, one, config, contamination))
+            reports.append(_report(bench, dataset, one, config, contamination))
         comparisons = tuple(
             compare(
                 bench,
-                found.items,
+                dataset.items,
                 (contenders[0].name, contenders[0].outcomes),
                 (other.name, other.outcomes),
                 ties=config.ties,
@@ -148,7 +148,7 @@ def run_benchmark(
             folders[0] if folders else None,
             tuple(states),
         )
-        _write(folders, run, bench, found.items, contenders, result, config)
+        _write(folders, run, bench, dataset.items, contenders, result, config)
         if run is not None:
             run.metrics.update(result.to_dict())
         return result
@@ -161,28 +161,28 @@ def _contenders(
     workspace: Workspace | None,
     api_key: str | None,
 ) -> list[Contender]:
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     names: set[str] = set()
 
-    def named(wanted: str) -> str:
-        name, number = wanted, 1
+    def named(base: str) -> str:
+        name, number = base, 1
         while name in names:
             number += 1
-            name = f"{wanted}#{number}"
+            name = f"{base}#{number}"
         names.add(name)
         return name
 
     # Files first: a fault in one is found before a model is loaded for nothing.
     recorded = {path: read_recorded(Path(path), bench, items) for path in config.scores}
     for reference in config.models:
-        found.append(_score(items, reference, config, workspace, api_key, named))
+        contenders.append(_score(items, reference, config, workspace, api_key, named))
     for reference in config.judges:
-        found.append(_judge(items, reference, config, workspace, api_key, named))
+        contenders.append(_judge(items, reference, config, workspace, api_key, named))
     for path in config.scores:
         one = recorded[path]
         details = {"recorded": {"path": path, "rows": one.rows, "matched_in_order": one.in_order}}
-        found.append(Contender(named(_stem(path)), one.outcomes, path, details=details))
-    return found
+        contenders.append(Contender(named(_stem(path)), one.outcomes, path, details=details))
+    return contenders
 
 
 def _score(
@@ -191,7 +191,7 @@ def _score(
     config: BenchmarkConfig,
     workspace: Workspace | None,
     api_key: str | None,
-    named: Callable[[str], str],
+    unique_name: Callable[[str], str],
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import score_items
     from assay_serving.model_loader import open_scorer
@@ -210,7 +210,7 @@ def _score(
     responses = sum(len(item.responses) for item in items)
     with progress_bar(f"scoring with {scorer.info.name}", responses, unit="responses") as advance:
         outcomes = score_items(scorer, items, principle=config.principle, advance=advance)
-    return _contender(named(scorer.info.name), outcomes, reference, scorer.info, getattr(scorer, "spec", None))
+    return _contender(unique_name(scorer.info.name), outcomes, reference, scorer.info, getattr(scorer, "spec", None))
 
 
 def _judge(
@@ -219,7 +219,7 @@ def _judge(
     config: BenchmarkConfig,
     workspace: Workspace | None,
     api_key: str | None,
-    named: Callable[[str], str],
+    unique_name: Callable[[str], str],
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import judge_items
     from assay_serving.model_loader import open_judge
@@ -235,7 +235,7 @@ def _judge(
     )
     with progress_bar(f"asking {judge.info.name}", 2 * len(items), unit="games") as advance:
         outcomes = judge_items(judge, items, advance=advance)
-    return _contender(named(judge.info.name), outcomes, reference, judge.info, judge.spec)
+    return _contender(unique_name(judge.info.name), outcomes, reference, judge.info, judge.spec)
 
 
 def _contender(name: str, outcomes: Sequence[Outcome], reference: str, info: ModelInfo, spec: Any) -> Contender:
@@ -252,23 +252,23 @@ def _contender(name: str, outcomes: Sequence[Outcome], reference: str, info: Mod
 
 def _report(
     bench: Benchmark,
-    found: ItemSet,
+    dataset: BenchmarkItems,
     one: Contender,
     config: BenchmarkConfig,
     contamination: Sequence[tuple[BenchmarkState, int]],
 ) -> BenchmarkReport:
     return report(
         bench,
-        found.items,
+        dataset.items,
         one.outcomes,
         model=one.name,
         ties=config.ties,
         seed=config.seed,
         knows_truncation=one.info is not None or any(outcome.truncated for outcome in one.outcomes),
-        extra_counts={"rows_skipped": found.skipped, "rows_repeated": found.repeated},
+        extra_counts={"rows_skipped": dataset.skipped, "rows_repeated": dataset.repeated},
         details={
             **one.details,
-            "data": [source.to_dict() for source in found.sources],
+            "data": [source.to_dict() for source in dataset.sources],
             "limit": config.limit,
             "contamination": [state.to_dict() | {"evaluated": n} for state, n in contamination],
         },
@@ -312,8 +312,8 @@ def _write(
         for number, table in enumerate(tables, start=1):
             write_parquet(folder / (ITEMS if len(tables) == 1 else f"items-{number}.parquet"), table)
     if run is not None:
-        for one, told, table in zip(contenders, result.reports, tables, strict=True):
-            store_results(run, told, table, version=one.info.version if one.info else None)
+        for one, report, table in zip(contenders, result.reports, tables, strict=True):
+            store_results(run, report, table, version=one.info.version if one.info else None)
 
 
 def _scores_file(workspace: Workspace | None, name: str) -> str:
@@ -321,11 +321,13 @@ def _scores_file(workspace: Workspace | None, name: str) -> str:
     folder = workspace.runs / name if workspace is not None else None
     if folder is None or Path(name).expanduser().exists() or not folder.is_dir():
         return name
-    kept = sorted(folder.glob("items*.parquet"))
-    if len(kept) != 1:
-        said = f"is of {len(kept)} models: name one of its files items-N.parquet" if kept else "holds no items.parquet"
-        raise BadInputError(said, file=folder)
-    return str(kept[0])
+    files = sorted(folder.glob("items*.parquet"))
+    if len(files) != 1:
+        fault = (
+            f"is of {len(files)} models: name one of its files items-N.parquet" if files else "holds no items.parquet"
+        )
+        raise BadInputError(fault, file=folder)
+    return str(files[0])
 
 
 def _stem(path: str) -> str:

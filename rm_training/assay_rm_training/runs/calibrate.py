@@ -19,7 +19,7 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model
 from assay.store.calibrations import record_calibration, refresh_probabilities
 from assay.workspace import Workspace
-from assay_rm_training.calibration.held_out import FOLDS, Calibrated, Choice, calibrate, check_choice
+from assay_rm_training.calibration.held_out import FOLDS, Calibrated, MethodChoice, calibrate, check_choice
 from assay_rm_training.checkpoints.card_sections import calibration_lines, write_section
 from assay_rm_training.evaluation.pairs import evaluate
 from assay_rm_training.runs.inputs import recorded_run
@@ -36,7 +36,7 @@ class CalibrationConfig:
 
     model: str
     data: str
-    method: Choice = "auto"
+    method: MethodChoice = "auto"
     folds: int = FOLDS
     seed: int = 0
     limit: int = 0
@@ -56,7 +56,7 @@ class CalibrationOutcome:
 
     model: str
     version: str
-    found: Calibrated
+    calibrated: Calibrated
     pairs: int
     failures: dict[str, int]
     written: Path
@@ -94,7 +94,7 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
         with progress_bar("scoring", 2 * len(pairs), unit="responses") as advance:
             evaluation = evaluate(scorer, pairs, seed=config.seed, advance=advance)
         scored = [item for item in evaluation.items if item.failure is None]
-        found = calibrate(
+        calibrated = calibrate(
             *evaluation.rewards(),
             [item.prompt_id for item in scored],
             fitted_on=config.data,
@@ -104,12 +104,12 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
         )
         folder = Path(source).expanduser()
         written, refreshed = keep_calibration(
-            folder, found.calibration, run=run, version=scorer.info.version, correct=config.correct
+            folder, calibrated.calibration, run=run, version=scorer.info.version, correct=config.correct
         )
         trained_on = was_trained_on(workspace, known_spec(source), config.data)
         if run is not None:
             run.metrics.update(
-                found.to_dict()
+                calibrated.to_dict()
                 | {
                     "trained_on": trained_on,
                     "model": scorer.info.name,
@@ -122,7 +122,7 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
         return CalibrationOutcome(
             scorer.info.name,
             scorer.info.version,
-            found,
+            calibrated,
             len(scored),
             evaluation.failures,
             written,

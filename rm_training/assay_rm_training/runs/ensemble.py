@@ -22,7 +22,7 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import CARD, table
 from assay_rm_training.evaluation.metrics import Accuracy
 from assay_rm_training.runs.inputs import inputs_of
-from assay_rm_training.runs.model_name import held_folder, model_folder
+from assay_rm_training.runs.model_name import model_folder, reserved_folder
 from assay_serving.engines.ensemble import (
     FILE,
     Combine,
@@ -58,7 +58,7 @@ class EnsembleConfig:
 
 
 @dataclass(frozen=True)
-class MadeEnsemble:
+class BuiltEnsemble:
     """`accuracies`: of each member and of the ensemble on the evaluation pairs, empty without any. `unsure`: accuracy
     in the thirds of those pairs by the uncertainty of their two sides, from the surest."""
 
@@ -84,7 +84,7 @@ class MadeEnsemble:
         }
 
 
-def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
+def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble:
     """Measure the members' scale, write the description, evaluate, with progress on standard error.
 
     Raises BadInputError for a name that is taken, one member twice, and members that cannot be brought to one scale.
@@ -100,10 +100,10 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
     judged = load_pairs_or_file(workspace, config.eval_data)[: config.limit or None] if config.eval_data else []
     inputs = inputs_of(workspace, located, filter(None, (config.data, config.eval_data)))
     with (
-        held_folder(workspace, config.name, force=config.force) as (target, told),
+        reserved_folder(workspace, config.name, force=config.force) as (target, record_holder),
         start_run(workspace, "ensemble", asdict(config), inputs=inputs) as run,
     ):
-        told(run.id)
+        record_holder(run.id)
         scorers = [
             load_engine(
                 source,
@@ -136,11 +136,11 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> MadeEnsemble:
             content_hash=folder_digest(target),
             spec={"version": ensemble.info.version, **asdict(spec)},
         )
-        made = MadeEnsemble(
+        outcome = BuiltEnsemble(
             target, artifact, run.id, ensemble.info.version, spec, used, accuracies=accuracies, unsure=unsure
         )
-        run.metrics.update(made.to_dict())
-        return made
+        run.metrics.update(outcome.to_dict())
+        return outcome
 
 
 def described(config: EnsembleConfig, members: tuple[EnsembleMember, ...]) -> EnsembleSpec:
@@ -166,10 +166,10 @@ def _figures(
     with progress_bar("evaluating", 2 * len(judged) * (len(ensemble.members) + 1), unit="responses") as advance:
         for member in ensemble.members:
             accuracies[member.info.name] = evaluate(member, judged, seed=config.seed, advance=advance).accuracy
-        found = evaluate(ensemble, judged, seed=config.seed, advance=advance)
-    accuracies[ensemble.info.name] = found.accuracy
+        evaluation = evaluate(ensemble, judged, seed=config.seed, advance=advance)
+    accuracies[ensemble.info.name] = evaluation.accuracy
     right, doubt = [], []
-    for item in found.items:
+    for item in evaluation.items:
         if item.margin is not None and item.uncertainty is not None:
             right.append(float(item.margin > 0))
             doubt.append(item.uncertainty)
@@ -207,6 +207,6 @@ def _card(
         lines += ["", "## Evaluation", "", f"On {config.eval_data}; intervals over prompts.", ""]
         lines += table(["", "accuracy", "95 %"], scored)
         if unsure:
-            said = ", ".join(f"{value:.4f}" for value in unsure)
-            lines += ["", f"Accuracy by thirds of the pairs, from the least uncertain to the most: {said}."]
+            uncertainties = ", ".join(f"{value:.4f}" for value in unsure)
+            lines += ["", f"Accuracy by thirds of the pairs, from the least uncertain to the most: {uncertainties}."]
     return "\n".join(lines) + "\n"

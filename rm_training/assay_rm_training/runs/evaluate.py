@@ -1,6 +1,6 @@
 """One evaluation of a stored reward model: load it with the serving engine, report, record, calibrate when asked.
 
-Leaves out: what is measured (`evaluate.py`). Works without a workspace, and then leaves no run record.
+Leaves out: what is measured (`evaluation/pairs.py`). Works without a workspace, and then leaves no run record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibrate
-from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.runs.calibrate import calibration_of, keep_calibration, refuse_composed
 from assay_rm_training.runs.inputs import recorded_run
 from assay_rm_training.runs.train import was_trained_on
@@ -46,14 +46,14 @@ class EvalConfig:
 
 
 @dataclass(frozen=True)
-class EvaluationReport:
+class EvaluationRun:
     """`folder`: where evaluation.json and items.jsonl lie. `fitted`: the calibration written to `fitted_into`.
 
     `contamination`: for each registered benchmark that the pairs are of, whether the model's training data is checked
     against it, and how many of its prompts were evaluated. `notes`: why figures flatter the model, where they do.
     """
 
-    evaluation: Evaluation
+    evaluation: PairEvaluation
     run_id: str | None
     folder: Path | None
     fitted: Calibration | None
@@ -62,7 +62,7 @@ class EvaluationReport:
     notes: tuple[str, ...] = ()
 
 
-def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None) -> EvaluationReport:
+def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None) -> EvaluationRun:
     """Evaluate, with progress on standard error. `out`: a folder for the figures, made if need be.
 
     Raises NotFoundError for an unknown model or data, BadInputError where calibrating cannot work: a model from the
@@ -86,19 +86,19 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             correct=config.correct,
         )
         spec = known_spec(source)
-        own = calibration_of(Path(source).expanduser(), correct=config.correct)
+        stored = calibration_of(Path(source).expanduser(), correct=config.correct)
         with progress_bar("evaluating", 2 * len(pairs), unit="responses") as advance:
-            evaluation = evaluate(scorer, pairs, seed=config.seed, calibration=own, advance=advance)
+            evaluation = evaluate(scorer, pairs, seed=config.seed, calibration=stored, advance=advance)
         fitted = None
         if config.calibrate:
             prompts = [item.prompt_id for item in evaluation.items if item.failure is None]
-            found = calibrate(
+            calibrated = calibrate(
                 *evaluation.rewards(), prompts, fitted_on=config.data, method="temperature", seed=config.seed
             )
-            fitted = found.calibration
+            fitted = calibrated.calibration
             keep_calibration(model_folder, fitted, run=run, version=scorer.info.version, correct=config.correct)
-            evaluation = replace(evaluation, calibrated=found.after)
-        notes = _notes(workspace, spec, config, own)
+            evaluation = replace(evaluation, calibrated=calibrated.after)
+        notes = _notes(workspace, spec, config, stored)
         folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             run.metrics.update(evaluation.to_dict())
             run.metrics["fitted"] = asdict(fitted) if fitted else None
             run.metrics["notes"] = list(notes)
-        return EvaluationReport(
+        return EvaluationRun(
             evaluation,
             run.id if run else None,
             folders[0] if folders else None,
@@ -124,11 +124,11 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
 
 
 def _notes(
-    workspace: Workspace | None, spec: RewardModelSpec | None, config: EvalConfig, own: Calibration | None
+    workspace: Workspace | None, spec: RewardModelSpec | None, config: EvalConfig, stored: Calibration | None
 ) -> tuple[str, ...]:
-    found = []
+    notes = []
     if was_trained_on(workspace, spec, config.data):
-        found.append("the model was trained on these pairs: every figure flatters it")
-    if own is not None and own.fitted_on == config.data and not config.calibrate:
-        found.append("its calibration was fitted on these pairs: the calibrated figures flatter it")
-    return tuple(found)
+        notes.append("the model was trained on these pairs: every figure flatters it")
+    if stored is not None and stored.fitted_on == config.data and not config.calibrate:
+        notes.append("its calibration was fitted on these pairs: the calibrated figures flatter it")
+    return tuple(notes)

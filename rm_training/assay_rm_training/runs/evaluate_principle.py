@@ -1,7 +1,7 @@
 """One evaluation of a principle model on judged responses: run record, cells, figures, calibration.
 
 Covers: what `assay eval --data` does for such a model. The cells and base rates come from what the model's own training
-run recorded; a model from elsewhere has none. Leaves out: the figures (`principle_evaluation.py`), pairs
+run recorded; a model from elsewhere has none. Leaves out: the figures (`evaluation/principle.py`), pairs
 (`evaluation_run.py`).
 """
 
@@ -24,12 +24,12 @@ from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate
 from assay_rm_training.evaluation.principle_split import in_cells
 from assay_rm_training.methods.principle import Principle
 from assay_rm_training.runs.calibrate import keep_calibration
-from assay_rm_training.runs.train import Plan
+from assay_rm_training.runs.train import TrainingPlan
 from assay_serving.engines.principle import PrincipleScorer
 
 
 @dataclass(frozen=True)
-class JudgmentReport:
+class PrincipleEvaluationRun:
     """`folder`: where evaluation.json and items.jsonl lie. `fitted`: written to `fitted_into`; `evaluation` is with it,
     `before` without."""
 
@@ -53,7 +53,7 @@ def evaluate_judgments(
     token_budget: int | None = None,
     out: Path | None = None,
     allow_failed_parity: bool = False,
-) -> JudgmentReport:
+) -> PrincipleEvaluationRun:
     """Evaluate, with progress on standard error. Raises as `load_rows_or_file` and `PrincipleScorer.load`, and
     BadInputError where calibrating cannot work."""
     rows: Sequence[PrincipleRow] = load_rows_or_file(workspace, data)
@@ -72,9 +72,9 @@ def evaluate_judgments(
             source, device=device, token_budget=token_budget, allow_failed_parity=allow_failed_parity
         )
         trained_on = trained_rows(workspace, scorer.spec)
-        known = rows if trained_on is None else in_cells(trained_on, rows)
+        held_out = rows if trained_on is None else in_cells(trained_on, rows)
         with progress_bar("evaluating", len(rows), unit="judgments") as advance:
-            evaluation = evaluate_rows(scorer, known, seed=seed, advance=advance)
+            evaluation = evaluate_rows(scorer, held_out, seed=seed, advance=advance)
         before, fitted = None, None
         if calibrate:
             scored = [item for item in evaluation.items if item.reward is not None]
@@ -83,14 +83,14 @@ def evaluate_judgments(
             )
             keep_calibration(folder, fitted, run=run, version=scorer.info.version)
             before, evaluation = evaluation, evaluation.calibrated(fitted)
-        folders = [made for made in (out, run.folder if run else None) if made is not None]
-        for made in folders:
-            made.mkdir(parents=True, exist_ok=True)
-            evaluation.write(made)
+        folders = [candidate for candidate in (out, run.folder if run else None) if candidate is not None]
+        for candidate in folders:
+            candidate.mkdir(parents=True, exist_ok=True)
+            evaluation.write(candidate)
         if run is not None:
             run.metrics.update(evaluation.to_dict())
             run.metrics["fitted"] = asdict(fitted) if fitted else None
-        return JudgmentReport(
+        return PrincipleEvaluationRun(
             evaluation,
             before,
             run.id if run else None,
@@ -105,7 +105,7 @@ def trained_rows(workspace: Workspace | None, spec: RewardModelSpec) -> list[Pri
     if workspace is None or spec.run_id is None:
         return None
     try:
-        plan = Plan.read(workspace, spec.run_id)
+        plan = TrainingPlan.read(workspace, spec.run_id)
         if not isinstance(plan.method, Principle):
             return None
         rows = plan.method.read(workspace, plan.data)

@@ -38,9 +38,9 @@ from assay.statistics.intervals import Interval, cluster_bootstrap
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import table
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.runs.inputs import inputs_of
-from assay_rm_training.runs.model_name import held_folder, model_folder
+from assay_rm_training.runs.model_name import model_folder, reserved_folder
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.scorer import ScoreItem
 
@@ -95,7 +95,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedModel:
     """`accuracies`: member -> accuracy; `average`: that of the average; `gain`: of it over the members' mean."""
 
     path: Path | None
@@ -178,8 +178,8 @@ def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
             raise BadInputError(f"is a {what} reward model; scalar ones are averaged", file=folder)
         if spec.parity.startswith("failed"):
             raise BadInputError(f"does not give the scores it was trained to (parity {spec.parity})", file=folder)
-        if (found := weights_digest(folder)) != spec.version:
-            raise BadInputError(f"its files have version {found}, its spec says {spec.version}", file=folder)
+        if (digest := weights_digest(folder)) != spec.version:
+            raise BadInputError(f"its files have version {digest}, its spec says {spec.version}", file=folder)
         specs.append(spec)
     first = specs[0]
     for folder, spec in zip(folders[1:], specs[1:], strict=True):
@@ -201,7 +201,7 @@ def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
     return specs
 
 
-def merge_models(workspace: Workspace, config: MergeConfig) -> Merged:
+def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
     """Check, average, measure, and save `workspace.models / config.name`, with progress on standard error.
 
     Raises BadInputError for members that cannot be averaged, a name that is taken, and pairs that nobody can score. A
@@ -214,11 +214,11 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> Merged:
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     inputs = inputs_of(workspace, located, [config.data])
     with (
-        held_folder(workspace, config.name, force=config.force) as (target, told),
+        reserved_folder(workspace, config.name, force=config.force) as (target, record_holder),
         start_run(workspace, "merge", asdict(config), inputs=inputs) as run,
         ExitStack() as stack,
     ):
-        told(run.id)
+        record_holder(run.id)
         names = list(config.members)
         device = pick_device(config.device)
         tokenizer = load_tokenizer(str(folders[0]))
@@ -257,19 +257,19 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> Merged:
         )
         if not everywhere.any():
             raise BadInputError(f"none of the {len(pairs)} pairs of {config.data} could be scored")
-        groups = [ids.prompt_id(pair.prompt) for pair, kept in zip(pairs, everywhere, strict=True) if kept]
-        kept = [column[everywhere] for column in members]
+        groups = [ids.prompt_id(pair.prompt) for pair, scored in zip(pairs, everywhere, strict=True) if scored]
+        scored = [column[everywhere] for column in members]
         segments = tuple(
-            _segment(names, i, j, t, kept, column[everywhere], groups, config.seed)
+            _segment(names, i, j, t, scored, column[everywhere], groups, config.seed)
             for (i, j, t), column in measured.items()
         )
-        gains = average[everywhere] - np.mean(kept, axis=0)
-        merged = Merged(
+        gains = average[everywhere] - np.mean(scored, axis=0)
+        merged = MergedModel(
             None,
             None,
             run.id,
             len(groups),
-            {name: float(column.mean()) for name, column in zip(names, kept, strict=True)},
+            {name: float(column.mean()) for name, column in zip(names, scored, strict=True)},
             float(average[everywhere].mean()),
             float(gains.mean()),
             cluster_bootstrap(gains.tolist(), groups, seed=config.seed),
@@ -280,7 +280,7 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> Merged:
             sample = [ScoreItem(p.prompt, text) for p in pairs[: SAMPLE // 2] for text in (p.chosen, p.rejected)]
             card = _card(target.name, spec, merged, specs, config)
             spec, _ = save_checkpoint(
-                Trainee(model, tokenizer, new_head=False), spec, renderer, target, sample=sample, card=card
+                TrainableModel(model, tokenizer, new_head=False), spec, renderer, target, sample=sample, card=card
             )
             artifact = run.add_artifact(
                 "reward_model", target.name, target, content_hash=folder_digest(target), spec=asdict(spec)
@@ -310,11 +310,11 @@ def _segment(
 
 def _right(scorer: TransformersScorer, pairs: Sequence[PreferencePair], advance: Callable[[int], None]) -> Floats:
     scores = scorer.score([ScoreItem(p.prompt, text) for p in pairs for text in (p.chosen, p.rejected)], advance)
-    found = np.full(len(pairs), np.nan)
-    for place, (chosen, rejected) in enumerate(zip(scores[::2], scores[1::2], strict=True)):
+    correct = np.full(len(pairs), np.nan)
+    for index, (chosen, rejected) in enumerate(zip(scores[::2], scores[1::2], strict=True)):
         if isinstance(chosen, Score) and isinstance(rejected, Score):
-            found[place] = float(chosen.reward > rejected.reward)
-    return found
+            correct[index] = float(chosen.reward > rejected.reward)
+    return correct
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -323,11 +323,11 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _card(
-    name: str, spec: RewardModelSpec, merged: Merged, members: Sequence[RewardModelSpec], config: MergeConfig
+    name: str, spec: RewardModelSpec, merged: MergedModel, members: Sequence[RewardModelSpec], config: MergeConfig
 ) -> str:
     rows = [
-        [member, own.version, own.run_id or "", f"{accuracy:.4f}"]
-        for (member, accuracy), own in zip(merged.accuracies.items(), members, strict=True)
+        [member, member_spec.version, member_spec.run_id or "", f"{accuracy:.4f}"]
+        for (member, accuracy), member_spec in zip(merged.accuracies.items(), members, strict=True)
     ]
     checked = [
         [

@@ -30,7 +30,7 @@ def model_folder(workspace: Workspace, name: str, *, force: bool) -> Path:
 
 
 @contextmanager
-def held_folder(workspace: Workspace, name: str, *, force: bool) -> Iterator[tuple[Path, Callable[[str], None]]]:
+def reserved_folder(workspace: Workspace, name: str, *, force: bool) -> Iterator[tuple[Path, Callable[[str], None]]]:
     """The folder, for nobody else in the block, and what is to be told which run makes it.
 
     Raises as `model_folder`, and BadInputError where another run is making a model of this name, unless `force`.
@@ -41,7 +41,7 @@ def held_folder(workspace: Workspace, name: str, *, force: bool) -> Iterator[tup
             if folder.exists():
                 continue
             try:
-                told = stack.enter_context(claimed(folder))
+                record_holder = stack.enter_context(claimed(folder))
             except BadInputError:
                 if not force:
                     raise
@@ -50,7 +50,7 @@ def held_folder(workspace: Workspace, name: str, *, force: bool) -> Iterator[tup
                 break
             stack.close()  # whoever held it has just ended well
             model_folder(workspace, name, force=force)
-        yield folder, told
+        yield folder, record_holder
 
 
 def _versions(folder: Path) -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """One linear probe in a workspace: run record, features, fit, checkpoint with its proof, evaluation, artifact.
 
 Covers: what `assay train probe` and the curation loop share. Leaves out: the fit (`probe.py`), features
-(`features.py`).
+(`hidden_states.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, folder_digest, start_run
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
-from assay_rm_training.evaluation.pairs import Evaluation, evaluate
+from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
 from assay_rm_training.runs.inputs import snapshot_id
-from assay_rm_training.runs.model_name import held_folder
+from assay_rm_training.runs.model_name import reserved_folder
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.scorer import ScoreItem
 
@@ -52,7 +52,7 @@ class TrainedProbe:
     run_id: str
     probe: Probe
     spec: RewardModelSpec
-    evaluation: Evaluation | None
+    evaluation: PairEvaluation | None
 
 
 def train_probe_model(
@@ -71,13 +71,13 @@ def train_probe_model(
     check_contamination(workspace, None, plan.data, waivers or {})
     names = [name for name in (plan.data, plan.gold, plan.eval_data) if name is not None]
     snapshots = {name: snapshot_id(workspace, name) for name in names}
-    inputs = {found or name: "snapshot" if found else "file" for name, found in snapshots.items()}
+    inputs = {snapshot or name: "snapshot" if snapshot else "file" for name, snapshot in snapshots.items()}
     settings = {"method": "probe", **asdict(plan)}
     with (
-        held_folder(workspace, plan.name, force=plan.force) as (folder, told),
+        reserved_folder(workspace, plan.name, force=plan.force) as (folder, record_holder),
         start_run(workspace, "train", settings, inputs=inputs) as run,
     ):
-        told(run.id)
+        record_holder(run.id)
         check_contamination(workspace, run, plan.data, waivers or {})
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
         with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
@@ -97,7 +97,7 @@ def train_probe_model(
                 "left_out": probe.left_out,
                 "l2": probe.l2,
                 "chosen_on": probe.chosen_on,
-                "candidates": [[l2, *found] for l2, found in probe.candidates.items()],
+                "candidates": [[l2, *snapshot] for l2, snapshot in probe.candidates.items()],
             }
         )
         return TrainedProbe(artifact, folder, run.id, probe, spec, evaluation)
@@ -109,8 +109,10 @@ def check_contamination(workspace: Workspace, run: Run | None, data: str, waiver
     Raises BadInputError where a benchmark is neither clean nor waived.
     """
     snapshot = snapshot_id(workspace, data)
-    said = f"snapshot {data!r}" if snapshot else f"file {data}"
-    states = require_clean(contamination_of(workspace, snapshot), waivers, data=said, snapshot=snapshot is not None)
+    description = f"snapshot {data!r}" if snapshot else f"file {data}"
+    states = require_clean(
+        contamination_of(workspace, snapshot), waivers, data=description, snapshot=snapshot is not None
+    )
     if run is not None:
         record_waivers(workspace, run.id, snapshot or data, states)
     return [str(state) for state in states]
@@ -123,8 +125,8 @@ def save_probe(
 
     Returns artifact id, folder and spec. `sample`: pairs whose scores must be the same once it is loaded again.
     """
-    with held_folder(run.workspace, name, force=True) as (folder, told):
-        told(run.id)
+    with reserved_folder(run.workspace, name, force=True) as (folder, record_holder):
+        record_holder(run.id)
         artifact, spec = _save_probe(run, cache, probe, folder, data=data, sample=sample)
     return artifact, folder, spec
 
@@ -159,7 +161,7 @@ def _save_probe(
         ]
     )
     spec, _ = save_checkpoint(
-        with_head(backbone.trainee, probe),
+        with_head(backbone.trainable, probe),
         probe_spec(cache, snapshot=snapshot_id(run.workspace, data), run_id=run.id),
         backbone.renderer,
         folder,

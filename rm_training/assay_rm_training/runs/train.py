@@ -1,7 +1,7 @@
 """One reward-model training in a workspace: run record, data, training, evaluation, checkpoint, artifact.
 
 Covers: what ties the parts of this package together, going on with an interrupted run. Leaves out:
-the loop (`trainer.py`), the checkpoint's proof (`checkpoint.py`).
+the loop (`training/loop.py`), the checkpoint's proof (`checkpoint.py`).
 
     RUN/ run.json (what --resume needs)  metrics.jsonl  state.pt (until done)  evaluation.json  items.jsonl
 """
@@ -31,16 +31,14 @@ from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.checkpoints.model_card import model_card
-from assay_rm_training.data.encoded_dataset import ItemSet
-from assay_rm_training.evaluation.report import Findings
-from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.evaluation.report import EvaluationReport
+from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.method import Divides, Finishes, Method, Prepares, method_of, method_payload
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.runs.inputs import snapshot_id
-from assay_rm_training.runs.model_name import held_folder
-from assay_rm_training.training import early_stopping as early_choice
-from assay_rm_training.training import metrics_file
-from assay_rm_training.training import resume_state as training_state
+from assay_rm_training.runs.model_name import reserved_folder
+from assay_rm_training.training import early_stopping, metrics_file, resume_state
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.distributed import begin, divided, load
 from assay_rm_training.training.loop import train
@@ -63,14 +61,14 @@ class TrainedModel:
     spec: RewardModelSpec
     metrics: dict[str, Any]
     summary: TrainingSummary
-    evaluation: Findings | None
+    evaluation: EvaluationReport | None
     contamination: Sequence[BenchmarkState] = ()
     unit: str = "pairs"
     asked_length: int = 0  #: tokens, as configured; the model's own limit may be lower
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What was asked for: enough to go on after a kill. `data`, `eval_data`: snapshot names or absolute paths.
 
     `waivers`: registered benchmark -> why training goes on though `data` is not checked against it, or overlaps.
@@ -83,7 +81,7 @@ class Plan:
     name: str
     force: bool = False
     waivers: dict[str, str] = field(default_factory=dict)
-    method: Method = field(default_factory=Pairwise)
+    method: Method = field(default_factory=BradleyTerry)
     final_data: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,7 +92,7 @@ class Plan:
             temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, workspace: Workspace, run_id: str) -> Plan:
+    def read(cls, workspace: Workspace, run_id: str) -> TrainingPlan:
         """Raises NotFoundError for a run that is not a training."""
         path = workspace.runs / run_id / PLAN
         if not path.is_file():
@@ -106,7 +104,7 @@ class Plan:
 
 def train_model(
     workspace: Workspace,
-    plan: Plan,
+    plan: TrainingPlan,
     rows: Sequence[Any],
     eval_rows: Sequence[Any] | None = None,
     *,
@@ -132,10 +130,10 @@ def train_model(
     settings = plan.to_dict() | {"method": plan.method.name, "objective": plan.method.to_dict()}
     settings |= {"processes": world_size(), "division": resolve(plan.config.parallel)}
     with (
-        held_folder(workspace, plan.name, force=plan.force) as (folder, told),
+        reserved_folder(workspace, plan.name, force=plan.force) as (folder, record_holder),
         start_run(workspace, "train", settings, inputs=inputs) as run,
     ):
-        told(run.id)
+        record_holder(run.id)
         plan.write(run.folder)
         record_waivers(workspace, run.id, snapshot_id(workspace, plan.data) or plan.data, contamination)
         if resume is not None:
@@ -145,7 +143,7 @@ def train_model(
 
 def _train(
     run: Run,
-    plan: Plan,
+    plan: TrainingPlan,
     rows: Sequence[Any],
     eval_rows: Sequence[Any] | None,
     final_rows: Sequence[Any] | None,
@@ -156,20 +154,20 @@ def _train(
 ) -> TrainedModel:
     config, method = plan.config, plan.method
     with divided(method, config, resume=resume is not None) as (parallel, device):
-        trainee = load(method, config, device, parallel)
-        longest = int(getattr(trainee.model.config, "max_position_embeddings", config.max_length))
+        trainable = load(method, config, device, parallel)
+        longest = int(getattr(trainable.model.config, "max_position_embeddings", config.max_length))
         length = min(config.max_length, longest)
-        renderer = Renderer(trainee.tokenizer, max_length=length)
+        renderer = Renderer(trainable.tokenizer, max_length=length)
         data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
         if eval_rows is not None and config.eval_every:
             eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
         if isinstance(method, Prepares):
-            data, eval_data = method.prepare(trainee, config, data, eval_data)
-        begin(trainee, data, eval_data, parallel)
+            data, eval_data = method.prepare(trainable, config, data, eval_data)
+        begin(trainable, data, eval_data, parallel)
         with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
             summary = train(
-                trainee,
-                method.task(trainee, config),
+                trainable,
+                method.task(trainable, config),
                 data,
                 config,
                 run.folder,
@@ -178,10 +176,10 @@ def _train(
                 parallel=parallel,
                 advance=advance,
             )
-        trainee = parallel.whole(trainee, lambda: method.load(config, device))
+        trainable = parallel.whole(trainable, lambda: method.load(config, device))
     eval_name = plan.eval_data or f"what was held out of {plan.data}"
     judged, judged_name = (eval_rows, eval_name) if final_rows is None else (final_rows, str(plan.final_data))
-    settled = method.finish(trainee, data) if isinstance(method, Finishes) else {}
+    settled = method.finish(trainable, data) if isinstance(method, Finishes) else {}
     spec = RewardModelSpec(
         kind=method.kind,
         base=config.base,
@@ -190,13 +188,13 @@ def _train(
         version="unsaved",
         snapshot=snapshot_id(run.workspace, plan.data),
         run_id=run.id,
-        head_start=_head_start(trainee, config),
+        head_start=_head_start(trainable, config),
         trained_principles=_principles(rows),
     )
-    spec = replace(spec, **method.spec_fields(trainee), **settled)
+    spec = replace(spec, **method.spec_fields(trainable), **settled)
     sample = _sample(method, judged or rows)
     checks: list[ParityCheck] = []
-    scorer = merged_scorer(trainee, spec, renderer, sample, engine=method.engine, checks=checks)
+    scorer = merged_scorer(trainable, spec, renderer, sample, engine=method.engine, checks=checks)
     evaluation = None
     if judged is not None:
         with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
@@ -219,7 +217,7 @@ def _train(
         evaluated_seen=evaluated_seen,
     )
     spec, parity = save_checkpoint(
-        trainee,
+        trainable,
         spec,
         renderer,
         folder,
@@ -237,10 +235,10 @@ def _train(
         method.unit: len(data),
         "left_out": data.left_out,
         "truncated": data.truncated,
-        "new_head": trainee.new_head,
+        "new_head": trainable.new_head,
         "device": str(device),
         "autocast": str(pick_dtype(device, config.dtype)).removeprefix("torch."),
-        "attention": str(getattr(trainee.model.config, "_attn_implementation", "") or ""),
+        "attention": str(getattr(trainable.model.config, "_attn_implementation", "") or ""),
         "contamination": [state.to_dict() for state in contamination],
         "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
         "parity_checks": [asdict(check) for check in spec.parity_checks],
@@ -257,7 +255,7 @@ def _train(
         "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
     )
     for state in {run.folder, run.workspace.runs / (resume or run.id)}:
-        for file in (training_state.FILE, early_choice.FILE):
+        for file in (resume_state.FILE, early_stopping.FILE):
             (state / file).unlink(missing_ok=True)  # the checkpoint takes their place
     return TrainedModel(
         artifact,
@@ -296,7 +294,7 @@ def default_name(base: str, data: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", f"{Path(base).name}-{stem}").strip("-.")[:100]
 
 
-def _inputs(workspace: Workspace, plan: Plan, resume: str | None) -> dict[str, str]:
+def _inputs(workspace: Workspace, plan: TrainingPlan, resume: str | None) -> dict[str, str]:
     inputs: dict[str, str] = {}
     for data in filter(None, (plan.data, plan.eval_data, plan.final_data)):
         snapshot = snapshot_id(workspace, data)
@@ -308,7 +306,7 @@ def _inputs(workspace: Workspace, plan: Plan, resume: str | None) -> dict[str, s
     return inputs
 
 
-def _contamination(workspace: Workspace, plan: Plan) -> list[BenchmarkState]:
+def _contamination(workspace: Workspace, plan: TrainingPlan) -> list[BenchmarkState]:
     snapshot = snapshot_id(workspace, plan.data)
     data = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
     return require_clean(contamination_of(workspace, snapshot), plan.waivers, data=data, snapshot=snapshot is not None)
@@ -330,9 +328,9 @@ def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, da
 
 def _take_over(old: Path, new: Path) -> None:
     """Begin the new run with the old one's state and measurements. Linked, as both are only ever replaced whole."""
-    if not (old / training_state.FILE).is_file():
+    if not (old / resume_state.FILE).is_file():
         raise NotFoundError(f"{old.name} has no saved state to go on from (finished, or never saved)")
-    for file in (training_state.FILE, early_choice.FILE):
+    for file in (resume_state.FILE, early_stopping.FILE):
         if (old / file).is_file():
             try:
                 os.link(old / file, new / file)
@@ -344,18 +342,18 @@ def _take_over(old: Path, new: Path) -> None:
 
 def _principles(rows: Sequence[Any], most: int = 50) -> tuple[str, ...]:
     """The most frequent principles of the training rows, where these have any."""
-    found = Counter(row.principle for row in rows if getattr(row, "principle", None))
-    return tuple(principle for principle, _ in found.most_common(most))
+    counts = Counter(row.principle for row in rows if getattr(row, "principle", None))
+    return tuple(principle for principle, _ in counts.most_common(most))
 
 
-def _head_start(trainee: Trainee, config: TrainingConfig) -> str:
-    """How the heads began, as the spec says it: what averaging weights must know (`merging.py`)."""
-    if not trainee.new_head:
+def _head_start(trainable: TrainableModel, config: TrainingConfig) -> str:
+    """How the heads began, as the spec says it: what averaging weights must know (`runs/merge.py`)."""
+    if not trainable.new_head:
         return "kept"
     return "zero" if config.head_init == "zero" else f"{config.head_init}, seed {config.seed}"
 
 
-def _encode(method: Method, rows: Sequence[Any], renderer: Renderer, description: str) -> ItemSet[Any]:
+def _encode(method: Method, rows: Sequence[Any], renderer: Renderer, description: str) -> EncodedDataset[Any]:
     with progress_bar(description, len(rows), unit=method.unit) as advance:
         return method.encode(rows, renderer, advance=advance)
 

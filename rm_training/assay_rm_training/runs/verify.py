@@ -67,7 +67,7 @@ class VerificationConfig:
 
 
 @dataclass(frozen=True)
-class Verification:
+class ModelVerification:
     """`checks`: those made now, and those only the training could make. `written`: the folder whose spec says so."""
 
     model: str
@@ -82,17 +82,17 @@ class Verification:
         return self.parity == "passed"
 
 
-def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Verification:
+def verify_model(workspace: Workspace | None, config: VerificationConfig) -> ModelVerification:
     """Make every check that this model and machine allow, with progress on standard error."""
     source, artifact = locate_model(workspace, config.model)
-    known = known_spec(source)
-    if known is not None and known.kind == "principle" and config.principle is None:
+    stored_spec = known_spec(source)
+    if stored_spec is not None and stored_spec.kind == "principle" and config.principle is None:
         config = replace(config, principle=PRINCIPLE)
     sample = _sample(workspace, config)
     with recorded_run(workspace, "verify", asdict(config), model=(source, artifact)) as run:
         name = config.model if config.model != source else None
 
-        judging = known.judging if known is not None else None
+        judging = stored_spec.judging if stored_spec is not None else None
         if judging is not None:  # generating anew could part at a near tie: given answers are read
             sample = reading_items(sample, format_named(judging.format))
 
@@ -121,8 +121,8 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
                     checks += [check] if check is not None else []
         spec = _spec_to_write(source, scorer, config)
         if spec is not None:
-            made = {check.name for check in checks}
-            checks = [*(check for check in spec.parity_checks if check.name not in made), *checks]
+            new_names = {check.name for check in checks}
+            checks = [*(check for check in spec.parity_checks if check.name not in new_names), *checks]
         parity = verdict(checks)
         written = None
         if spec is not None:
@@ -131,7 +131,7 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Ver
             write_section(written, "Parity", parity_lines(checks))
         if run is not None:
             run.metrics.update({"parity": parity, "checks": [asdict(check) for check in checks]})
-        return Verification(
+        return ModelVerification(
             scorer.info.name, scorer.info.version, parity, tuple(checks), written, run.id if run else None
         )
 
@@ -152,10 +152,10 @@ def _spec_to_write(source: str, scorer: Scorer, config: VerificationConfig) -> R
 
 def _sample(workspace: Workspace | None, config: VerificationConfig) -> list[ScoreItem]:
     if config.data is None:
-        made = [ScoreItem((Message("user", asked),), said, config.principle) for asked, said in _TEXTS]
+        sentences = [ScoreItem((Message("user", question),), answer, config.principle) for question, answer in _TEXTS]
         history = (Message("user", "Hello"), Message("assistant", "Hello! How can I help?"))
-        longer = [ScoreItem((*history, *item.prompt), item.response, config.principle) for item in made]
-        return [*made, *longer][: config.responses]
+        longer = [ScoreItem((*history, *item.prompt), item.response, config.principle) for item in sentences]
+        return [*sentences, *longer][: config.responses]
     pairs = load_pairs_or_file(workspace, config.data)
     some = pairs[:: max(1, 2 * len(pairs) // config.responses)]
     items = [ScoreItem(p.prompt, text, config.principle) for p in some for text in (p.chosen, p.rejected)]

@@ -1,7 +1,7 @@
 """Loss terms of a whole batch, such as a correlation over all its responses, under accumulation.
 
 Covers: the term's gradient when the batch is cut into several forward passes, or divided among processes. Leaves out:
-the terms (`objectives/regularisers.py`), the loop (`trainer.py`).
+the terms (`objectives/regularisers.py`), the loop (`training/loop.py`).
 
 A term f(o_1, ..., o_N) of all items' outputs is no sum over items, so it cannot be accumulated. Its gradient is: first
 all outputs are computed without gradient, then df/do, then each pass adds sum_i df/do_i * o_i to its own loss, whose
@@ -18,8 +18,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 
 from assay.models.parallelism.strategy import Alone
-from assay_rm_training.methods.task import Task
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.methods.task import TrainingTask
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.micro_batches import forward_passes
 from assay_rm_training.training.profiler import StepClock
 from assay_rm_training.training_config import TrainingConfig
@@ -46,14 +46,14 @@ class BatchTerm:
 
     def injected(self, numbers: Sequence[int], outputs: torch.Tensor) -> torch.Tensor:
         """A scalar of value 0 whose gradient is the term's share of the items `numbers`, whose outputs are [n, k]."""
-        given = self.gradient[list(numbers)].to(outputs.device, outputs.dtype)
-        share = (given * outputs).sum()
+        gradient = self.gradient[list(numbers)].to(outputs.device, outputs.dtype)
+        share = (gradient * outputs).sum()
         return share - share.detach()
 
 
 def batch_term(
-    trainee: Trainee,
-    task: Task[Item],
+    trainable: TrainableModel,
+    task: TrainingTask[Item],
     items: Sequence[Item],
     config: TrainingConfig,
     parallel: Alone,
@@ -62,14 +62,14 @@ def batch_term(
     """The term of this batch; None for a task that has none. The random state is left as it was found."""
     if not isinstance(task, HasBatchTerm):
         return None
-    device = trainee.model.device
-    found: dict[int, torch.Tensor] = {}
+    device = trainable.model.device
+    own_outputs: dict[int, torch.Tensor] = {}
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        for numbers, _, part in forward_passes(trainee, task, items, config, parallel, clock):
+        for numbers, _, part in forward_passes(trainable, task, items, config, parallel, clock):
             assert part.outputs is not None  # of a task with a batch term
-            found.update(zip(numbers, part.outputs.float().cpu(), strict=False))
+            own_outputs.update(zip(numbers, part.outputs.float().cpu(), strict=False))
     every: dict[int, torch.Tensor] = {}
-    for of_one in parallel.gather(found):
+    for of_one in parallel.gather(own_outputs):
         every |= of_one
     outputs = torch.stack([every[number] for number in range(len(items))]).requires_grad_()
     term = task.batch_term(items, outputs)

@@ -1,7 +1,8 @@
 """Which items each optimiser step is made of: a pure function of the configuration, so a data position is just a step.
 
 Covers: batches of one size, and batches that grow over the first share of the run (large batches waste items while
-the gradient still points the same way everywhere). Leaves out: what happens inside a batch (`item_set.micro_batches`).
+the gradient still points the same way everywhere). Leaves out: what happens inside a batch
+(`encoded_dataset.micro_batches`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Covers: the order of the calls that all make together: order, model, data, training, the model in one piece. Leaves
 out: the run record, evaluation and saving, which the first process does alone after the others have left
-(`training_run.py`); how work and weights are divided (`assay.models.parallelism.strategy`).
+(`runs/train.py`); how work and weights are divided (`assay.models.parallelism.strategy`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 from assay.models.devices import pick_device
 from assay.models.parallelism.distributed import PeerFailedError, joined, local_device
 from assay.models.parallelism.strategy import Alone, division, resolve
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.methods.method import Method, method_of, method_payload
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import TrainingConfig
 
@@ -39,14 +39,16 @@ def divided(method: Method, config: TrainingConfig, *, resume: bool) -> Iterator
         yield division(config.parallel, group, device), device
 
 
-def load(method: Method, config: TrainingConfig, device: torch.device, parallel: Alone) -> Trainee:
+def load(method: Method, config: TrainingConfig, device: torch.device, parallel: Alone) -> TrainableModel:
     """The model to train, whole; `begin` divides it."""
     return method.load(config, parallel.loading_device(device))
 
 
-def begin(trainee: Trainee, data: ItemSet[Any], eval_data: ItemSet[Any] | None, parallel: Alone) -> None:
+def begin(
+    trainable: TrainableModel, data: EncodedDataset[Any], eval_data: EncodedDataset[Any] | None, parallel: Alone
+) -> None:
     """Divide the model, and give the encoded items to the other processes: read and encoded once, by the first."""
-    parallel.prepare(trainee)
+    parallel.prepare(trainable)
     if parallel.world > 1:
         bare = replace(data, tags=()), replace(eval_data, tags=()) if eval_data else None
         parallel.share(bare)
@@ -63,14 +65,14 @@ def follow() -> None:
             payload, config, resume = order
             method, device = method_of(payload), local_device(config.device)
             parallel = division(config.parallel, group, device)
-            trainee = load(method, config, device, parallel)
-            parallel.prepare(trainee)
-            given: tuple[ItemSet[Any], ItemSet[Any] | None] = parallel.share(None)
-            data, eval_data = given
+            trainable = load(method, config, device, parallel)
+            parallel.prepare(trainable)
+            datasets: tuple[EncodedDataset[Any], EncodedDataset[Any] | None] = parallel.share(None)
+            data, eval_data = datasets
             nowhere = Path(os.devnull)
-            task = method.task(trainee, config)
-            train(trainee, task, data, config, nowhere, eval_data=eval_data, resume=resume, parallel=parallel)
-            parallel.whole(trainee, lambda: trainee)
+            task = method.task(trainable, config)
+            train(trainable, task, data, config, nowhere, eval_data=eval_data, resume=resume, parallel=parallel)
+            parallel.whole(trainable, lambda: trainable)
     except PeerFailedError as error:
         if error.rank == 0:
             raise SystemExit(error.exit_code) from error

@@ -1,7 +1,7 @@
 """Which step's weights a training ends with: the last, or the best on held-out data; and when to stop looking.
 
 Covers: the rule, the best weights on disk (`best.pt`, kept so that a killed run finds them again), what is recorded.
-Leaves out: the figures that are chosen by (`held_out.py`).
+Leaves out: the figures that are chosen by (`eval_step.py`).
 
 The figure of the chosen step is the best of several on the same data and so flatters the model; whoever wants a figure
 to believe evaluates on data that nothing was chosen by (`--final-data`).
@@ -24,7 +24,7 @@ FILE = "best.pt"
 
 
 @dataclass(frozen=True)
-class Choice:
+class BestEvaluation:
     """The best evaluation so far: `value` of `metric` at `step`. `evaluations`: made so far; `since`: after it."""
 
     metric: str
@@ -37,7 +37,7 @@ class Choice:
         return dict(self.__dict__)
 
 
-def choose(rows: Sequence[Mapping[str, Any]], metric: str) -> Choice | None:
+def choose(rows: Sequence[Mapping[str, Any]], metric: str) -> BestEvaluation | None:
     """The best of the `eval` rows of a metrics file, the first where several are equal; None without rows.
 
     `nll` is the lower the better and is the mean loss where a task has no pairs; `accuracy` is the higher the better.
@@ -50,10 +50,10 @@ def choose(rows: Sequence[Mapping[str, Any]], metric: str) -> Choice | None:
             best = (number, row["step"], value)
     if best is None:
         return None
-    return Choice(metric, best[1], best[2], len(evaluated), len(evaluated) - 1 - best[0])
+    return BestEvaluation(metric, best[1], best[2], len(evaluated), len(evaluated) - 1 - best[0])
 
 
-def is_over(choice: Choice | None, patience: int) -> bool:
+def is_over(choice: BestEvaluation | None, patience: int) -> bool:
     """Whether to stop: `patience` evaluations in a row were no better than the best."""
     return choice is not None and 0 < patience <= choice.since
 

@@ -1,9 +1,9 @@
 """Evaluation during training: the figures of held-out items, by slice and with intervals, as one row of metrics.jsonl.
 
 Covers: the items' rewards in the training's number format, divided among processes; the figures, by the same code as
-`evaluate.py`. Changes nothing of the training: no gradient, no random number, the same weights with and without it.
-Leaves out: the figures that a model is judged by at the end (the method's evaluation, float32 through the serving
-engine), the choice of a step (`early_choice.py`).
+`evaluation/pairs.py`. Changes nothing of the training: no gradient, no random number, the same weights with and
+without it. Leaves out: the figures that a model is judged by at the end (the method's evaluation, float32 through the
+serving engine), the choice of a step (`early_stopping.py`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import torch
 from assay.models.parallelism.strategy import Alone
 from assay.statistics.intervals import wilson
 from assay_rm_training.calibration import calibration_report
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags
 from assay_rm_training.evaluation.metrics import length_correlation, outcomes, pair_accuracy
-from assay_rm_training.evaluation.slices import Tags, slices
-from assay_rm_training.methods.task import Task
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.evaluation.slices import slices
+from assay_rm_training.methods.task import TrainingTask
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.micro_batches import forward_passes
 from assay_rm_training.training.profiler import StepClock
 from assay_rm_training.training_config import TrainingConfig
@@ -33,7 +33,11 @@ Item = TypeVar("Item")
 
 
 def measure(
-    trainee: Trainee, task: Task[Item], data: ItemSet[Item], config: TrainingConfig, parallel: Alone
+    trainable: TrainableModel,
+    task: TrainingTask[Item],
+    data: EncodedDataset[Item],
+    config: TrainingConfig,
+    parallel: Alone,
 ) -> dict[str, Any]:
     """Figures of all items, in the first process; the others get the loss and the task's figures only.
 
@@ -42,13 +46,13 @@ def measure(
     slices.
     """
     began = time.monotonic()
-    device = trainee.model.device
-    trainee.model.train(False)
+    device = trainable.model.device
+    trainable.model.train(False)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            losses, figures, rewards = _measured(trainee, task, data.items, config, parallel)
+            losses, figures, rewards = _measured(trainable, task, data.items, config, parallel)
     finally:
-        trainee.model.train()
+        trainable.model.train()
     row: dict[str, Any] = {"items": len(data), "loss": losses / len(data)}
     row |= {name: value / len(data) for name, value in figures.items()}
     if 0 <= figures.get("accuracy", -1.0) <= len(data):
@@ -92,12 +96,12 @@ def pair_figures(
 
 
 def _measured(
-    trainee: Trainee, task: Task[Item], items: Sequence[Item], config: TrainingConfig, parallel: Alone
+    trainable: TrainableModel, task: TrainingTask[Item], items: Sequence[Item], config: TrainingConfig, parallel: Alone
 ) -> tuple[float, Mapping[str, float], dict[int, tuple[float, float]]]:
     """Sum of the losses, sums of the figures, and by item number both rewards, empty where the task has none."""
     losses, figures = 0.0, Counter[str]()
     rewards: dict[int, tuple[float, float]] = {}
-    for numbers, _, part in forward_passes(trainee, task, items, config, parallel, StepClock()):
+    for numbers, _, part in forward_passes(trainable, task, items, config, parallel, StepClock()):
         if not numbers:
             continue
         losses += float(part.losses.sum())

@@ -1,14 +1,14 @@
 """The training loop: items in, a trained model out, resumable bit for bit on a CPU.
 
 Covers: batches, micro-batches, loss, accumulation, clipping, schedule, measuring, saving, choosing a step, resuming; it
-reads from top to bottom and knows nothing of what is trained, which is a `Task`. Leaves out, on purpose: loading
-(`base_model.py`), several processes (`assay.models.parallelism.strategy`: here they are a few calls that do nothing
-in one process), held-out figures (`held_out.py`), saving the finished model (`checkpoint.py`), lineage
-(`training_run.py`).
+reads from top to bottom and knows nothing of what is trained, which is a `TrainingTask`. Leaves out, on purpose:
+loading (`trainable_model.py`), several processes (`assay.models.parallelism.strategy`: here they are a few calls that
+do nothing in one process), held-out figures (`eval_step.py`), saving the finished model (`checkpoint.py`), lineage
+(`runs/train.py`).
 
 The gradient of a step is that of sum_i w_i loss_i / sum_i w_i over all its items: the denominator is fixed before the
 first backward pass, so it does not depend on how the batch is cut into forward passes, or divided among processes. A
-term of the whole batch may be added (`whole_batch.py`).
+term of the whole batch may be added (`batch_losses.py`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from assay.errors import BackendError
 from assay.models.parallelism.strategy import Alone
 from assay.runs.progress_bar import Advance, silent
 from assay.system.graceful_stop import end_on_request
-from assay_rm_training.data.encoded_dataset import ItemSet
-from assay_rm_training.methods.task import Task
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.methods.task import TrainingTask
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.batch_losses import batch_term
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.eval_step import measure
@@ -44,28 +44,28 @@ Item = TypeVar("Item")
 
 
 def train(
-    trainee: Trainee,
-    task: Task[Item],
-    data: ItemSet[Item],
+    trainable: TrainableModel,
+    task: TrainingTask[Item],
+    data: EncodedDataset[Item],
     config: TrainingConfig,
     folder: Path,
     *,
-    eval_data: ItemSet[Item] | None = None,
+    eval_data: EncodedDataset[Item] | None = None,
     resume: bool = False,
     parallel: Alone | None = None,
     advance: Advance = silent,
 ) -> TrainingSummary:
-    """Train `trainee.model` in place; metrics and state go to `folder`. `advance` gets 1 for each step.
+    """Train `trainable.model` in place; metrics and state go to `folder`. `advance` gets 1 for each step.
 
-    `resume`: go on from `folder`'s saved state. `parallel`: how several processes divide the work; `trainee` is
+    `resume`: go on from `folder`'s saved state. `parallel`: how several processes divide the work; `trainable` is
     prepared by it, all call this together, and only the first reads and writes `folder`. Raises BackendError when the
     loss or the gradient is not finite; the last saved state remains. A Ctrl-C in a lone process ends the training
     after the step, with its state saved.
     """
     parallel = parallel or Alone()
     plan = StepPlan(len(data), config)
-    optimizer = make_optimizer(trainee, config)
-    weights = trainee.trainable()
+    optimizer = make_optimizer(trainable, config)
+    weights = trainable.trainable()
     files = RunFiles(folder, config, parallel, weights, optimizer, data=data.digest)
     device = next(iter(weights.values())).device
     clock, run = StepClock(), RunTotals()
@@ -94,7 +94,7 @@ def train(
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["factor"]
                 parallel.seed(config.seed, step)
-                measured = train_step(trainee, task, items, config, optimizer, parallel=parallel, clock=clock)
+                measured = train_step(trainable, task, items, config, optimizer, parallel=parallel, clock=clock)
                 if not (math.isfinite(measured.loss) and math.isfinite(measured.grad_norm)):
                     raise BackendError(
                         f"step {step}: loss {measured.loss}, gradient norm {measured.grad_norm}: not finite; "
@@ -130,7 +130,7 @@ def train(
                     }
                 )
                 if eval_data is not None and due(step, config.eval_every, plan.total):
-                    row = measure(trainee, task, eval_data, config, parallel)
+                    row = measure(trainable, task, eval_data, config, parallel)
                     files.add_evaluation({"kind": "eval", "step": step, **row}, position)
                 if due(step, config.save_every, plan.total) or files.is_over():
                     files.save(position)
@@ -138,7 +138,7 @@ def train(
                 if end.asked:
                     files.save(position)
                     raise KeyboardInterrupt
-        kept = files.keep(position)
+        kept_step = files.keep(position)
     memory = max(parallel.gather(peak_memory(device)["peak_memory"]))
     return replace(
         run.summary(position, began_at),
@@ -146,15 +146,15 @@ def train(
         processes=parallel.world,
         parallel=parallel.name,
         planned_steps=plan.total,
-        kept_step=kept,
+        kept_step=kept_step,
         choice=files.choice,
         items=plan.items_seen(position.step),
     )
 
 
 def train_step(
-    trainee: Trainee,
-    task: Task[Item],
+    trainable: TrainableModel,
+    task: TrainingTask[Item],
     items: Sequence[Item],
     config: TrainingConfig,
     optimizer: torch.optim.Optimizer,
@@ -166,39 +166,39 @@ def train_step(
     parallel, clock = parallel or Alone(), clock or StepClock()
     optimizer.zero_grad(set_to_none=True)
     denominator = sum(task.weight(item) for item in items)
-    own = StepSums()
-    term = batch_term(trainee, task, items, config, parallel, clock)
-    for numbers, weights, part in forward_passes(trainee, task, items, config, parallel, clock):
+    local_sums = StepSums()
+    term = batch_term(trainable, task, items, config, parallel, clock)
+    for numbers, weights, part in forward_passes(trainable, task, items, config, parallel, clock):
         loss = (part.losses * weights).sum() / denominator
         if term is not None and part.outputs is not None and numbers:
             loss = loss + term.injected(numbers, part.outputs)
         with clock.part("backward"):
             parallel.backward(loss)
         if numbers:
-            own.add(float(loss.detach()), part.figures, part.each, (part.tokens, part.computed, part.padding))
+            local_sums.add(float(loss.detach()), part.figures, part.each, (part.tokens, part.computed, part.padding))
     if term is not None and parallel.main:
-        own.loss += term.value
+        local_sums.loss += term.value
     with clock.part("reduce"):
-        parameters = list(trainee.trainable().values())
+        parameters = list(trainable.trainable().values())
         parallel.reduce(parameters)
         norm = parallel.clip(parameters, config.max_grad_norm)
         total = StepSums()
-        for sums in parallel.gather(own):
+        for sums in parallel.gather(local_sums):
             total.merge(sums)
     means = {name: value / len(items) for name, value in total.figures.items()} | total.spread()
     return StepMeasurement(total.loss, means, norm, len(items), *total.counts)
 
 
-def make_optimizer(trainee: Trainee, config: TrainingConfig) -> torch.optim.Optimizer:
+def make_optimizer(trainable: TrainableModel, config: TrainingConfig) -> torch.optim.Optimizer:
     """AdamW or Adafactor; weight decay on matrices only, as is usual."""
-    heads = tuple(f"{head}." for head in trainee.heads)
+    heads = tuple(f"{head}." for head in trainable.heads)
     groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
-    for name, parameter in trainee.trainable().items():
+    for name, parameter in trainable.trainable().items():
         groups.setdefault((name.startswith(heads), parameter.ndim >= 2), []).append(parameter)
     described = [
         {
             "params": parameters,
-            "factor": config.head_lr / config.learning_rate if is_head and trainee.new_head else 1.0,
+            "factor": config.head_lr / config.learning_rate if is_head and trainable.new_head else 1.0,
             "weight_decay": config.weight_decay if is_matrix else 0.0,
         }
         for (is_head, is_matrix), parameters in groups.items()

@@ -23,9 +23,9 @@ class MetricsFile:
     def __init__(self, folder: Path, *, keep_to_step: int = 0) -> None:
         """Keeps the lines of steps up to `keep_to_step` that the file already has."""
         self.path = folder / FILE
-        kept = [row for row in read_metrics(folder) if row["step"] <= keep_to_step]
+        rows = [row for row in read_metrics(folder) if row["step"] <= keep_to_step]
         with replacing(self.path) as temporary:
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         self._stream = self.path.open("a", encoding="utf-8")
 
     def add(self, row: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """A batch as forward passes: this process's items, cut into micro-batches by the positions that they take.
 
-Leaves out: what is done with a pass (`trainer.py`: gradients; `held_out.py`: figures).
+Leaves out: what is done with a pass (`training/loop.py`: gradients; `eval_step.py`: figures).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 
 from assay.models.parallelism.strategy import Alone, deal
 from assay_rm_training.data.encoded_dataset import micro_batches
-from assay_rm_training.methods.task import Measured, Task
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.methods.task import BatchLoss, TrainingTask
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.profiler import StepClock
 from assay_rm_training.training_config import TrainingConfig
 
@@ -28,19 +28,19 @@ class Pass(NamedTuple):
 
     numbers: list[int]
     weights: torch.Tensor
-    measured: Measured
+    measured: BatchLoss
 
 
 def forward_passes(
-    trainee: Trainee,
-    task: Task[Item],
+    trainable: TrainableModel,
+    task: TrainingTask[Item],
     items: Sequence[Item],
     config: TrainingConfig,
     parallel: Alone,
     clock: StepClock,
 ) -> Iterator[Pass]:
     """This process's share of `items`, a forward pass at a time, the costliest items first."""
-    device = trainee.model.device
+    device = trainable.model.device
     with clock.part("data"):
         costs = [task.cost(item) for item in items]
         budget = config.micro_batch_tokens or (CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS)
@@ -51,11 +51,11 @@ def forward_passes(
             # The cheapest item stands in where this process has fewer passes to make than another.
             cheapest = min(range(len(items)), key=lambda n: costs[n])
             parts = parts + [[cheapest]] * (max(map(len, cuts)) - len(parts))
-    for place, numbers in enumerate(parts):
+    for index, numbers in enumerate(parts):
         chosen = [items[number] for number in numbers]
-        counts = place < len(cuts[parallel.rank])
-        given = [task.weight(item) if counts else 0.0 for item in chosen]
-        weights = torch.tensor(given, dtype=torch.float32, device=device)
+        counts = index < len(cuts[parallel.rank])
+        item_weights = [task.weight(item) if counts else 0.0 for item in chosen]
+        weights = torch.tensor(item_weights, dtype=torch.float32, device=device)
         with clock.part("forward"):
-            measured = parallel.forward(trainee.model, lambda: task.measure(trainee, chosen))  # noqa: B023  # called at once
+            measured = parallel.forward(trainable.model, lambda: task.measure(trainable, chosen))  # noqa: B023  # called at once
         yield Pass(numbers if counts else [], weights, measured)

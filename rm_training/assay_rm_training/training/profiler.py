@@ -33,9 +33,9 @@ class StepClock:
 
     def take(self) -> dict[str, float]:
         """Seconds of each part since the last call."""
-        taken: dict[str, float] = dict(self._parts)
+        seconds: dict[str, float] = dict(self._parts)
         self._parts.clear()
-        return taken
+        return seconds
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:

@@ -3,7 +3,7 @@
 Covers: trainable weights, optimiser, random state, step, and what the state belongs to; the same file whatever the
 number of processes and their division of the work, so a run may go on under another. The learning rate and the data
 position are functions of the step and need no state. Leaves out: the finished model (`checkpoint.py`), the weights of
-the best evaluation (`early_choice.py`).
+the best evaluation (`early_stopping.py`).
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _read(path: Path, weights: Mapping[str, torch.nn.Parameter], belongs_to: Map
     if payload.get("format") != FORMAT:
         raise BadInputError(f"state format {payload.get('format')}, this Assay reads {FORMAT}", file=path)
     for name, value in belongs_to.items():
-        if (found := payload["belongs_to"].get(name)) != value:
-            raise BadInputError(f"the run was started with another {name} ({found}, now {value})", file=path)
+        if (saved := payload["belongs_to"].get(name)) != value:
+            raise BadInputError(f"the run was started with another {name} ({saved}, now {value})", file=path)
     if payload["weights"].keys() != weights.keys():
         raise BadInputError("the state is of another model", file=path)
     return payload

@@ -5,7 +5,7 @@ One process writes:
     metrics.jsonl  state.pt  best.pt (with --keep best)  tensorboard/ (with --tensorboard)
 
 Covers: going on after a kill with all of them in step, choosing by the evaluations, the weights that the training ends
-with. Leaves out: the files' formats (`metrics_file.py`, `training_state.py`, `early_choice.py`,
+with. Leaves out: the files' formats (`metrics_file.py`, `resume_state.py`, `early_stopping.py`,
 `assay.runs.tensorboard_log`).
 """
 
@@ -20,8 +20,8 @@ import torch
 
 from assay.models.parallelism.strategy import Alone
 from assay.runs.tensorboard_log import TensorBoardLog
-from assay_rm_training.training import early_stopping as early_choice
-from assay_rm_training.training.early_stopping import Choice
+from assay_rm_training.training import early_stopping
+from assay_rm_training.training.early_stopping import BestEvaluation
 from assay_rm_training.training.metrics_file import MetricsFile, read_metrics
 from assay_rm_training.training.resume_state import Position, load_state, save_state
 from assay_rm_training.training_config import TrainingConfig
@@ -41,7 +41,7 @@ class RunFiles:
         data: str,
     ) -> None:
         """`data`: digest of the training data, which the state is of."""
-        self.choice: Choice | None = None  #: the best evaluation so far
+        self.choice: BestEvaluation | None = None  #: the best evaluation so far
         self._folder, self._config, self._parallel = folder, config, parallel
         self._weights, self._optimizer = weights, optimizer
         self._belongs_to = {"data": data, "configuration": config.identity()}
@@ -86,7 +86,7 @@ class RunFiles:
 
     def is_over(self) -> bool:
         """Whether the evaluations say to stop."""
-        return early_choice.is_over(self.choice, self._config.patience)
+        return early_stopping.is_over(self.choice, self._config.patience)
 
     def save(self, position: Position) -> None:
         """Save the state, once a step."""
@@ -106,22 +106,22 @@ class RunFiles:
         if self._config.keep == "last" or self.choice is None:
             return position.step
         main = self._parallel.main
-        best = early_choice.load_best(self._folder, self.choice.step) if main else None
+        best = early_stopping.load_best(self._folder, self.choice.step) if main else None
         with torch.no_grad():
             for name, parameter in self._weights.items():
                 parameter.copy_(self._parallel.spread(best[name] if best else None, parameter))
         return self.choice.step
 
     def _choose(self) -> None:
-        found = early_choice.choose(self._evaluations, self._config.metric) if self._parallel.main else None
-        self.choice = self._parallel.share(found)
+        best = early_stopping.choose(self._evaluations, self._config.metric) if self._parallel.main else None
+        self.choice = self._parallel.share(best)
 
     def _lacks_best(self, position: Position) -> bool:
         if self._config.keep == "last" or self.choice is None or self.choice.step != position.step:
             return False
-        return self._parallel.main and early_choice.saved_step(self._folder) != position.step
+        return self._parallel.main and early_stopping.saved_step(self._folder) != position.step
 
     def _save_best(self, position: Position) -> None:
         weights = {name: self._parallel.collect(p) for name, p in self._weights.items()}
         if self._parallel.main:
-            early_choice.save_best(self._folder, position.step, weights)
+            early_stopping.save_best(self._folder, position.step, weights)

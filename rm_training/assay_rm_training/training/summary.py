@@ -1,6 +1,6 @@
 """What a training measured of itself: of one step, over forward passes and processes, and of all its steps.
 
-Leaves out: held-out figures (`held_out.py`), the rows that are written (`trainer.py`).
+Leaves out: held-out figures (`eval_step.py`), the rows that are written (`training/loop.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from assay_rm_training.training.early_stopping import Choice
+from assay_rm_training.training.early_stopping import BestEvaluation
 from assay_rm_training.training.resume_state import Position
 
 
@@ -45,7 +45,7 @@ class TrainingSummary:
     parallel: str = "none"
     planned_steps: int = 0
     kept_step: int = 0
-    choice: Choice | None = None
+    choice: BestEvaluation | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -101,10 +101,10 @@ class StepSums:
 
     def spread(self) -> dict[str, float]:
         """Mean and deviation of what was measured of each item."""
-        found: dict[str, float] = {}
+        moments: dict[str, float] = {}
         for name, values in self.each.items():
-            found |= {f"{name}_mean": float(np.mean(values)), f"{name}_std": float(np.std(values))}
-        return found
+            moments |= {f"{name}_mean": float(np.mean(values)), f"{name}_std": float(np.std(values))}
+        return moments
 
 
 class RunTotals:

@@ -17,7 +17,7 @@ from assay.score import Score
 from assay_rm_training.checkpoints.checkpoint import TOLERANCE, compare, merged_scorer, save_checkpoint
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import PairTask
-from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives import Objective
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
@@ -32,28 +32,28 @@ PAIRS = [
 SAMPLE = [ScoreItem(pair.prompt, text) for pair in PAIRS[:6] for text in (pair.chosen, pair.rejected)]
 
 
-def trained(folder: Path, lora: LoraConfig | None) -> tuple[Trainee, Renderer, RewardModelSpec]:
+def trained(folder: Path, lora: LoraConfig | None) -> tuple[TrainableModel, Renderer, RewardModelSpec]:
     config = TrainingConfig("tiny", lr=5e-3, head_lr=5e-3, batch_size=8, lora=lora, device="cpu")
-    trainee = load_trainee(config, CPU)
-    renderer = Renderer(trainee.tokenizer, max_length=200)
-    task = PairTask(trainee, config, Objective())
-    train(trainee, task, encode_pairs(PAIRS, renderer), config, folder)
+    trainable = load_trainable(config, CPU)
+    renderer = Renderer(trainable.tokenizer, max_length=200)
+    task = PairTask(trainable, config, Objective())
+    train(trainable, task, encode_pairs(PAIRS, renderer), config, folder)
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, renderer.max_length, version="unsaved")
-    return trainee, renderer, spec
+    return trainable, renderer, spec
 
 
 @pytest.mark.parametrize("lora", [None, LoraConfig(4, 8)])
 @pytest.mark.parametrize("save_dtype", ["float32", "bfloat16"])
 def test_saved_loaded_and_merged_give_the_same_scores(lora: LoraConfig | None, save_dtype: str, tmp_path: Path) -> None:
-    trainee, renderer, spec = trained(tmp_path, lora)
-    before = TransformersScorer(trainee.model, renderer, spec, name="before").score(SAMPLE)
+    trainable, renderer, spec = trained(tmp_path, lora)
+    before = TransformersScorer(trainable.model, renderer, spec, name="before").score(SAMPLE)
     rewards = [score.reward for score in before if isinstance(score, Score)]
     assert len(rewards) == len(SAMPLE)
     assert max(rewards) - min(rewards) > 100 * TOLERANCE  # else equality would say little
-    assert compare(before, merged_scorer(trainee, spec, renderer, SAMPLE).score(SAMPLE)).passed
+    assert compare(before, merged_scorer(trainable, spec, renderer, SAMPLE).score(SAMPLE)).passed
     folder = tmp_path / "model"
     written, parity = save_checkpoint(
-        trainee, spec, renderer, folder, sample=SAMPLE, card="# a card\n", save_dtype=save_dtype
+        trainable, spec, renderer, folder, sample=SAMPLE, card="# a card\n", save_dtype=save_dtype
     )
     assert parity.passed
     assert parity.compared == len(SAMPLE)
@@ -65,7 +65,7 @@ def test_saved_loaded_and_merged_give_the_same_scores(lora: LoraConfig | None, s
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["LlamaForSequenceClassification"]
     assert config["problem_type"] == "regression"
-    assert config["pad_token_id"] == trainee.tokenizer.pad_token_id
+    assert config["pad_token_id"] == trainable.tokenizer.pad_token_id
     assert not list(folder.glob("adapter*"))
     assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == ["model"]  # no scratch folder is left
 
@@ -74,9 +74,9 @@ def test_any_engine_reads_the_checkpoint(tmp_path: Path) -> None:
     """The stock class alone, without our code, gives the reward as its one logit."""
     from transformers import AutoModelForSequenceClassification
 
-    trainee, renderer, spec = trained(tmp_path, LoraConfig(4, 8))
-    scorer = merged_scorer(trainee, spec, renderer, SAMPLE)
-    save_checkpoint(trainee, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
+    trainable, renderer, spec = trained(tmp_path, LoraConfig(4, 8))
+    scorer = merged_scorer(trainable, spec, renderer, SAMPLE)
+    save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     for item, score in zip(SAMPLE, scorer.score(SAMPLE), strict=True):
         ids = torch.tensor([renderer.encode(item.prompt, item.response).ids])
@@ -89,19 +89,19 @@ def test_any_engine_reads_the_checkpoint(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The field's most repeated defect, made on purpose: what is written to disk has another head."""
-    trainee, renderer, spec = trained(tmp_path, None)
-    save = trainee.model.save_pretrained
+    trainable, renderer, spec = trained(tmp_path, None)
+    save = trainable.model.save_pretrained
 
     def save_with_another_head(folder: Path) -> None:
-        kept = trainee.model.score.weight.detach().clone()  # type: ignore[union-attr, operator]
+        kept = trainable.model.score.weight.detach().clone()  # type: ignore[union-attr, operator]
         with torch.no_grad():
-            trainee.model.score.weight.mul_(-1)  # type: ignore[union-attr, operator]
+            trainable.model.score.weight.mul_(-1)  # type: ignore[union-attr, operator]
             save(folder)
-            trainee.model.score.weight.copy_(kept)  # type: ignore[union-attr, operator]
+            trainable.model.score.weight.copy_(kept)  # type: ignore[union-attr, operator]
 
-    monkeypatch.setattr(trainee.model, "save_pretrained", save_with_another_head)
+    monkeypatch.setattr(trainable.model, "save_pretrained", save_with_another_head)
     with pytest.raises(BackendError, match="does not give the trained model's scores"):
-        save_checkpoint(trainee, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
+        save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
     assert not (tmp_path / "model").exists()
     kept = RewardModelSpec.read(tmp_path / "model.failed")
     assert kept is not None
@@ -111,11 +111,11 @@ def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatc
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
-    trainee, renderer, spec = trained(tmp_path, None)
+    trainable, renderer, spec = trained(tmp_path, None)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "precious").write_text("x")
     with pytest.raises(BadInputError, match="exists already"):
-        save_checkpoint(trainee, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
+        save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
     assert (tmp_path / "model" / "precious").read_text() == "x"
 
 

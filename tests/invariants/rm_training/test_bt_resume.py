@@ -19,10 +19,10 @@ from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
 from assay_rm_training.methods.bradley_terry import PairTask
-from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives import Objective
 from assay_rm_training.training.loop import train
 from assay_rm_training.training.metrics_file import read_metrics
@@ -45,11 +45,13 @@ fit(load_trainee(KINDS["full"], CPU), some_pairs(), KINDS["full"], Path(sys.argv
 """
 
 
-def fit(trainee: Trainee, data: ItemSet[EncodedPair], chosen: TrainingConfig, folder: Path, **options: Any) -> Any:
-    return train(trainee, PairTask(trainee, chosen, Objective()), data, chosen, folder, **options)
+def fit(
+    trainable: TrainableModel, data: EncodedDataset[EncodedPair], chosen: TrainingConfig, folder: Path, **options: Any
+) -> Any:
+    return train(trainable, PairTask(trainable, chosen, Objective()), data, chosen, folder, **options)
 
 
-def some_pairs() -> ItemSet[EncodedPair]:
+def some_pairs() -> EncodedDataset[EncodedPair]:
     pairs = [
         PreferencePair((Message("user", f"number {i}"),), f"{'so ' * (i % 5)}{i} it is", f"{i * 7} {'no ' * (i % 3)}")
         for i in range(24)
@@ -80,10 +82,10 @@ def interrupt_after(steps: int) -> Any:
 def outcome(
     config: TrainingConfig, folder: Path, *, resume: bool
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    trainee = load_trainee(config, CPU)
-    fit(trainee, some_pairs(), config, folder, eval_data=some_pairs(), resume=resume)
+    trainable = load_trainable(config, CPU)
+    fit(trainable, some_pairs(), config, folder, eval_data=some_pairs(), resume=resume)
     rows = [{k: v for k, v in row.items() if not is_measured_by_the_clock(k)} for row in read_metrics(folder)]
-    return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}, rows
+    return {name: p.detach().clone() for name, p in trainable.model.named_parameters()}, rows
 
 
 def assert_same(found: tuple[Any, Any], expected: tuple[Any, Any]) -> None:
@@ -101,9 +103,9 @@ def test_resumed_equals_uninterrupted(kind: str, stop: int, tmp_path: Path) -> N
     broken.mkdir()
     expected = outcome(config, whole, resume=False)
     assert [row["step"] for row in expected[1] if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
-    trainee = load_trainee(config, CPU)
+    trainable = load_trainable(config, CPU)
     with pytest.raises(StoppedError):
-        fit(trainee, some_pairs(), config, broken, eval_data=some_pairs(), advance=interrupt_after(stop))
+        fit(trainable, some_pairs(), config, broken, eval_data=some_pairs(), advance=interrupt_after(stop))
     torch.manual_seed(99)  # the process that goes on has another random state
     assert_same(outcome(config, broken, resume=True), expected)
 
@@ -114,7 +116,7 @@ def test_resumed_after_steps_that_were_never_saved(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     expected = outcome(config, tmp_path / "whole", resume=False)
     with pytest.raises(StoppedError):
-        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, advance=interrupt_after(3))
+        fit(load_trainable(config, CPU), some_pairs(), config, tmp_path, advance=interrupt_after(3))
     assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2, 3]
     found = outcome(config, tmp_path, resume=True)
     assert_same((found[0], found[1]), expected)
@@ -144,19 +146,19 @@ def test_a_state_of_other_data_or_another_configuration_is_refused(tmp_path: Pat
     config = KINDS["full"]
     outcome(config, tmp_path, resume=False)
     other = some_pairs()
-    other = ItemSet(other.items[:-1], other.left_out, other.truncated, "another digest")
+    other = EncodedDataset(other.items[:-1], other.left_out, other.truncated, "another digest")
     with pytest.raises(BadInputError, match="another data"):
-        fit(load_trainee(config, CPU), other, config, tmp_path, resume=True)
+        fit(load_trainable(config, CPU), other, config, tmp_path, resume=True)
     changed = TrainingConfig.from_dict({**config.to_dict(), "lr": 5e-4})
     with pytest.raises(BadInputError, match="another configuration"):
-        fit(load_trainee(changed, CPU), some_pairs(), changed, tmp_path, resume=True)
+        fit(load_trainable(changed, CPU), some_pairs(), changed, tmp_path, resume=True)
     (tmp_path / FILE).write_bytes(b"broken")
     with pytest.raises(BadInputError, match="not a training state"):
-        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, resume=True)
+        fit(load_trainable(config, CPU), some_pairs(), config, tmp_path, resume=True)
     shutil.rmtree(tmp_path)
     tmp_path.mkdir()
     with pytest.raises(NotFoundError, match="before its first save"):
-        fit(load_trainee(config, CPU), some_pairs(), config, tmp_path, resume=True)
+        fit(load_trainable(config, CPU), some_pairs(), config, tmp_path, resume=True)
 
 
 def test_a_finished_state_gives_the_finished_model(tmp_path: Path) -> None:

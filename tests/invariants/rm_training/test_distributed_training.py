@@ -25,9 +25,9 @@ from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import joined
 from assay.models.parallelism.strategy import Alone, division
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import encode_pairs
-from assay_rm_training.methods.bradley_terry import Pairwise
+from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.objectives import Objective
 from assay_rm_training.training.loop import train
@@ -62,7 +62,7 @@ SCENARIOS = {
     "fsdp-ties": replace(BASE, parallel="fsdp", epochs=1),
 }
 #: Where it is not Bradley-Terry alone: a second head and a term of the whole batch; one number beside the model.
-METHODS = {"fsdp-odin": Odin(), "fsdp-ties": Pairwise(Objective("rao_kupper"))}
+METHODS = {"fsdp-odin": Odin(), "fsdp-ties": BradleyTerry(Objective("rao_kupper"))}
 #: What two processes do, in functions of this file.
 TOGETHER = ("every_scenario", "one_fails")
 
@@ -71,7 +71,7 @@ class StoppedError(Exception):
     """A process that ends on its own account."""
 
 
-def pairs(count: int = 13) -> ItemSet[Any]:
+def pairs(count: int = 13) -> EncodedDataset[Any]:
     rows = [
         PreferencePair(
             (Message("user", f"number {i}"),),
@@ -89,9 +89,9 @@ def run(
     name: str, folder: Path, parallel: Alone, *, resume: bool = False, stop_after: int = 0
 ) -> dict[str, torch.Tensor]:
     """Train a scenario; the first process's whole weights."""
-    config, method = SCENARIOS[name], METHODS.get(name, Pairwise())
-    trainee = method.load(config, CPU)
-    parallel.prepare(trainee)
+    config, method = SCENARIOS[name], METHODS.get(name, BradleyTerry())
+    trainable = method.load(config, CPU)
+    parallel.prepare(trainable)
     made = 0
 
     def advance(steps: int) -> None:
@@ -101,12 +101,12 @@ def run(
             raise StoppedError(f"stopped after {made} steps")
 
     data = pairs()
-    task = method.task(trainee, config)
-    train(trainee, task, data, config, folder, eval_data=data, resume=resume, parallel=parallel, advance=advance)
-    trainee = parallel.whole(trainee, lambda: method.load(config, CPU))
+    task = method.task(trainable, config)
+    train(trainable, task, data, config, folder, eval_data=data, resume=resume, parallel=parallel, advance=advance)
+    trainable = parallel.whole(trainable, lambda: method.load(config, CPU))
     if not parallel.main:
         return {}
-    return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}
+    return {name: p.detach().clone() for name, p in trainable.model.named_parameters()}
 
 
 def every_scenario(folder: Path) -> None:
@@ -198,6 +198,6 @@ def test_one_that_fails_ends_both_with_its_message(ended: tuple[Path, dict[str, 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    Pairwise().load(BASE, CPU)  # it imports what loading a model takes
+    BradleyTerry().load(BASE, CPU)  # it imports what loading a model takes
     importlib.import_module("torch.distributed.fsdp")
     print(json.dumps({name: launch(name, globals()[name], Path(sys.argv[1])) for name in sys.argv[2:]}))

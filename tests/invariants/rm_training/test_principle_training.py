@@ -18,12 +18,12 @@ from assay.models.chat.renderer import Renderer
 from assay.models.spec import RewardModelSpec
 from assay.score import Score
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.principle_dataset import JudgedResponse
 from assay_rm_training.data.principle_rows import PrincipleRow, write_principle_rows
 from assay_rm_training.methods.method import method_of, method_payload
 from assay_rm_training.methods.principle import Principle
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.loop import train
 from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
@@ -49,20 +49,20 @@ def some_rows() -> list[PrincipleRow]:
     return rows
 
 
-def encoded(method: Principle, trainee: Trainee, rows: list[PrincipleRow]) -> ItemSet[JudgedResponse]:
-    return method.encode(rows, Renderer(trainee.tokenizer, max_length=512))
+def encoded(method: Principle, trainable: TrainableModel, rows: list[PrincipleRow]) -> EncodedDataset[JudgedResponse]:
+    return method.encode(rows, Renderer(trainable.tokenizer, max_length=512))
 
 
 def gradient(base: Path, method: Principle, config: TrainingConfig, rows: list[PrincipleRow]) -> tuple[float, Any]:
     """Loss and gradient of one batch of all rows, as the trainer weighs items."""
-    trainee = method.load(config, CPU)
-    items = encoded(method, trainee, rows).items
-    task = method.task(trainee, config)
+    trainable = method.load(config, CPU)
+    items = encoded(method, trainable, rows).items
+    task = method.task(trainable, config)
     total = sum(task.weight(item) for item in items)
     weights = torch.tensor([task.weight(item) for item in items])
-    loss = (task.measure(trainee, items).losses * weights).sum() / total
+    loss = (task.measure(trainable, items).losses * weights).sum() / total
     loss.backward()  # type: ignore[no-untyped-call]
-    return float(loss.detach()), {name: p.grad for name, p in trainee.model.named_parameters()}
+    return float(loss.detach()), {name: p.grad for name, p in trainable.model.named_parameters()}
 
 
 def test_loss_and_gradient_are_a_stock_trainers(tiny_principle_base: Path) -> None:
@@ -91,19 +91,19 @@ def test_loss_and_gradient_are_a_stock_trainers(tiny_principle_base: Path) -> No
 
 def test_questions_about_one_response_are_computed_together(tiny_principle_base: Path) -> None:
     config = TrainingConfig(str(tiny_principle_base), dtype="float32", device="cpu")
-    trainee = Principle().load(config, CPU)
+    trainable = Principle().load(config, CPU)
     computed = {}
     for together in (1, 8):
         method = Principle(together=together)
-        items = encoded(method, trainee, some_rows()).items
-        measured = method.task(trainee, config).measure(trainee, items)
+        items = encoded(method, trainable, some_rows()).items
+        measured = method.task(trainable, config).measure(trainable, items)
         computed[together] = measured.computed
         assert measured.tokens == sum(item.group.tokens for item in items)
     assert computed[8] < 0.6 * computed[1]
 
 
 def test_rows_that_cannot_be_used_are_counted(tiny_principle_base: Path) -> None:
-    trainee = Principle().load(TrainingConfig(str(tiny_principle_base), device="cpu"), CPU)
+    trainable = Principle().load(TrainingConfig(str(tiny_principle_base), device="cpu"), CPU)
     prompt = (Message("user", "q"),)
     rows = [
         PrincipleRow(prompt, "a", "clarity", True),
@@ -111,11 +111,11 @@ def test_rows_that_cannot_be_used_are_counted(tiny_principle_base: Path) -> None
         PrincipleRow(prompt, "x" * 900, "clarity", False),
         PrincipleRow(prompt, "b", "clarity", False),
     ]
-    found = encoded(Principle(), trainee, rows)
+    found = encoded(Principle(), trainable, rows)
     assert len(found) == 1
     assert found.left_out == {"judged both ways": 2, "does not fit": 1}
     with pytest.raises(BadInputError, match="none of the 2 rows"):
-        encoded(Principle(), trainee, rows[:2])
+        encoded(Principle(), trainable, rows[:2])
 
 
 class StoppedError(Exception):
@@ -131,8 +131,8 @@ def test_resumed_equals_uninterrupted(tiny_principle_base: Path, tmp_path: Path,
 
     def run(folder: Path, *, stop: int | None = None, resume: bool = False) -> Any:
         folder.mkdir(exist_ok=True)
-        trainee = method.load(config, CPU)
-        data = encoded(method, trainee, some_rows())
+        trainable = method.load(config, CPU)
+        data = encoded(method, trainable, some_rows())
         done = 0
 
         def advance(_: int) -> None:
@@ -142,10 +142,17 @@ def test_resumed_equals_uninterrupted(tiny_principle_base: Path, tmp_path: Path,
                 raise StoppedError
 
         train(
-            trainee, method.task(trainee, config), data, config, folder, eval_data=data, resume=resume, advance=advance
+            trainable,
+            method.task(trainable, config),
+            data,
+            config,
+            folder,
+            eval_data=data,
+            resume=resume,
+            advance=advance,
         )
         rows = [(row["kind"], row["step"], row["loss"], row["accuracy"], row["nll"]) for row in read_metrics(folder)]
-        return {name: p.detach().clone() for name, p in trainee.model.named_parameters()}, rows
+        return {name: p.detach().clone() for name, p in trainable.model.named_parameters()}, rows
 
     expected = run(tmp_path / "whole")
     with pytest.raises(StoppedError):

@@ -12,14 +12,14 @@ import torch
 from assay.domain import Message, PreferencePair
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.ranked_lists import RankedList
-from assay_rm_training.methods.bradley_terry import Pairwise
-from assay_rm_training.methods.grm import TextRegularised
+from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.grm import Grm
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.methods.ranked_lists import RankedLists
 from assay_rm_training.model.auxiliary_heads import set_head
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.objectives import Objective
 from assay_rm_training.training.batch_losses import HasBatchTerm
 from assay_rm_training.training.loop import make_optimizer, train_step
@@ -49,21 +49,23 @@ def config(**changes: Any) -> TrainingConfig:
     return TrainingConfig("tiny", **{**settings, **changes})
 
 
-def drawn(method: Any, chosen: TrainingConfig) -> Trainee:
+def drawn(method: Any, chosen: TrainingConfig) -> TrainableModel:
     """With a head that is not zero, else correlations have no gradient."""
-    trainee: Trainee = method.load(chosen, CPU)
-    hidden = int(trainee.model.config.hidden_size)
-    set_head(trainee, torch.randn(1, hidden, generator=torch.Generator().manual_seed(4)) / 8)
-    return trainee
+    trainable: TrainableModel = method.load(chosen, CPU)
+    hidden = int(trainable.model.config.hidden_size)
+    set_head(trainable, torch.randn(1, hidden, generator=torch.Generator().manual_seed(4)) / 8)
+    return trainable
 
 
-def loaded(method: Any, chosen: TrainingConfig, items: ItemSet[Any]) -> tuple[Trainee, ItemSet[Any]]:
-    trainee = drawn(method, chosen)
-    return trainee, method.prepare(trainee, chosen, items, None)[0]
+def loaded(
+    method: Any, chosen: TrainingConfig, items: EncodedDataset[Any]
+) -> tuple[TrainableModel, EncodedDataset[Any]]:
+    trainable = drawn(method, chosen)
+    return trainable, method.prepare(trainable, chosen, items, None)[0]
 
 
-def gradients(trainee: Trainee) -> dict[str, torch.Tensor]:
-    return {name: p.grad.clone() for name, p in trainee.trainable().items() if p.grad is not None}
+def gradients(trainable: TrainableModel) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in trainable.trainable().items() if p.grad is not None}
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
@@ -72,7 +74,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> Non
         assert torch.allclose(gradient, second[name], rtol=1e-4, atol=1e-5 * float(gradient.abs().max())), name
 
 
-@pytest.mark.parametrize("method", [Odin(of_sum=True), Pairwise(Objective(centring=0.0), positive=0.5)])
+@pytest.mark.parametrize("method", [Odin(of_sum=True), BradleyTerry(Objective(centring=0.0), positive=0.5)])
 @pytest.mark.parametrize("dropout", [None, 0.3])
 def test_a_batch_term_accumulates_to_the_gradient_of_one_pass(
     method: Any, dropout: float | None, renderer: Renderer
@@ -83,22 +85,22 @@ def test_a_batch_term_accumulates_to_the_gradient_of_one_pass(
     encoded = method.encode(pairs(), renderer)
     for budget in (100_000,) if dropout else (1, 300, 100_000):
         chosen = config(micro_batch_tokens=budget, lora=lora)
-        trainee, data = loaded(method, chosen, encoded)
-        task: Any = method.task(trainee, chosen)
+        trainable, data = loaded(method, chosen, encoded)
+        task: Any = method.task(trainable, chosen)
         has_term: object = task
         assert isinstance(has_term, HasBatchTerm)  # else the trainer would not see it
         items = sorted(data.items, key=task.cost, reverse=True)  # the order of a pass, which masks depend on
         torch.manual_seed(11)
-        whole = task.measure(trainee, items)
+        whole = task.measure(trainable, items)
         weights = torch.tensor([task.weight(item) for item in items])
         assert whole.outputs is not None
         loss = (whole.losses * weights).sum() / weights.sum() + task.batch_term(items, whole.outputs)
         loss.backward()
-        reference = gradients(trainee)
+        reference = gradients(trainable)
         torch.manual_seed(11)
-        measured = train_step(trainee, task, items, chosen, make_optimizer(trainee, chosen))
+        measured = train_step(trainable, task, items, chosen, make_optimizer(trainable, chosen))
         assert measured.loss == pytest.approx(loss.item(), abs=1e-5)
-        same(reference, gradients(trainee))
+        same(reference, gradients(trainable))
 
 
 def test_without_the_batch_term_the_gradient_is_another(renderer: Renderer) -> None:
@@ -106,9 +108,9 @@ def test_without_the_batch_term_the_gradient_is_another(renderer: Renderer) -> N
     found = []
     for method in (Odin(length=0.0, orthogonal=0.0), Odin(orthogonal=0.0)):
         chosen = config(micro_batch_tokens=300)
-        trainee, items = loaded(method, chosen, method.encode(pairs(), renderer))
-        train_step(trainee, method.task(trainee, chosen), items.items, chosen, make_optimizer(trainee, chosen))
-        found.append(gradients(trainee)["score.weight"])
+        trainable, items = loaded(method, chosen, method.encode(pairs(), renderer))
+        train_step(trainable, method.task(trainable, chosen), items.items, chosen, make_optimizer(trainable, chosen))
+        found.append(gradients(trainable)["score.weight"])
     assert not torch.allclose(found[0], found[1], rtol=0.01)
 
 
@@ -124,15 +126,15 @@ def test_odin_keeps_length_out_of_the_quality_head(renderer: Renderer, tmp_path:
         longer = text + " and" * rng.randint(2, 9)
         rows.append(PreferencePair((Message("user", f"{number}"),), longer + rng.choice("!?"), text + rng.choice("!?")))
     correlations = {}
-    for name, method in (("bt", Pairwise()), ("odin", Odin())):
+    for name, method in (("bt", BradleyTerry()), ("odin", Odin())):
         chosen = config(batch_size=24, epochs=12, lr=2e-3, head_lr=2e-3, head_init="normal", max_grad_norm=1.0)
-        trainee = method.load(chosen, CPU)
+        trainable = method.load(chosen, CPU)
         items = method.encode(rows, renderer)
         (tmp_path / name).mkdir()
-        train(trainee, method.task(trainee, chosen), items, chosen, tmp_path / name)
-        trainee.model.train(False)
+        train(trainable, method.task(trainable, chosen), items, chosen, tmp_path / name)
+        trainable.model.train(False)
         with torch.no_grad():
-            each = method.task(trainee, chosen).measure(trainee, items.items).each
+            each = method.task(trainable, chosen).measure(trainable, items.items).each
         lengths = [len(row.chosen) for row in rows] + [len(row.rejected) for row in rows]
         found = length_correlation([*each["chosen"].tolist(), *each["rejected"].tolist()], lengths)
         assert found is not None
@@ -155,14 +157,15 @@ def test_a_shared_prefix_changes_neither_losses_nor_gradients_of_lists(loss: Any
     outcomes = []
     for share in (True, False):
         chosen = config(share_prefix=share)
-        trainee = method.load(chosen, CPU)
+        trainable = method.load(chosen, CPU)
         set_head(
-            trainee, torch.randn(1, int(trainee.model.config.hidden_size), generator=torch.Generator().manual_seed(4))
+            trainable,
+            torch.randn(1, int(trainable.model.config.hidden_size), generator=torch.Generator().manual_seed(4)),
         )
-        task = method.task(trainee, chosen)
-        measured = task.measure(trainee, method.encode(rows, renderer).items)
+        task = method.task(trainable, chosen)
+        measured = task.measure(trainable, method.encode(rows, renderer).items)
         measured.losses.sum().backward()  # type: ignore[no-untyped-call]
-        outcomes.append((measured, gradients(trainee)))
+        outcomes.append((measured, gradients(trainable)))
     (shared, first), (separate, second) = outcomes
     assert torch.allclose(shared.losses, separate.losses, atol=1e-5)
     same(first, second)
@@ -175,16 +178,17 @@ def test_lists_of_two_train_as_pairs(renderer: Renderer) -> None:
     rows = pairs()
     lists = [RankedList(p.prompt, (p.rejected, p.chosen), (2, 1), p.weight) for p in rows]
     found = []
-    cases: list[tuple[Any, Any]] = [(Pairwise(), rows), (RankedLists(), lists)]
+    cases: list[tuple[Any, Any]] = [(BradleyTerry(), rows), (RankedLists(), lists)]
     for method, data in cases:
         chosen = config()
-        trainee = method.load(chosen, CPU)
+        trainable = method.load(chosen, CPU)
         set_head(
-            trainee, torch.randn(1, int(trainee.model.config.hidden_size), generator=torch.Generator().manual_seed(4))
+            trainable,
+            torch.randn(1, int(trainable.model.config.hidden_size), generator=torch.Generator().manual_seed(4)),
         )
         items = method.encode(data, renderer).items
-        step = train_step(trainee, method.task(trainee, chosen), items, chosen, make_optimizer(trainee, chosen))
-        found.append((step, gradients(trainee)))
+        step = train_step(trainable, method.task(trainable, chosen), items, chosen, make_optimizer(trainable, chosen))
+        found.append((step, gradients(trainable)))
     (bt, first), (pl, second) = found
     assert pl.loss == pytest.approx(bt.loss, abs=1e-6)
     assert pl.figures["accuracy"] == pytest.approx(bt.figures["accuracy"])
@@ -200,12 +204,12 @@ def test_text_terms_are_those_of_the_language_model(text: Any, renderer: Rendere
     from assay.models.loading import resolve_model
     from assay_rm_training.objectives.regularisers import text_nll, text_sft
 
-    method = TextRegularised(Objective(centring=0.0), text=text, share=0.25)
+    method = Grm(Objective(centring=0.0), text=text, share=0.25)
     chosen = config()
     encoded = method.encode(pairs(4), renderer)
-    trainee = method.load(chosen, CPU)
-    items, _ = method.prepare(trainee, chosen, encoded, None)
-    losses = method.task(trainee, chosen).measure(trainee, items.items).losses
+    trainable = method.load(chosen, CPU)
+    items, _ = method.prepare(trainable, chosen, encoded, None)
+    losses = method.task(trainable, chosen).measure(trainable, items.items).losses
     base = AutoModelForCausalLM.from_pretrained(resolve_model("tiny"))
     for item, loss in zip(encoded.items, losses.tolist(), strict=True):
         ids = torch.from_numpy(item.chosen).long()

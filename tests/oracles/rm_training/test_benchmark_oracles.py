@@ -11,20 +11,20 @@ import pytest
 
 from assay.domain import Message
 from assay.statistics.rank_correlation import kendall_tau_b, spearman
-from assay_rm_training.benchmarks.best_of_n import expected_best, kl_best_of
+from assay_rm_training.benchmarks.benchmark import Benchmark, TiePolicy
+from assay_rm_training.benchmarks.figures.best_of_n import expected_best, kl_best_of
+from assay_rm_training.benchmarks.figures.vote_figures import confidence_agreement, separability
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, identified
-from assay_rm_training.benchmarks.judgebench import BENCHMARK as JUDGEBENCH
-from assay_rm_training.benchmarks.judgebench import games_right
-from assay_rm_training.benchmarks.pair_file import BENCHMARK as PAIRS
-from assay_rm_training.benchmarks.ppe import auc
-from assay_rm_training.benchmarks.protocol import Benchmark, TiePolicy
+from assay_rm_training.benchmarks.protocols.judgebench import BENCHMARK as JUDGEBENCH
+from assay_rm_training.benchmarks.protocols.judgebench import games_right
+from assay_rm_training.benchmarks.protocols.pair_file import BENCHMARK as PAIRS
+from assay_rm_training.benchmarks.protocols.ppe import auc
+from assay_rm_training.benchmarks.protocols.rewardbench import BENCHMARK as REWARDBENCH
+from assay_rm_training.benchmarks.protocols.rewardbench2 import BENCHMARK as REWARDBENCH_2
+from assay_rm_training.benchmarks.protocols.rewardbench2 import row_score
+from assay_rm_training.benchmarks.protocols.rm_bench import BENCHMARK as RM_BENCH
+from assay_rm_training.benchmarks.protocols.rmb import BENCHMARK as RMB
 from assay_rm_training.benchmarks.report import BenchmarkReport, report
-from assay_rm_training.benchmarks.rewardbench import BENCHMARK as REWARDBENCH
-from assay_rm_training.benchmarks.rewardbench2 import BENCHMARK as REWARDBENCH_2
-from assay_rm_training.benchmarks.rewardbench2 import row_score
-from assay_rm_training.benchmarks.rm_bench import BENCHMARK as RM_BENCH
-from assay_rm_training.benchmarks.rmb import BENCHMARK as RMB
-from assay_rm_training.benchmarks.vote_figures import confidence_agreement, separability
 
 Rows = list[tuple[str, Sequence[float], str]]
 

@@ -17,8 +17,7 @@ from assay.models.calibration import Calibration
 from assay.models.length_correction import LengthCorrection
 from assay.models.spec import RewardModelSpec
 from assay.score import Score
-from assay_rm_training.evaluation.length_bias import correlation, length_bias
-from assay_rm_training.evaluation.length_correction import (
+from assay_rm_training.length_bias.fit import (
     ScoredLengths,
     corrected,
     effect_of,
@@ -26,6 +25,7 @@ from assay_rm_training.evaluation.length_correction import (
     fit_line,
     fit_lowess,
 )
+from assay_rm_training.length_bias.measure import correlation, length_bias
 from assay_serving.engines.length_corrected import LengthCorrectedScorer, response_length
 from assay_serving.model_loader import load_engine
 from assay_serving.scorer import ScoreItem

@@ -71,40 +71,40 @@ def judged_file(path: Path, count: int = 4) -> Path:
 def test_the_loss_is_that_of_a_stock_trainer_on_the_answers_tokens() -> None:
     method = GenerativeSft("pairwise", verdict_weight=1.0)
     config = TrainingConfig("tiny", dtype="float32", device="cpu", max_length=2048)
-    trainee = method.load(config, CPU)
-    renderer = Renderer(trainee.tokenizer, max_length=2048)
+    trainable = method.load(config, CPU)
+    renderer = Renderer(trainable.tokenizer, max_length=2048)
     rows = [
         JudgedRow(PROMPT, ("gold", "glass"), "A", "Response A is one."),
         JudgedRow(PROMPT, ("a", "tin"), "B", "Yes."),
     ]
-    task, items = method.task(trainee, config), method.encode(rows, renderer).items
-    measured = task.measure(trainee, items)
+    task, items = method.task(trainable, config), method.encode(rows, renderer).items
+    measured = task.measure(trainable, items)
     for item, loss in zip(items, measured.losses.tolist(), strict=True):
         total = count = 0.0
-        for one in item.shown:
+        for one in item.orders:
             ids = torch.tensor([[*one.question.tolist(), *one.answer.tolist()]])
             labels = ids.clone()
             labels[0, : len(one.question)] = -100
-            total += float(trainee.model(input_ids=ids, labels=labels).loss.detach()) * len(one.answer)
+            total += float(trainable.model(input_ids=ids, labels=labels).loss.detach()) * len(one.answer)
             count += len(one.answer)
         assert loss == pytest.approx(total / count, abs=1e-4)
         assert task.weight(item) == count
     # Both orders of a pair are one item, and the judgement token is the label's.
-    first, second = items[0].shown
+    first, second = items[0].orders
     assert str(renderer.tokenizer.decode(first.answer[first.judgement :])).startswith("A")
     assert str(renderer.tokenizer.decode(second.answer[second.judgement :])).startswith("B")
     measured.losses.sum().backward()  # type: ignore[no-untyped-call]
-    assert all(p.grad is not None for p in trainee.trainable().values())
+    assert all(p.grad is not None for p in trainable.trainable().values())
 
 
 def test_the_weight_of_the_verdict_counts_its_token_alone() -> None:
     config = TrainingConfig("tiny", dtype="float32", device="cpu", max_length=2048)
     plain, heavy = GenerativeSft("pointwise"), GenerativeSft("pointwise", verdict_weight=3.0)
-    trainee = plain.load(config, CPU)
+    trainable = plain.load(config, CPU)
     rows = [JudgedRow(PROMPT, ("gold",), "Yes", "It is one.")]
-    items = plain.encode(rows, Renderer(trainee.tokenizer, max_length=2048)).items
+    items = plain.encode(rows, Renderer(trainable.tokenizer, max_length=2048)).items
     with torch.no_grad():
-        one, three = (method.task(trainee, config).measure(trainee, items) for method in (plain, heavy))
+        one, three = (method.task(trainable, config).measure(trainable, items) for method in (plain, heavy))
     size = items[0].answer_tokens
     assert float(three.losses - one.losses) * size == pytest.approx(2 * float(one.figures["verdict_nll"]), rel=1e-4)
 

@@ -22,7 +22,7 @@ from assay.runs.record import locate_model
 from assay.system.name_lock import claimed
 from assay.workspace import Workspace
 from assay_rm_training.runs import model_name
-from assay_rm_training.runs.model_name import held_folder
+from assay_rm_training.runs.model_name import reserved_folder
 from assay_rm_training.training import loop as trainer
 from assay_rm_training.training.metrics_file import read_metrics
 
@@ -150,7 +150,7 @@ def test_two_that_make_a_model_of_one_name_do_not_mix(workspace: Workspace, trai
     }
     with workspace.store.unit() as db:
         (before,) = db.execute("SELECT count(*) FROM runs").fetchall()
-    with held_folder(workspace, "one", force=False) as (folder, told):
+    with reserved_folder(workspace, "one", force=False) as (folder, told):
         told("run-of-another")
         for way, command in ways.items():
             code, _, err = assay(*command)
@@ -178,10 +178,10 @@ def test_a_name_that_is_given_while_its_folder_is_waited_for(workspace: Workspac
             yield told
 
     monkeypatch.setattr(model_name, "claimed", late)
-    with held_folder(workspace, "one", force=True) as (folder, _):
+    with reserved_folder(workspace, "one", force=True) as (folder, _):
         assert folder == workspace.models / "one-v3"
     shutil.rmtree(workspace.models / "one")
-    with pytest.raises(BadInputError, match="a model 'one' exists"), held_folder(workspace, "one", force=False):
+    with pytest.raises(BadInputError, match="a model 'one' exists"), reserved_folder(workspace, "one", force=False):
         pass
     assert not list(workspace.models.glob(".*"))
 

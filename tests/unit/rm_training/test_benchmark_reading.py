@@ -16,7 +16,7 @@ from assay.errors import AssayError, BadInputError, NotFoundError
 from assay_rm_training.benchmarks.catalogue import MODULES, benchmark
 from assay_rm_training.benchmarks.item import Record
 from assay_rm_training.benchmarks.recorded import read_recorded
-from assay_rm_training.benchmarks.report import ItemSet, read_items, report
+from assay_rm_training.benchmarks.report import BenchmarkItems, read_items, report
 
 RB1 = {"id": 7, "prompt": "p", "chosen": "c", "rejected": "r", "subset": "hep-go", "chosen_model": "a"}
 RB2 = {"id": "3", "prompt": "p", "chosen": ["c"], "rejected": ["r", "s", "t"], "num_correct": 1, "subset": "Focus"}
@@ -51,7 +51,7 @@ def written(path: Path, *rows: Any) -> Path:
     return path
 
 
-def read(tmp_path: Path, name: str, *rows: Any, file: str = "items.jsonl") -> ItemSet:
+def read(tmp_path: Path, name: str, *rows: Any, file: str = "items.jsonl") -> BenchmarkItems:
     return read_items(benchmark(name), [written(tmp_path / file, *rows)])
 
 
@@ -179,11 +179,11 @@ def test_rows_that_contradict_themselves(tmp_path: Path) -> None:
 # Recorded scores.
 
 
-def recorded(tmp_path: Path, items: ItemSet, name: str, *rows: Any) -> Any:
+def recorded(tmp_path: Path, items: BenchmarkItems, name: str, *rows: Any) -> Any:
     return read_recorded(written(tmp_path / "scores.jsonl", *rows), benchmark(name), items.items)
 
 
-def pairs_of(tmp_path: Path, count: int) -> ItemSet:
+def pairs_of(tmp_path: Path, count: int) -> BenchmarkItems:
     return read(tmp_path, "judgebench", *({**JB, "pair_id": f"u-{n}"} for n in range(count)))
 
 

@@ -19,11 +19,11 @@ from assay.models.attention.packing import forward_rows, group_of
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.pooling import apply_head
-from assay_rm_training.data.encoded_dataset import ItemSet, micro_batches
+from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
-from assay_rm_training.methods.bradley_terry import PairTask, Pairwise
+from assay_rm_training.methods.bradley_terry import BradleyTerry, PairTask
 from assay_rm_training.methods.method import method_of, method_payload
-from assay_rm_training.model.trainable_model import Trainee, load_trainee
+from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives import Objective
 from assay_rm_training.runs.sparkline import sparkline
 from assay_rm_training.training.batch_order import StepPlan
@@ -53,7 +53,7 @@ def renderer() -> Renderer:
 
 
 @pytest.fixture(scope="module")
-def data(renderer: Renderer) -> ItemSet[EncodedPair]:
+def data(renderer: Renderer) -> EncodedDataset[EncodedPair]:
     return encode_pairs(learnable(48), renderer)
 
 
@@ -70,14 +70,16 @@ def config(**changes: object) -> TrainingConfig:
     return TrainingConfig(**settings)  # type: ignore[arg-type]
 
 
-def fit(trainee: Trainee, data: ItemSet[EncodedPair], chosen: TrainingConfig, folder: Path, **options: Any) -> Any:
-    return train(trainee, PairTask(trainee, chosen, Objective()), data, chosen, folder, **options)
+def fit(
+    trainable: TrainableModel, data: EncodedDataset[EncodedPair], chosen: TrainingConfig, folder: Path, **options: Any
+) -> Any:
+    return train(trainable, PairTask(trainable, chosen, Objective()), data, chosen, folder, **options)
 
 
-def test_it_learns_what_can_be_learnt(data: ItemSet[EncodedPair], renderer: Renderer, tmp_path: Path) -> None:
+def test_it_learns_what_can_be_learnt(data: EncodedDataset[EncodedPair], renderer: Renderer, tmp_path: Path) -> None:
     held = encode_pairs(learnable(40, seed=9), renderer)
     chosen = config(epochs=4, eval_every=6)
-    summary = fit(load_trainee(chosen, CPU), data, chosen, tmp_path, eval_data=held)
+    summary = fit(load_trainable(chosen, CPU), data, chosen, tmp_path, eval_data=held)
     rows = read_metrics(tmp_path)
     curve = [row for row in rows if row["kind"] == "train"]
     held_out = [row for row in rows if row["kind"] == "eval"]
@@ -91,15 +93,21 @@ def test_it_learns_what_can_be_learnt(data: ItemSet[EncodedPair], renderer: Rend
 
 
 @pytest.mark.parametrize("lora", [None, LoraConfig(4, 8)])
-def test_the_gradient_does_not_depend_on_the_micro_batches(data: ItemSet[EncodedPair], lora: LoraConfig | None) -> None:
+def test_the_gradient_does_not_depend_on_the_micro_batches(
+    data: EncodedDataset[EncodedPair], lora: LoraConfig | None
+) -> None:
     gradients = []
     for budget in (1, 400, 100_000):  # one pair a pass, a few, all at once
         chosen = config(micro_batch_tokens=budget, lora=lora, head_init="normal")
-        trainee = load_trainee(chosen, CPU)
+        trainable = load_trainable(chosen, CPU)
         measured = train_step(
-            trainee, PairTask(trainee, chosen, Objective()), data.items[:8], chosen, make_optimizer(trainee, chosen)
+            trainable,
+            PairTask(trainable, chosen, Objective()),
+            data.items[:8],
+            chosen,
+            make_optimizer(trainable, chosen),
         )
-        gradients.append((measured, {name: p.grad for name, p in trainee.trainable().items()}))
+        gradients.append((measured, {name: p.grad for name, p in trainable.trainable().items()}))
     (first, reference), *others = gradients
     assert first.grad_norm > 0
     for measured, found in others:
@@ -115,24 +123,24 @@ def test_weights_count_as_repeated_pairs(renderer: Renderer) -> None:
     norms = []
     for pairs in ([heavy, second], [first, first, first, second]):
         chosen = config(head_init="normal")
-        trainee = load_trainee(chosen, CPU)
+        trainable = load_trainable(chosen, CPU)
         encoded = encode_pairs(pairs, renderer)
-        task = PairTask(trainee, chosen, Objective())
-        train_step(trainee, task, encoded.items, chosen, make_optimizer(trainee, chosen))
-        norms.append(trainee.trainable()["score.weight"].grad)
+        task = PairTask(trainable, chosen, Objective())
+        train_step(trainable, task, encoded.items, chosen, make_optimizer(trainable, chosen))
+        norms.append(trainable.trainable()["score.weight"].grad)
     assert norms[0] is not None
     assert norms[1] is not None
     assert torch.allclose(norms[0], norms[1], atol=1e-7)
 
 
-def test_pooling_ignores_padding_on_either_side(data: ItemSet[EncodedPair]) -> None:
-    trainee = load_trainee(config(head_init="normal"), CPU)
-    trainee.model.train(False)
+def test_pooling_ignores_padding_on_either_side(data: EncodedDataset[EncodedPair]) -> None:
+    trainable = load_trainable(config(head_init="normal"), CPU)
+    trainable.model.train(False)
     groups = [group_of([side]) for pair in data.items[:4] for side in (pair.chosen, pair.rejected)]
     with torch.no_grad():
-        right, left = (forward_rows(trainee.model, groups, left=left).last() for left in (False, True))
-        alone = torch.cat([forward_rows(trainee.model, [group]).last() for group in groups])
-    head = trainee.model.score
+        right, left = (forward_rows(trainable.model, groups, left=left).last() for left in (False, True))
+        alone = torch.cat([forward_rows(trainable.model, [group]).last() for group in groups])
+    head = trainable.model.score
     assert torch.allclose(apply_head(head, right), apply_head(head, left), atol=1e-6)
     assert torch.allclose(apply_head(head, right), apply_head(head, alone), atol=1e-6)
 
@@ -145,21 +153,21 @@ def test_a_shared_prefix_changes_neither_rewards_nor_gradients(attention: str, r
     encoded = encode_pairs(odd, renderer)
     assert all(0 < pair.common < min(len(pair.chosen), len(pair.rejected)) for pair in encoded.items)
     encoded.items.append(encoded.items[0]._replace(rejected=encoded.items[0].chosen[::-1].copy(), common=0))
-    trainee = load_trainee(config(head_init="normal"), CPU)
-    trainee.model.set_attn_implementation(attention)
+    trainable = load_trainable(config(head_init="normal"), CPU)
+    trainable.model.set_attn_implementation(attention)
     outcomes = []
     for share in (False, True):
-        trainee.model.zero_grad()
-        task = PairTask(trainee, config(share_prefix=share), Objective())
-        measured = task.measure(trainee, encoded.items)
+        trainable.model.zero_grad()
+        task = PairTask(trainable, config(share_prefix=share), Objective())
+        measured = task.measure(trainable, encoded.items)
         chosen, rejected = measured.each["chosen"], measured.each["rejected"]
         (1000 * measured.losses).sum().backward()  # type: ignore[no-untyped-call]
-        gradients = {name: p.grad.clone() for name, p in trainee.trainable().items() if p.grad is not None}
+        gradients = {name: p.grad.clone() for name, p in trainable.trainable().items() if p.grad is not None}
         outcomes.append((chosen, rejected, gradients, measured))
     (chosen, rejected, gradients, rows), (chosen_2, rejected_2, gradients_2, joint) = outcomes
     assert torch.allclose(chosen, chosen_2, atol=1e-6)
     assert torch.allclose(rejected, rejected_2, atol=1e-6)
-    assert len(gradients) == len(trainee.trainable())
+    assert len(gradients) == len(trainable.trainable())
     for name, gradient in gradients.items():
         assert torch.allclose(gradient, gradients_2[name], atol=1e-4 * float(gradient.abs().max())), name
     assert joint.tokens == rows.tokens
@@ -229,23 +237,23 @@ def test_micro_batches_keep_to_their_budget(lengths: list[int], budget: int) -> 
         assert len(part) == 1 or len(part) * max(lengths[i] for i in part) <= budget
 
 
-def test_frozen_layers_stay_as_they_are(data: ItemSet[EncodedPair], tmp_path: Path) -> None:
+def test_frozen_layers_stay_as_they_are(data: EncodedDataset[EncodedPair], tmp_path: Path) -> None:
     for lora in (None, LoraConfig(2, 4)):
         chosen = config(freeze_layers=1, lora=lora)
-        trainee = load_trainee(chosen, CPU)
-        before = {name: p.detach().clone() for name, p in trainee.model.named_parameters()}
-        fit(trainee, data, chosen, tmp_path)
-        moved = {name for name, p in trainee.model.named_parameters() if not torch.equal(p, before[name])}
+        trainable = load_trainable(chosen, CPU)
+        before = {name: p.detach().clone() for name, p in trainable.model.named_parameters()}
+        fit(trainable, data, chosen, tmp_path)
+        moved = {name for name, p in trainable.model.named_parameters() if not torch.equal(p, before[name])}
         assert any("layers.1." in name for name in moved)
         assert not any("layers.0." in name or "embed" in name for name in moved)
         assert any(name.startswith("score") for name in moved)
     with pytest.raises(BadInputError, match="2 layers"):
-        load_trainee(config(freeze_layers=3), CPU)
+        load_trainable(config(freeze_layers=3), CPU)
 
 
 def test_adapters_are_on_every_linear_layer_and_the_head_is_trained() -> None:
-    trainee = load_trainee(config(lora=LoraConfig(2, 4)), CPU)
-    names = set(trainee.trainable())
+    trainable = load_trainable(config(lora=LoraConfig(2, 4)), CPU)
+    names = set(trainable.trainable())
     assert {n for n in names if "lora" not in n} == {"score.modules_to_save.default.weight"}
     for part in ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
         assert sum(f"{part}.lora_A" in name for name in names) == 2
@@ -266,7 +274,7 @@ def test_a_configuration_survives_its_json_form() -> None:
     again = TrainingConfig.from_dict(chosen.to_dict())
     assert again.to_dict() == chosen.to_dict()
     assert again.lora == chosen.lora
-    method = Pairwise(Objective(label_smoothing=0.1))
+    method = BradleyTerry(Objective(label_smoothing=0.1))
     assert method_of(method_payload(method)) == method
     with pytest.raises(BadInputError, match="unknown way to train 'magic'"):
         method_of({"name": "magic"})
@@ -311,14 +319,14 @@ def test_sparklines() -> None:
     assert len(sparkline([1.0] * 100)) == 40
 
 
-def test_a_head_is_kept_when_training_goes_on(data: ItemSet[EncodedPair], tmp_path: Path) -> None:
+def test_a_head_is_kept_when_training_goes_on(data: EncodedDataset[EncodedPair], tmp_path: Path) -> None:
     chosen = config()
-    trainee: Trainee = load_trainee(chosen, CPU)
-    fit(trainee, data, chosen, tmp_path)
-    trainee.model.save_pretrained(tmp_path / "model")
-    trainee.tokenizer.save_pretrained(tmp_path / "model")
-    again = load_trainee(config(base=str(tmp_path / "model")), CPU)
+    trainable: TrainableModel = load_trainable(chosen, CPU)
+    fit(trainable, data, chosen, tmp_path)
+    trainable.model.save_pretrained(tmp_path / "model")
+    trainable.tokenizer.save_pretrained(tmp_path / "model")
+    again = load_trainable(config(base=str(tmp_path / "model")), CPU)
     assert not again.new_head
     rates = {group["factor"] for group in make_optimizer(again, config(head_lr=0.5)).param_groups}
     assert rates == {1.0}  # the rate of new heads is for new heads
-    assert torch.equal(again.trainable()["score.weight"], trainee.trainable()["score.weight"])
+    assert torch.equal(again.trainable()["score.weight"], trainable.trainable()["score.weight"])

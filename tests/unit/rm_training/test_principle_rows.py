@@ -22,10 +22,12 @@ from assay_rm_training.data.principle_rows import (
     PrincipleRow,
     kept_rows,
     load_rows_or_file,
+    principle_key,
+    prompt_key,
     read_principle_file,
     write_principle_rows,
 )
-from assay_rm_training.evaluation.principle_split import base_rates, divide, in_cells, principle_key, prompt_key
+from assay_rm_training.evaluation.principle_split import base_rates, divide, in_cells
 
 STEER = {
     "domain": "general",

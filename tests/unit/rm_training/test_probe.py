@@ -106,7 +106,7 @@ def test_a_probe_scores_as_the_checkpoint_it_is_saved_as(
     spec = probe_spec(cache, snapshot="s", run_id="run")
     folder = tmp_path / "probe"
     save_checkpoint(
-        with_head(backbone.trainee, probe), spec, backbone.renderer, folder, sample=items[:8], card="a probe"
+        with_head(backbone.trainable, probe), spec, backbone.renderer, folder, sample=items[:8], card="a probe"
     )
     saved = TransformersScorer.load(str(folder), device="cpu").score(items)
     for one, other in zip(mine, saved, strict=True):

@@ -18,15 +18,15 @@ from assay.models.spec import RewardModelSpec
 from assay.score import Score
 from assay.statistics.rank_correlation import spearman
 from assay_rm_training.checkpoints.checkpoint import merged_scorer, save_checkpoint
-from assay_rm_training.data.encoded_dataset import ItemSet
-from assay_rm_training.methods.bradley_terry import Pairwise
-from assay_rm_training.methods.grm import TextRegularised
+from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.grm import Grm
 from assay_rm_training.methods.method import METHODS, Finishes, Method, Prepares, method_of, method_payload
-from assay_rm_training.methods.multi_objective import Ratings, agreement
+from assay_rm_training.methods.multi_objective import MultiObjective, agreement
 from assay_rm_training.methods.odin import Odin
-from assay_rm_training.methods.process_reward import Steps
+from assay_rm_training.methods.process_reward import ProcessRewardMethod
 from assay_rm_training.methods.ranked_lists import RankedLists
-from assay_rm_training.model.trainable_model import Trainee
+from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.objectives import Objective
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
@@ -76,19 +76,19 @@ def stepped(rng: random.Random) -> dict[str, Any]:
 
 
 CASES: dict[str, tuple[Method, Callable[[random.Random], dict[str, Any]]]] = {
-    "soft labels": (Pairwise(Objective(soft_labels=True)), decided),
-    "rao_kupper": (Pairwise(Objective("rao_kupper")), maybe_tied),
-    "davidson": (Pairwise(Objective("davidson")), maybe_tied),
-    "bounded focal": (Pairwise(Objective("focal_internlm", bound=0.01, centring=0.0)), decided),
-    "positive mean": (Pairwise(positive=0.1), decided),
+    "soft labels": (BradleyTerry(Objective(soft_labels=True)), decided),
+    "rao_kupper": (BradleyTerry(Objective("rao_kupper")), maybe_tied),
+    "davidson": (BradleyTerry(Objective("davidson")), maybe_tied),
+    "bounded focal": (BradleyTerry(Objective("focal_internlm", bound=0.01, centring=0.0)), decided),
+    "positive mean": (BradleyTerry(positive=0.1), decided),
     "odin": (Odin(of_sum=True), decided),
-    "grm": (TextRegularised(), decided),
-    "grm dpo": (TextRegularised(text="dpo"), decided),
+    "grm": (Grm(), decided),
+    "grm dpo": (Grm(text="dpo"), decided),
     "lists": (RankedLists(), ranked),
     "lists by pairs": (RankedLists("pairs"), ranked),
-    "ratings": (Ratings(("quality", "spare"), Aggregation("weights", (2.0, -0.1))), rated),
-    "ratings, the worst": (Ratings(("quality", "spare"), Aggregation("min")), rated),
-    "steps": (Steps(Stepwise(aggregation="product")), stepped),
+    "ratings": (MultiObjective(("quality", "spare"), Aggregation("weights", (2.0, -0.1))), rated),
+    "ratings, the worst": (MultiObjective(("quality", "spare"), Aggregation("min")), rated),
+    "steps": (ProcessRewardMethod(Stepwise(aggregation="product")), stepped),
 }
 #: What a case needs to learn its rule: rows, and settings of the training.
 NEEDS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -111,13 +111,13 @@ def write(path: Path, make: Callable[[random.Random], dict[str, Any]], count: in
     return str(path)
 
 
-def ready(method: Method, chosen: TrainingConfig, data: str) -> tuple[Trainee, Renderer, ItemSet[Any]]:
-    trainee = method.load(chosen, CPU)
-    renderer = Renderer(trainee.tokenizer, max_length=256)
+def ready(method: Method, chosen: TrainingConfig, data: str) -> tuple[TrainableModel, Renderer, EncodedDataset[Any]]:
+    trainable = method.load(chosen, CPU)
+    renderer = Renderer(trainable.tokenizer, max_length=256)
     items = method.encode(method.read(None, data), renderer)
     if isinstance(method, Prepares):
-        items, _ = method.prepare(trainee, chosen, items, None)
-    return trainee, renderer, items
+        items, _ = method.prepare(trainable, chosen, items, None)
+    return trainable, renderer, items
 
 
 class StoppedError(Exception):
@@ -141,17 +141,17 @@ def test_it_learns_and_the_saved_model_gives_its_scores(case: str, tmp_path: Pat
     count, needs = NEEDS.get(case, (32, {}))
     data = write(tmp_path / "data.jsonl", make, count)
     chosen = config(**needs)
-    trainee, renderer, items = ready(method, chosen, data)
-    summary = train(trainee, method.task(trainee, chosen), items, chosen, tmp_path)
+    trainable, renderer, items = ready(method, chosen, data)
+    summary = train(trainable, method.task(trainable, chosen), items, chosen, tmp_path)
     assert summary.last_loss < summary.first_loss
-    settled = method.finish(trainee, items) if isinstance(method, Finishes) else {}
-    assert not [name for name, _ in trainee.model.named_modules() if "assay" in name]  # the stock model is left
-    fields = method.spec_fields(trainee) | settled
+    settled = method.finish(trainable, items) if isinstance(method, Finishes) else {}
+    assert not [name for name, _ in trainable.model.named_modules() if "assay" in name]  # the stock model is left
+    fields = method.spec_fields(trainable) | settled
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", **fields)
     rows = method.read(None, data)
     sample = method.responses(rows)[:8]
-    before = merged_scorer(trainee, spec, renderer, sample, engine=method.engine).score(sample)
-    save_checkpoint(trainee, spec, renderer, tmp_path / "model", sample=sample, card="", engine=method.engine)
+    before = merged_scorer(trainable, spec, renderer, sample, engine=method.engine).score(sample)
+    save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=sample, card="", engine=method.engine)
     again = load_engine(str(tmp_path / "model"), device="cpu")
     for first, second in zip(before, again.score(sample), strict=True):
         assert isinstance(first, Score)
@@ -177,13 +177,13 @@ def test_a_resumed_training_is_the_uninterrupted_one(case: str, tmp_path: Path) 
     for name in ("whole", "stopped"):
         folder = tmp_path / name
         folder.mkdir()
-        trainee, _, items = ready(method, chosen, data)
+        trainable, _, items = ready(method, chosen, data)
         if name == "stopped":
             with pytest.raises(StoppedError):
-                train(trainee, method.task(trainee, chosen), items, chosen, folder, advance=stop_after(3))
-            trainee, _, items = ready(method, chosen, data)
-        train(trainee, method.task(trainee, chosen), items, chosen, folder, resume=name == "stopped")
-        weights.append({n: p.detach() for n, p in trainee.trainable().items()})
+                train(trainable, method.task(trainable, chosen), items, chosen, folder, advance=stop_after(3))
+            trainable, _, items = ready(method, chosen, data)
+        train(trainable, method.task(trainable, chosen), items, chosen, folder, resume=name == "stopped")
+        weights.append({n: p.detach() for n, p in trainable.trainable().items()})
     assert weights[0].keys() == weights[1].keys()
     for name, weight in weights[0].items():
         assert torch.equal(weight, weights[1][name]), name
@@ -202,24 +202,24 @@ def test_a_method_survives_its_json_form(case: str) -> None:
 @pytest.mark.parametrize("lora", [None, LoraConfig(2, 4)])
 def test_rating_heads_become_the_reward(aggregation: Aggregation, lora: LoraConfig | None, tmp_path: Path) -> None:
     """The saved reward is the aggregate of what the heads say, in the ratings' units; but for a constant if linear."""
-    method = Ratings(("quality", "spare"), aggregation)
+    method = MultiObjective(("quality", "spare"), aggregation)
     data = write(tmp_path / "data.jsonl", rated, count=12)
-    trainee, renderer, items = ready(method, config(lora=lora), data)
-    heads = trainee.trainable()["assay_ratings.weight"]
+    trainable, renderer, items = ready(method, config(lora=lora), data)
+    heads = trainable.trainable()["assay_ratings.weight"]
     with torch.no_grad():
         heads.normal_(generator=torch.Generator().manual_seed(1))
-        trainee.model.train(False)
-        task = method.task(trainee, config())
-        hidden = torch.cat([task._forward(trainee, [item.group]).last() for item in items.items])
+        trainable.model.train(False)
+        task = method.task(trainable, config())
+        hidden = torch.cat([task._forward(trainable, [item.group]).last() for item in items.items])
         said = hidden @ heads.T  # standardised
     scale = items.items[0].scale
     own = (said * torch.tensor(scale.deviations) + torch.tensor(scale.means)).tolist()
     constant = aggregation(scale.means) if aggregation.is_linear else 0.0
-    settled = method.finish(trainee, items)
+    settled = method.finish(trainable, items)
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", **settled)
     sample = method.responses(method.read(None, data))
-    merged_scorer(trainee, spec, renderer, sample, engine=method.engine)
-    save_checkpoint(trainee, spec, renderer, tmp_path / "m", sample=sample, card="", engine=method.engine)
+    merged_scorer(trainable, spec, renderer, sample, engine=method.engine)
+    save_checkpoint(trainable, spec, renderer, tmp_path / "m", sample=sample, card="", engine=method.engine)
     again = load_engine(str(tmp_path / "m"), device="cpu")
     found = [score.reward for score in again.score(sample) if isinstance(score, Score)]
     assert found == pytest.approx([aggregation(row) - constant for row in own], abs=1e-4)
@@ -233,25 +233,25 @@ def test_ties_teach_that_two_are_equal(tmp_path: Path) -> None:
     data = write(tmp_path / "data.jsonl", maybe_tied, count=64)
     margins, parameters = {}, {}
     for name in ("davidson", "bradley_terry"):
-        method = Pairwise(Objective(name, centring=0.0))
+        method = BradleyTerry(Objective(name, centring=0.0))
         chosen = config(epochs=4)
-        trainee, _, items = ready(Pairwise(Objective("davidson")), chosen, data)
-        kept = items if name == "davidson" else ItemSet([i for i in items.items if not i.tie], {}, 0, "")
-        parameters[name] = trainee.trainable()["assay_tie.value"]
+        trainable, _, items = ready(BradleyTerry(Objective("davidson")), chosen, data)
+        kept = items if name == "davidson" else EncodedDataset([i for i in items.items if not i.tie], {}, 0, "")
+        parameters[name] = trainable.trainable()["assay_tie.value"]
         start = parameters[name].item()
         (tmp_path / name).mkdir()
-        train(trainee, method.task(trainee, chosen), kept, chosen, tmp_path / name)
+        train(trainable, method.task(trainable, chosen), kept, chosen, tmp_path / name)
         assert (parameters[name].item() != start) == (name == "davidson")
-        margins[name] = _tied_spread(trainee, items)
+        margins[name] = _tied_spread(trainable, items)
     assert margins["davidson"] < margins["bradley_terry"]
 
 
-def _tied_spread(trainee: Trainee, items: ItemSet[Any]) -> float:
-    task = Pairwise().task(trainee, config())
+def _tied_spread(trainable: TrainableModel, items: EncodedDataset[Any]) -> float:
+    task = BradleyTerry().task(trainable, config())
     tied = [item for item in items.items if item.tie]
-    trainee.model.train(False)
+    trainable.model.train(False)
     with torch.no_grad():
-        outputs = task.measure(trainee, tied).outputs
+        outputs = task.measure(trainable, tied).outputs
     assert outputs is not None
     return float((outputs[:, 0] - outputs[:, 1]).abs().mean())
 
@@ -263,14 +263,16 @@ def test_a_process_reward_model_is_a_stock_classifier_of_tokens_too(tmp_path: Pa
     from assay.models.step_reader import read_steps
     from assay_serving.engines.process_reward import StepScorer, StepScores
 
-    method = Steps()
+    method = ProcessRewardMethod()
     data = write(tmp_path / "data.jsonl", stepped, count=16)
     chosen = config(epochs=1)
-    trainee, renderer, items = ready(method, chosen, data)
-    train(trainee, method.task(trainee, chosen), items, chosen, tmp_path)
+    trainable, renderer, items = ready(method, chosen, data)
+    train(trainable, method.task(trainable, chosen), items, chosen, tmp_path)
     rows = method.read(None, data)
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", stepwise=method.reading)
-    save_checkpoint(trainee, spec, renderer, tmp_path / "m", sample=method.responses(rows), card="", engine=StepScorer)
+    save_checkpoint(
+        trainable, spec, renderer, tmp_path / "m", sample=method.responses(rows), card="", engine=StepScorer
+    )
     scorer = load_engine(str(tmp_path / "m"), device="cpu")
     assert isinstance(scorer, StepScorer)
     stock = TransformersScorer.load(str(tmp_path / "m"), device="cpu").score(method.responses(rows))
@@ -298,12 +300,12 @@ def test_a_response_that_cannot_be_read_by_steps_fails_alone(tmp_path: Path) -> 
     from assay.domain import Message
     from assay_serving.engines.process_reward import StepScorer
 
-    method = Steps()
+    method = ProcessRewardMethod()
     chosen = config()
-    trainee = method.load(chosen, CPU)
-    renderer = Renderer(trainee.tokenizer, max_length=60)
+    trainable = method.load(chosen, CPU)
+    renderer = Renderer(trainable.tokenizer, max_length=60)
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 60, "v", stepwise=method.reading)
-    scorer = StepScorer(trainee.model, renderer, spec, name="steps")
+    scorer = StepScorer(trainable.model, renderer, spec, name="steps")
     prompt = (Message("user", "hi"),)
     good, long = scorer.score([ScoreItem(prompt, "one\ntwo"), ScoreItem(prompt, "x" * 200)])
     assert isinstance(good, Score)
@@ -315,11 +317,11 @@ def test_steps_that_responses_share_are_computed_once_and_scored_in_each() -> No
     from assay.domain import Message
     from assay_serving.engines.process_reward import StepScorer, StepScores
 
-    method = Steps()
-    trainee = method.load(config(), CPU)
-    renderer = Renderer(trainee.tokenizer, max_length=200)
+    method = ProcessRewardMethod()
+    trainable = method.load(config(), CPU)
+    renderer = Renderer(trainable.tokenizer, max_length=200)
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 200, "v", stepwise=method.reading)
-    scorer = StepScorer(trainee.model, renderer, spec, name="steps")
+    scorer = StepScorer(trainable.model, renderer, spec, name="steps")
     prompt, first = (Message("user", "Add 2 and 3, then double it."),), "First I add two and three, that is five."
     responses = [(prompt, (first, *rest)) for rest in (("Ten.",), ("Doubled: eleven.", "So 11."), ("Ten!",))]
     together = scorer.score_steps(responses)
@@ -332,7 +334,7 @@ def test_steps_that_responses_share_are_computed_once_and_scored_in_each() -> No
         assert one.rewards == pytest.approx(other.rewards, abs=1e-5)
     plain = RewardModelSpec("scalar", "tiny", renderer.template_hash, 200, "v")
     with pytest.raises(BadInputError, match="steps was not trained on steps"):
-        StepScorer(trainee.model, renderer, plain, name="steps")
+        StepScorer(trainable.model, renderer, plain, name="steps")
 
 
 def test_agreement_with_ratings_has_an_interval() -> None:
@@ -350,30 +352,30 @@ def test_a_step_that_engines_would_cut_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (whole, halves)))
     for separator, kept in (("\n", 1), ("\n\n", 2)):
-        items = ready(Steps(Stepwise(separator)), config(), str(path))[2]
+        items = ready(ProcessRewardMethod(Stepwise(separator)), config(), str(path))[2]
         assert (len(items), sum(items.left_out.values())) == (kept, 2 - kept)
 
 
 def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
     for make in (
-        lambda: Ratings(()),
-        lambda: Ratings(("a", "a")),
-        lambda: Ratings(("a", "b"), Aggregation("weights", (1.0,))),
+        lambda: MultiObjective(()),
+        lambda: MultiObjective(("a", "a")),
+        lambda: MultiObjective(("a", "b"), Aggregation("weights", (1.0,))),
         lambda: RankedLists("listmle"),  # type: ignore[arg-type]
         lambda: Odin(Objective("davidson")),
         lambda: Odin(length=-1.0),
-        lambda: TextRegularised(share=2.0),
-        lambda: TextRegularised(text="poem"),  # type: ignore[arg-type]
-        lambda: Pairwise(vote_prior=-1.0),
+        lambda: Grm(share=2.0),
+        lambda: Grm(text="poem"),  # type: ignore[arg-type]
+        lambda: BradleyTerry(vote_prior=-1.0),
     ):
         with pytest.raises(BadInputError):
             make()
     rows = write(tmp_path / "data.jsonl", rated)
-    absent = Ratings(("quality", "absent"))
+    absent = MultiObjective(("quality", "absent"))
     with pytest.raises(BadInputError, match="no row has the rating 'absent'"):
         ready(absent, config(), rows)
 
 
 def test_grm_needs_a_language_model(tiny_reward_model: Path) -> None:
     with pytest.raises(BadInputError, match="language model and its head"):
-        TextRegularised().load(TrainingConfig(str(tiny_reward_model)), CPU)
+        Grm().load(TrainingConfig(str(tiny_reward_model)), CPU)

@@ -13,8 +13,8 @@ from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
 from assay.store.records import insert_scores
 from assay.workspace import Workspace
-from assay_rm_training.evaluation.length_bias import correlation
-from assay_rm_training.evaluation.stored_lengths import (
+from assay_rm_training.length_bias.measure import correlation
+from assay_rm_training.length_bias.stored import (
     ScoredModelRef,
     StoredLengths,
     by_length,

@@ -19,14 +19,14 @@ from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.strategy import Alone, deal
 from assay_rm_training.commands.scale_options import scale_options, with_preset
-from assay_rm_training.data.encoded_dataset import ItemSet
+from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.evaluation.pairs import evaluate
-from assay_rm_training.evaluation.slices import Tags, slices, tags_of
-from assay_rm_training.methods.bradley_terry import Pairwise
-from assay_rm_training.model.trainable_model import load_trainee
+from assay_rm_training.evaluation.slices import slices
+from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.model.trainable_model import load_trainable
 from assay_rm_training.presets import PRESETS, preset
-from assay_rm_training.training import early_stopping as early_choice
+from assay_rm_training.training import early_stopping
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.eval_step import measure, pair_figures
 from assay_rm_training.training.loop import make_optimizer, train, train_step
@@ -56,14 +56,16 @@ def rows(count: int) -> list[PreferencePair]:
 
 
 @pytest.fixture(scope="module")
-def data() -> ItemSet[Any]:
+def data() -> EncodedDataset[Any]:
     return encode_pairs(rows(40), Renderer(load_tokenizer("tiny"), max_length=256))
 
 
-def trained(config: TrainingConfig, data: ItemSet[Any], folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    trainee = load_trainee(config, CPU)
-    summary = train(trainee, Pairwise().task(trainee, config), data, config, folder, **options)
-    return summary, {name: p.detach().clone() for name, p in trainee.model.named_parameters()}
+def trained(
+    config: TrainingConfig, data: EncodedDataset[Any], folder: Path, **options: Any
+) -> tuple[Any, dict[str, Any]]:
+    trainable = load_trainable(config, CPU)
+    summary = train(trainable, BradleyTerry().task(trainable, config), data, config, folder, **options)
+    return summary, {name: p.detach().clone() for name, p in trainable.model.named_parameters()}
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -104,7 +106,7 @@ def test_batches_grow_along_a_line() -> None:
     assert plan.items_seen(3) == sum(sizes[:3])
 
 
-def test_a_resumed_ramp_is_at_the_same_items(data: ItemSet[Any], tmp_path: Path) -> None:
+def test_a_resumed_ramp_is_at_the_same_items(data: EncodedDataset[Any], tmp_path: Path) -> None:
     config = replace(BASE, batch_start=2, batch_ramp_ratio=0.6, epochs=2, save_every=1)
     (tmp_path / "whole").mkdir()
     summary, whole = trained(config, data, tmp_path / "whole")
@@ -122,14 +124,16 @@ def test_a_resumed_ramp_is_at_the_same_items(data: ItemSet[Any], tmp_path: Path)
 
 
 @pytest.mark.parametrize("lora", [None, LoraConfig(4, 8)])
-def test_checkpointing_changes_no_gradient(data: ItemSet[Any], lora: LoraConfig | None) -> None:
+def test_checkpointing_changes_no_gradient(data: EncodedDataset[Any], lora: LoraConfig | None) -> None:
     gradients = []
     for checkpointing in (False, True):
         config = replace(BASE, lora=lora, gradient_checkpointing=checkpointing)
-        trainee = load_trainee(config, CPU)
-        assert trainee.model.is_activation_checkpointing == checkpointing
-        train_step(trainee, Pairwise().task(trainee, config), data.items[:8], config, make_optimizer(trainee, config))
-        gradients.append({name: p.grad for name, p in trainee.trainable().items()})
+        trainable = load_trainable(config, CPU)
+        assert trainable.model.is_activation_checkpointing == checkpointing
+        train_step(
+            trainable, BradleyTerry().task(trainable, config), data.items[:8], config, make_optimizer(trainable, config)
+        )
+        gradients.append({name: p.grad for name, p in trainable.trainable().items()})
     assert any(gradient is not None and gradient.abs().sum() > 0 for gradient in gradients[0].values())
     for name, gradient in gradients[0].items():
         other = gradients[1][name]
@@ -138,7 +142,7 @@ def test_checkpointing_changes_no_gradient(data: ItemSet[Any], lora: LoraConfig 
         assert torch.equal(other, gradient), name
 
 
-def test_checkpointing_with_dropout_draws_the_same_masks(data: ItemSet[Any], tmp_path: Path) -> None:
+def test_checkpointing_with_dropout_draws_the_same_masks(data: EncodedDataset[Any], tmp_path: Path) -> None:
     lora = LoraConfig(4, 8, dropout=0.3)
     weights = []
     for checkpointing in (False, True):
@@ -148,7 +152,7 @@ def test_checkpointing_with_dropout_draws_the_same_masks(data: ItemSet[Any], tmp
     assert all(torch.allclose(weights[1][name], value, atol=1e-6) for name, value in weights[0].items())
 
 
-def test_evaluating_changes_no_weight(data: ItemSet[Any], tmp_path: Path) -> None:
+def test_evaluating_changes_no_weight(data: EncodedDataset[Any], tmp_path: Path) -> None:
     """Not even with dropout, whose random numbers an evaluation might use up."""
     config = replace(BASE, lora=LoraConfig(4, 8, dropout=0.3), epochs=2)
     for name in ("with", "without"):
@@ -159,12 +163,12 @@ def test_evaluating_changes_no_weight(data: ItemSet[Any], tmp_path: Path) -> Non
     assert same(without, with_it)
 
 
-def test_held_out_figures_are_those_of_the_evaluation(data: ItemSet[Any], tiny_reward_model: Path) -> None:
+def test_held_out_figures_are_those_of_the_evaluation(data: EncodedDataset[Any], tiny_reward_model: Path) -> None:
     """The same figures as `assay eval`, from the same rewards."""
     scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu")
     config = replace(BASE, base=str(tiny_reward_model))
-    trainee = load_trainee(config, CPU)
-    row = measure(trainee, Pairwise().task(trainee, config), data, config, Alone())
+    trainable = load_trainable(config, CPU)
+    row = measure(trainable, BradleyTerry().task(trainable, config), data, config, Alone())
     found = evaluate(scorer, rows(40), seed=config.seed)
     assert row["accuracy"] == found.accuracy.value
     assert (row["accuracy_low"], row["accuracy_high"]) == (found.accuracy.wilson.low, found.accuracy.wilson.high)
@@ -221,21 +225,21 @@ def evaluations(*values: float) -> list[dict[str, Any]]:
 
 
 def test_the_best_evaluation_and_when_to_stop() -> None:
-    assert early_choice.choose([], "nll") is None
-    choice = early_choice.choose(evaluations(0.7, 0.5, 0.6), "nll")
-    assert choice == early_choice.Choice("nll", 20, 0.5, evaluations=3, since=1)
-    assert not early_choice.is_over(choice, 2)
-    assert early_choice.is_over(early_choice.choose(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 2)
-    assert not early_choice.is_over(early_choice.choose(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 0)
+    assert early_stopping.choose([], "nll") is None
+    choice = early_stopping.choose(evaluations(0.7, 0.5, 0.6), "nll")
+    assert choice == early_stopping.BestEvaluation("nll", 20, 0.5, evaluations=3, since=1)
+    assert not early_stopping.is_over(choice, 2)
+    assert early_stopping.is_over(early_stopping.choose(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 2)
+    assert not early_stopping.is_over(early_stopping.choose(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 0)
     accuracy = [{**row, "accuracy": row["nll"]} for row in evaluations(0.7, 0.9, 0.8)]
-    best = early_choice.choose(accuracy, "accuracy")
+    best = early_stopping.choose(accuracy, "accuracy")
     assert best is not None
     assert best.step == 20
     with pytest.raises(BackendError, match="no accuracy to choose by"):
-        early_choice.choose(evaluations(0.7), "accuracy")
+        early_stopping.choose(evaluations(0.7), "accuracy")
 
 
-def test_the_best_step_is_kept_and_the_training_stops(data: ItemSet[Any], tmp_path: Path) -> None:
+def test_the_best_step_is_kept_and_the_training_stops(data: EncodedDataset[Any], tmp_path: Path) -> None:
     """A rate so high that the held-out loss soon rises."""
     config = replace(BASE, lr=0.05, epochs=8, eval_every=2, keep="best", patience=3)
     other = encode_pairs(
@@ -249,9 +253,9 @@ def test_the_best_step_is_kept_and_the_training_stops(data: ItemSet[Any], tmp_pa
     assert held_out[-1]["step"] - best["step"] == 6  # three evaluations later
     assert summary.choice is not None
     assert summary.choice.value == best["nll"]
-    trainee = load_trainee(config, CPU)
-    trainee.model.load_state_dict(weights)
-    again = measure(trainee, Pairwise().task(trainee, config), other, config, Alone())
+    trainable = load_trainable(config, CPU)
+    trainable.model.load_state_dict(weights)
+    again = measure(trainable, BradleyTerry().task(trainable, config), other, config, Alone())
     assert again["nll"] == best["nll"]
     # A run that has stopped has nothing left to do.
     finished, same_weights = trained(config, data, tmp_path, eval_data=other, resume=True)
@@ -260,7 +264,7 @@ def test_the_best_step_is_kept_and_the_training_stops(data: ItemSet[Any], tmp_pa
 
 
 @pytest.mark.parametrize("lost", ["best", "newer"])
-def test_killed_around_the_best_step(lost: str, data: ItemSet[Any], tmp_path: Path) -> None:
+def test_killed_around_the_best_step(lost: str, data: EncodedDataset[Any], tmp_path: Path) -> None:
     """Between the state of the best step and its weights; and with steps after it that were never saved."""
     config = replace(BASE, epochs=2, eval_every=3, keep="best")
     (tmp_path / "whole").mkdir()
@@ -274,7 +278,7 @@ def test_killed_around_the_best_step(lost: str, data: ItemSet[Any], tmp_path: Pa
         trained(config, data, tmp_path, eval_data=data, advance=stop)
     assert (tmp_path / STATE).is_file()
     if lost == "best":
-        (tmp_path / early_choice.FILE).unlink()
+        (tmp_path / early_stopping.FILE).unlink()
     found = trained(config, data, tmp_path, eval_data=data, resume=True)
     assert same(expected[1], found[1])
     assert found[0].choice == expected[0].choice
@@ -320,7 +324,7 @@ def test_items_are_dealt_once_and_evenly(costs: list[int], world: int) -> None:
     assert max(loads) - min(loads) <= max(costs, default=0)
 
 
-def test_a_step_says_where_its_time_went_and_how_far_it_moved(data: ItemSet[Any], tmp_path: Path) -> None:
+def test_a_step_says_where_its_time_went_and_how_far_it_moved(data: EncodedDataset[Any], tmp_path: Path) -> None:
     summary, _ = trained(replace(BASE, update_norm=True, max_grad_norm=1e-3), data, tmp_path)
     for row in read_metrics(tmp_path):
         parts = {name: value for name, value in row.items() if name.startswith("seconds_")}
@@ -335,7 +339,7 @@ def test_a_step_says_where_its_time_went_and_how_far_it_moved(data: ItemSet[Any]
     assert 0 <= summary.wait_share < 1
 
 
-def test_tensorboard_events(data: ItemSet[Any], tmp_path: Path) -> None:
+def test_tensorboard_events(data: EncodedDataset[Any], tmp_path: Path) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     config = replace(BASE, eval_every=2, tensorboard=True, save_every=2)
     trained(config, data, tmp_path, eval_data=data)

@@ -9,7 +9,7 @@ from assay import ids
 from assay.domain import Message, PreferencePair
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_rm_training.evaluation.pairs import Evaluation, ScoredPair, evaluate
+from assay_rm_training.evaluation.pairs import PairEvaluation, ScoredPair, evaluate
 from assay_serving.engines.transformers import TransformersScorer
 from assay_web.demo.curating import SOURCE, errors_found, import_file
 from assay_web.demo.source import Injected
@@ -38,7 +38,7 @@ def test_a_pair_without_a_score_is_no_caught_error(workspace: Workspace, tmp_pat
     assert (errors.pairs, errors.errors, errors.caught, errors.false_alarms, errors.kept) == (2, 1, 1, 0, 1)
 
 
-def with_items(base: Evaluation, margins: list[float | None]) -> Evaluation:
+def with_items(base: PairEvaluation, margins: list[float | None]) -> PairEvaluation:
     items = [
         ScoredPair(f"c-{n}", f"p-{n}", "", "", m, None if m is None else 0.0, False, None if m is not None else "x")
         for n, m in enumerate(margins)

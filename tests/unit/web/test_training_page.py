@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from assay_rm_training.evaluation.slices import Tags
+from assay_rm_training.data.encoded_dataset import Tags
 from assay_rm_training.training.eval_step import pair_figures
 from assay_web.report import BarChart, Figures, LineChart, Report, Section, Table, render
 from assay_web.report.pages.training import training_sections

@@ -30,8 +30,8 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt, generate_prompts
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_rm_training.calibration import fit_calibration
-from assay_rm_training.evaluation.pairs import Evaluation, evaluate
-from assay_rm_training.runs.train import Plan, TrainedModel, train_model
+from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
+from assay_rm_training.runs.train import TrainedModel, TrainingPlan, train_model
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
 from assay_web.demo.config import DemoConfig
@@ -58,7 +58,7 @@ class RewardModel:
 
     label: str
     trained: TrainedModel
-    evaluation: Evaluation
+    evaluation: PairEvaluation
     calibration: Calibration | None
 
 
@@ -220,7 +220,7 @@ def _train(
     say: Say,
 ) -> RewardModel:
     """Train on snapshot `label`, calibrate on the dev pairs, evaluate on the test pairs."""
-    plan = Plan(
+    plan = TrainingPlan(
         TrainingConfig(
             base=config.base,
             lr=config.lr,
@@ -259,7 +259,7 @@ def _write_calibration(folder: Path, calibration: Calibration) -> None:
     spec.calibrated(calibration).write(folder)
 
 
-def _difference(curated: Evaluation, raw: Evaluation, seed: int) -> Interval:
+def _difference(curated: PairEvaluation, raw: PairEvaluation, seed: int) -> Interval:
     """Paired: both models on the same pairs, those that both could score, resampled by prompt."""
     right = {item.comparison_id: float(item.margin > 0) for item in raw.items if item.margin is not None}
     shared = [

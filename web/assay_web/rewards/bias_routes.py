@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from assay.store.scored_models import ScoredModel, scored_models
 from assay_rm_training.calibration.stored import MeasuredReliability, reliability_runs, stored_calibrations
-from assay_rm_training.evaluation.length_bias import Estimate, LengthBias, length_bias
-from assay_rm_training.evaluation.stored_lengths import (
+from assay_rm_training.length_bias.measure import Estimate, LengthBias, length_bias
+from assay_rm_training.length_bias.stored import (
     ScoredModelRef,
     by_length,
     labelled_lengths,

@@ -7,8 +7,8 @@ from datetime import datetime
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from assay_rm_training.benchmarks.benchmark import CurvePoint
 from assay_rm_training.benchmarks.catalogue import MODULES, benchmark
-from assay_rm_training.benchmarks.protocol import CurvePoint
 from assay_rm_training.benchmarks.stored_results import (
     StoredResult,
     item_credits,

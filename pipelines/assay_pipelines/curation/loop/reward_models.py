@@ -167,14 +167,14 @@ class BTModels:
         self, run: Run, name: str, snapshot: str, pairs: Sequence[PreferencePair], gold: Sequence[PreferencePair]
     ) -> dict[str, Any]:
         from assay_rm_training.methods.method import method_of
-        from assay_rm_training.runs.train import Plan, train_model
+        from assay_rm_training.runs.train import TrainingPlan, train_model
         from assay_rm_training.training_config import TrainingConfig
 
         plain = {"base": self.config.base, "max_length": self.config.max_length, "device": self.config.device}
         options = dict(self.config.options)
         method = method_of({"name": "bt", "loss": options.pop("loss", {})})
         config = TrainingConfig.from_dict({**plain, **options})
-        plan = Plan(config, snapshot, None, name, force=True, waivers=dict(self.waivers), method=method)
+        plan = TrainingPlan(config, snapshot, None, name, force=True, waivers=dict(self.waivers), method=method)
         made = train_model(self.workspace, plan, pairs)
         run.link("output", "run", made.run_id)
         return {

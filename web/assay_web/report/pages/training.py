@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.system.plurals import counted
-from assay_rm_training.training.early_stopping import Choice, choose
+from assay_rm_training.training.early_stopping import BestEvaluation, choose
 from assay_web.report import BarChart, Block, Figure, Figures, Section, Series, Table
 from assay_web.run_charts import Measured, line_chart, slice_charts, training_charts, with_slices
 from assay_web.run_charts.training import DIVISIONS
@@ -39,7 +39,7 @@ def training_sections(rows: Sequence[Row], config: Mapping[str, Any]) -> list[Se
     return sections
 
 
-def _in_short(steps: Sequence[Row], best: Row | None, choice: Choice | None, *, keeps: bool) -> list[Figure]:
+def _in_short(steps: Sequence[Row], best: Row | None, choice: BestEvaluation | None, *, keeps: bool) -> list[Figure]:
     if not steps:
         return [Figure("steps", 0, "nothing was measured yet")]
     last = steps[-1]
@@ -69,7 +69,7 @@ def _in_short(steps: Sequence[Row], best: Row | None, choice: Choice | None, *, 
     return figures
 
 
-def _held_out_intro(best: Row, choice: Choice) -> str:
+def _held_out_intro(best: Row, choice: BestEvaluation) -> str:
     return (
         f"Step {choice.step}, the best of {choice.evaluations} by {choice.metric}, on {best.get('items', '?')} items "
         "in the training's number format. The best of several flatters; intervals are Wilson's, 95 %."

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from assay.errors import BadInputError
+from assay_rm_training.benchmarks.benchmark import CurvePoint, cluster_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
-from assay_rm_training.benchmarks.protocol import CurvePoint, cluster_of
 from assay_rm_training.benchmarks.strata import Floats, Stratum, means, percentile_interval, resampled_means
 
 #: Prompt, proxy and gold score of each sample.
@@ -55,10 +55,12 @@ def curve(lists: Sequence[ScoredList], *, seed: int = 0) -> list[CurvePoint]:
     """
     if not lists:
         return []
-    found = [(cluster, expected_best(proxy, gold)) for cluster, proxy, gold in lists]
-    longest = max(len(values) for _, values in found)
+    expected = [(cluster, expected_best(proxy, gold)) for cluster, proxy, gold in lists]
+    longest = max(len(values) for _, values in expected)
     columns = [str(n) for n in range(1, longest + 1)]
-    rows = [(cluster, np.pad(values, (0, longest - len(values)), constant_values=np.nan)) for cluster, values in found]
+    rows = [
+        (cluster, np.pad(values, (0, longest - len(values)), constant_values=np.nan)) for cluster, values in expected
+    ]
     stratum = Stratum.of("best_of_n", columns, rows)  # type: ignore[arg-type]
     assert stratum is not None
     plain, draws = means([stratum]), resampled_means([stratum], seed=seed)

@@ -20,19 +20,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from assay.statistics.rank_correlation import kendall_tau_b, spearman
-from assay_rm_training.benchmarks.best_of_n import ScoredList, curve, expected_best, scored_lists
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.protocol import (
+from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
-    Measured,
+    BenchmarkFigures,
     TiePolicy,
     grouped,
     stratum_of,
     win,
 )
+from assay_rm_training.benchmarks.figures.best_of_n import ScoredList, curve, expected_best, scored_lists
+from assay_rm_training.benchmarks.figures.vote_figures import vote_figures
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, Shares, Stratum, mean_of, pooled, pooled_sizes, sizes_of
-from assay_rm_training.benchmarks.vote_figures import vote_figures
 
 VOTES = "preference"
 _WINNERS = {"model_a": (1.0, 0.0), "model_b": (0.0, 1.0)}
@@ -81,7 +81,7 @@ class PPE(Benchmark):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         strata: list[Stratum] = []
         shares: dict[str, list[tuple[str, str]]] = {}
         votes: list[tuple[BenchmarkItem, Sequence[float]]] = []
@@ -90,10 +90,10 @@ class PPE(Benchmark):
         for part, members in groups.items():
             if part == VOTES:
                 decided = [(i, o) for i, o in members if i.gold[0] != i.gold[1]]
-                for language, own in grouped(*_columns(decided), lambda item: item.subset).items():
+                for language, language_members in grouped(*_columns(decided), lambda item: item.subset).items():
                     stratum = stratum_of(
                         f"{VOTES}|{language}",
-                        own,
+                        language_members,
                         ("accuracy",),
                         lambda item, s: [self.credit(item, Outcome(scores=tuple(s)), ties)],
                         failed_as_wrong=failed_as_wrong,
@@ -118,7 +118,7 @@ class PPE(Benchmark):
                 lists[f"correctness/{part}"] = scored_lists(members)
         sizes = sizes_of(strata)
         domains = [name for name in sizes if not name.startswith(f"{VOTES}|")]
-        return Measured(
+        return BenchmarkFigures(
             strata,
             lambda means: _combine(means, shares, sizes, domains),
             shares=shares,
@@ -130,8 +130,8 @@ class PPE(Benchmark):
                 "votes": sum(item.part == VOTES for item in items),
                 "tied_votes": sum(item.part == VOTES and item.gold[0] == item.gold[1] for item in items),
             },
-            given=lambda: vote_figures(votes, seed=seed),
-            curves=lambda: {name: curve(own, seed=seed) for name, own in lists.items()},
+            extra_figures=lambda: vote_figures(votes, seed=seed),
+            curves=lambda: {name: curve(scored, seed=seed) for name, scored in lists.items()},
             missing=[part for part in (VOTES, *DOMAINS) if part not in groups],
         )
 
@@ -188,15 +188,15 @@ def _list(record: Record) -> BenchmarkItem:
 
 def _named_pairs(record: Record, gold: Sequence[float]) -> tuple[tuple[int, int], ...]:
     """(better, worse) of the pairs the row names; a pair of equals says nothing and is left out."""
-    named = record.values.get("sampled_conflict_pairs")
-    if named is None:
+    conflict_pairs = record.values.get("sampled_conflict_pairs")
+    if conflict_pairs is None:
         return ()
-    if not isinstance(named, list | tuple):
+    if not isinstance(conflict_pairs, list | tuple):
         raise record.error("not a list of pairs", "sampled_conflict_pairs")
     pairs = []
-    for pair in named:
-        known = isinstance(pair, list | tuple) and len(pair) == 2 and all(type(n) is int for n in pair)
-        if not known or not all(0 <= n < len(gold) for n in pair):
+    for pair in conflict_pairs:
+        valid = isinstance(pair, list | tuple) and len(pair) == 2 and all(type(n) is int for n in pair)
+        if not valid or not all(0 <= n < len(gold) for n in pair):
             raise record.error(f"{pair!r:.60} is not a pair of response numbers", "sampled_conflict_pairs")
         first, second = pair
         if gold[first] != gold[second]:
@@ -205,8 +205,8 @@ def _named_pairs(record: Record, gold: Sequence[float]) -> tuple[tuple[int, int]
 
 
 def _domain(record: Record) -> str:
-    told = record.values.get("domain") or record.values.get("benchmark") or record.file.rsplit("/", 1)[-1]
-    text = str(told).lower().replace("_", "-").replace("mbpp+", "mbpp-plus")
+    domain = record.values.get("domain") or record.values.get("benchmark") or record.file.rsplit("/", 1)[-1]
+    text = str(domain).lower().replace("_", "-").replace("mbpp+", "mbpp-plus")
     return next((part for part in DOMAINS if part in text), str(record.values.get("domain") or "correctness"))
 
 
@@ -241,17 +241,19 @@ def _combine(means: Means, shares: Shares, sizes: Mapping[str, int], domains: Se
     figures: dict[str, dict[str, Floats]] = {}
     for domain in domains:
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = {"pair_accuracy": means[f"{domain}/pairs_right"] / means[f"{domain}/pairs"]}
-        found |= {name: means[f"{domain}/{name}"] for name in PER_PROMPT[2:]}
+            combined = {"pair_accuracy": means[f"{domain}/pairs_right"] / means[f"{domain}/pairs"]}
+        combined |= {name: means[f"{domain}/{name}"] for name in PER_PROMPT[2:]}
         curve_means = [value for key, value in means.items() if key.startswith(f"{domain}/best_of_")]
-        found["max_score"] = np.nanmax(np.stack(curve_means), axis=0)
-        figures[domain] = found
+        combined["max_score"] = np.nanmax(np.stack(curve_means), axis=0)
+        figures[domain] = combined
     if figures:
         for name in next(iter(figures.values())):
-            known = [found[name] for found in figures.values() if not np.isnan(found[name]).all()]
-            if known:  # a domain whose lists are all right or all wrong has no pairs to rank
-                out[f"correctness/{name}"] = mean_of(known)
-        out.update({f"correctness/{d}/{name}": value for d, found in figures.items() for name, value in found.items()})
+            present = [combined[name] for combined in figures.values() if not np.isnan(combined[name]).all()]
+            if present:  # a domain whose lists are all right or all wrong has no pairs to rank
+                out[f"correctness/{name}"] = mean_of(present)
+        out.update(
+            {f"correctness/{d}/{name}": value for d, combined in figures.items() for name, value in combined.items()}
+        )
     return out
 
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.best_of_n import ScoredList, curve, scored_lists
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.protocol import (
+from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
-    Measured,
+    BenchmarkFigures,
     TiePolicy,
     grouped,
     stratum_of,
 )
+from assay_rm_training.benchmarks.figures.best_of_n import ScoredList, curve, scored_lists
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of
 
@@ -83,8 +83,8 @@ class RewardBench2(Benchmark):
         chosen, rejected = record.texts("chosen"), record.texts("rejected")
         if not chosen or not rejected:
             raise record.error("no response", "chosen" if not chosen else "rejected")
-        if (told := record.values.get("num_correct")) is not None and told != len(chosen):
-            raise record.error(f"{told}, but there are {len(chosen)} chosen responses", "num_correct")
+        if (num_correct := record.values.get("num_correct")) is not None and num_correct != len(chosen):
+            raise record.error(f"{num_correct}, but there are {len(chosen)} chosen responses", "num_correct")
         id_ = record.identity("id")
         part = next((name for name in SUBSETS if name.lower() == subset.strip().lower()), subset)
         if part == TIES and id_.partition(":")[0] not in ("ref", "tied"):
@@ -120,7 +120,7 @@ class RewardBench2(Benchmark):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         strata: list[Stratum] = []
         lists: dict[str, list[ScoredList]] = {}
         for name, members in grouped(items, outcomes, lambda item: item.part).items():
@@ -137,7 +137,7 @@ class RewardBench2(Benchmark):
                 lists[name] = scored_lists(members)
             if stratum is not None:
                 strata.append(stratum)
-        return Measured(
+        return BenchmarkFigures(
             strata,
             _combine,
             shares={
@@ -192,9 +192,9 @@ def _ties(members: Sequence[tuple[BenchmarkItem, Outcome]], failed_as_wrong: boo
         elif failed_as_wrong:
             rows.setdefault(number, {})[kind] = wrong
     figures = []
-    for number, found in rows.items():
-        row = tie_figures(found.get("ref"), found.get("tied"))
-        if wrong in found.values():
+    for number, tie_rows in rows.items():
+        row = tie_figures(tie_rows.get("ref"), tie_rows.get("tied"))
+        if wrong in tie_rows.values():
             row[-1] = 0.0  # no credit, as the others have none: not the -1 of a wide gap the wrong way
         figures.append((number, row))
     return Stratum.of(TIES, TIE_COLUMNS, figures)
@@ -213,8 +213,8 @@ def _combine(means: Means) -> dict[str, Floats]:
         parts[TIES] = ties_score([means[f"{TIES}/{column}"] for column in TIE_COLUMNS])
     if not parts:
         return {}
-    known = [value for value in parts.values() if not np.isnan(value).all()]  # Ties needs prompts with both rows
-    return {**({"overall": mean_of(known)} if known else {}), **parts, **out}
+    present = [value for value in parts.values() if not np.isnan(value).all()]  # Ties needs prompts with both rows
+    return {**({"overall": mean_of(present)} if present else {}), **parts, **out}
 
 
 def ties_score(columns: Sequence[Floats]) -> Floats:

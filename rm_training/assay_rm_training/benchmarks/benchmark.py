@@ -35,13 +35,13 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Measured:
+class BenchmarkFigures:
     """One protocol's figures of one model, before they are reduced.
 
     `shares`: aggregates that are a share of pooled items -> their (stratum, column)s, which get a Wilson interval where
-    that is sound. `given`: aggregates that are no function of strata, with their intervals; like `curves` worked out
-    only when asked for, as they take a bootstrap of their own. `sizes`: how many items stand behind an aggregate.
-    `missing`: parts of the benchmark of which there is no scored item.
+    that is sound. `extra_figures`: aggregates that are no function of strata, with their intervals; like `curves`
+    worked out only when asked for, as they take a bootstrap of their own. `sizes`: how many items stand behind an
+    aggregate. `missing`: parts of the benchmark of which there is no scored item.
     """
 
     strata: Sequence[Stratum]
@@ -49,7 +49,7 @@ class Measured:
     shares: Shares = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
-    given: Callable[[], Mapping[str, tuple[float, NamedInterval | None]]] = dict
+    extra_figures: Callable[[], Mapping[str, tuple[float, NamedInterval | None]]] = dict
     curves: Callable[[], Mapping[str, Sequence[CurvePoint]]] = dict
     missing: Sequence[str] = ()
 
@@ -82,7 +82,7 @@ class Benchmark(ABC):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         """Items that failed are left out, or, with `failed_as_wrong`, stand in with no credit at all."""
 
     @abstractmethod
@@ -142,8 +142,10 @@ def strata_of(
     failed_as_wrong: bool,
 ) -> list[Stratum]:
     """`stratum_of` each group by its name; groups without a figure are left out."""
-    found = [stratum_of(name, own, columns, figures, failed_as_wrong=failed_as_wrong) for name, own in groups.items()]
-    return [stratum for stratum in found if stratum is not None]
+    strata = [
+        stratum_of(name, members, columns, figures, failed_as_wrong=failed_as_wrong) for name, members in groups.items()
+    ]
+    return [stratum for stratum in strata if stratum is not None]
 
 
 def tied_pairs(outcomes: Iterable[Outcome]) -> int:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from assay_rm_training.benchmarks.best_of_n import curve, scored_lists
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.protocol import (
+from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
-    Measured,
+    BenchmarkFigures,
     TiePolicy,
     grouped,
     strata_of,
     tied_pairs,
     win,
 )
+from assay_rm_training.benchmarks.figures.best_of_n import curve, scored_lists
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.strata import Floats, Means, Shares, mean_of, pooled, pooled_sizes, sizes_of
 
 CELLS = ("pairwise_helpfulness", "bon_helpfulness", "pairwise_harmlessness", "bon_harmlessness")
@@ -69,7 +69,7 @@ class RMB(Benchmark):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         strata = strata_of(
             grouped(items, outcomes, lambda item: f"{item.part}/{item.subset}"),
             ("right",),
@@ -86,7 +86,7 @@ class RMB(Benchmark):
             for cell, members in grouped(items, outcomes, lambda item: item.part).items()
             if cell.startswith("bon_")
         }
-        return Measured(
+        return BenchmarkFigures(
             strata,
             lambda means: _combine(means, shares, sizes),
             shares=shares,
@@ -114,11 +114,15 @@ def _right(item: BenchmarkItem, scores: Sequence[float], ties: TiePolicy) -> flo
 
 def _category(record: Record) -> tuple[str, str]:
     """Goal and scenario, from `category_path`, else from the folders the file lies in."""
-    told = record.values.get("category_path")
-    parts = str(told).split("/") if isinstance(told, str) and told else record.file.removesuffix(".json").split("/")
-    for place, part in enumerate(parts):
+    category_path = record.values.get("category_path")
+    parts = (
+        str(category_path).split("/")
+        if isinstance(category_path, str) and category_path
+        else record.file.removesuffix(".json").split("/")
+    )
+    for depth, part in enumerate(parts):
         if part.lower() in ("helpfulness", "harmlessness"):
-            return part.lower(), "/".join(parts[place + 1 :]) or part
+            return part.lower(), "/".join(parts[depth + 1 :]) or part
     raise record.error("neither it nor the file's path names Helpfulness or Harmlessness", "category_path")
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from assay.errors import BadInputError
 from assay.models.length_correction import EVERY, Curve, Form, LengthCorrection, Unit
 from assay.statistics.intervals import Interval, cluster_bootstrap
-from assay_rm_training.evaluation.length_bias import LengthBias, length_bias
+from assay_rm_training.length_bias.measure import LengthBias, length_bias
 
 Floats = npt.NDArray[np.float64]
 SPAN = 0.4  # share of the responses that a point of the LOWESS curve looks at
@@ -169,14 +169,14 @@ def effect_of(
     mixings = sorted({*MIXING_PATH, template.mixing}) if template.form != "penalty" else [template.mixing]
     after = {m: (np.empty(len(scored)), np.empty(len(scored))) for m in mixings}
     for fold in range(parts):
-        rest, out = np.flatnonzero(dealt != fold), np.flatnonzero(dealt == fold)
-        fitted = _again(scored.rows(rest), template, per_domain)
+        fit_rows, out = np.flatnonzero(dealt != fold), np.flatnonzero(dealt == fold)
+        fitted = _again(scored.rows(fit_rows), template, per_domain)
         for mixing, (chosen, rejected) in after.items():
             chosen[out], rejected[out] = corrected(scored.rows(out), replace(fitted, mixing=mixing))
     right = (scored.rewards[0] > scored.rewards[1]).astype(float)
     accuracies = {m: (c > r).astype(float) for m, (c, r) in after.items()}
     now = accuracies[template.mixing]
-    kept = after[template.mixing]
+    after_rewards = after[template.mixing]
     return CorrectionEffect(
         folds=parts,
         before=float(right.mean()),
@@ -184,7 +184,7 @@ def effect_of(
         change=float((now - right).mean()),
         interval=cluster_bootstrap((now - right).tolist(), scored.groups, seed=seed),
         bias_before=length_bias(scored.rewards, scored.lengths, scored.groups, unit=template.unit, seed=seed),
-        bias_after=length_bias(kept, scored.lengths, scored.groups, unit=template.unit, seed=seed),
+        bias_after=length_bias(after_rewards, scored.lengths, scored.groups, unit=template.unit, seed=seed),
         by_mixing={m: float(a.mean()) for m, a in accuracies.items()},
     )
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.protocol import (
+from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
-    Measured,
+    BenchmarkFigures,
     TiePolicy,
     grouped,
     strata_of,
     tied_pairs,
     win,
 )
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, mean_of, sizes_of
 
@@ -105,18 +105,18 @@ class RewardBench(Benchmark):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         strata = strata_of(
             grouped(items, outcomes, lambda item: item.part),
             ("accuracy",),
             lambda _, s: [win(s[0], s[1], ties)],
             failed_as_wrong=failed_as_wrong,
         )
-        there = [stratum.name for stratum in strata]
-        return Measured(
+        present = [stratum.name for stratum in strata]
+        return BenchmarkFigures(
             strata,
             _combine,
-            shares={name: [(name, "accuracy")] for name in there},
+            shares={name: [(name, "accuracy")] for name in present},
             sizes={
                 **sizes_of(strata),
                 **{
@@ -128,7 +128,7 @@ class RewardBench(Benchmark):
                 "ties": tied_pairs(outcomes),
                 "outside_sections": sum(len(s.values) for s in strata if s.name not in KNOWN),
             },
-            missing=[name for weights in SECTIONS.values() for name in weights if name not in there],
+            missing=[name for weights in SECTIONS.values() for name in weights if name not in present],
         )
 
     def statement(self, ties: TiePolicy) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """How much of a reward is length: correlations, and accuracy by which side is longer, each with its interval.
 
-Covers: numbers over scored pairs. Leaves out: taking length off (`length_correction.py`), scoring.
+Covers: numbers over scored pairs. Leaves out: taking length off (`fit.py`), scoring.
 
 A model may rightly prefer longer answers where people do, so every figure stands beside what the labels say: the
 partial correlation takes out what the label explains, and the win share of the longer side is given for both.
@@ -82,9 +82,9 @@ def length_bias(
         value = figure(np.arange(len(rc)))
         if value is None:
             return None
-        found = [figure(np.concatenate([parts[i] for i in draw])) for draw in draws]
-        kept = [x for x in found if x is not None]
-        low, high = np.quantile(kept, [0.025, 0.975]) if kept else (value, value)
+        resampled = [figure(np.concatenate([parts[i] for i in draw])) for draw in draws]
+        finite = [x for x in resampled if x is not None]
+        low, high = np.quantile(finite, [0.025, 0.975]) if finite else (value, value)
         return Estimate(value, Interval(float(low), float(high)), len(rc))
 
     def centred(rows: npt.NDArray[np.intp]) -> tuple[Floats, Floats, Floats]:

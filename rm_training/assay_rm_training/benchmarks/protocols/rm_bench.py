@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from itertools import product
 
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, TiePolicy, grouped, strata_of, win
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, grouped, strata_of, win
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, mean_of, sizes_of
 
@@ -81,7 +81,7 @@ class RMBench(Benchmark):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         by_domain = grouped(items, outcomes, lambda item: item.part.split("-")[0])
         groups = {domain: by_domain[domain] for domain in DOMAINS if domain in by_domain}
         parts = grouped(items, outcomes, lambda item: item.part)
@@ -90,7 +90,7 @@ class RMBench(Benchmark):
         shares = {f"{s.name}/{cell}": [(s.name, cell)] for s in strata for cell in CELL_NAMES}
         if len(domains := [s.name for s in strata if s.name in DOMAINS]) == 1:  # the mean over one is a plain share
             shares |= {f"overall/{cell}": [(domains[0], cell)] for cell in CELL_NAMES}
-        return Measured(
+        return BenchmarkFigures(
             strata,
             _combine,
             shares=shares,
@@ -119,12 +119,12 @@ class RMBench(Benchmark):
 
 def _domain(record: Record) -> str:
     """The row's `domain`, else what its file is named after, else what its subset tells."""
-    told = record.values.get("domain")
-    if isinstance(told, str) and told:
-        domain = told.strip().lower()
+    label = record.values.get("domain")
+    if isinstance(label, str) and label:
+        domain = label.strip().lower()
         if domain.split("-")[0] in DOMAINS:
             return domain
-        raise record.error(f"{told!r} is not one of {', '.join((*DOMAINS, *SAFETY_PARTS))}", "domain")
+        raise record.error(f"{label!r} is not one of {', '.join((*DOMAINS, *SAFETY_PARTS))}", "domain")
     if not record.file.startswith("hub:") and (
         match := _IN_FILE_NAME.findall(record.file.rsplit("/", 1)[-1].lower().replace("_", " "))
     ):
@@ -137,7 +137,7 @@ def _domain(record: Record) -> str:
 
 
 def _combine(means: Means) -> dict[str, Floats]:
-    found: dict[str, Floats] = {}
+    combined: dict[str, Floats] = {}
     domains: dict[str, dict[str, Floats]] = {}
     cells_of: dict[str, list[Floats]] = {}
     for name in (*DOMAINS, *SAFETY_PARTS):
@@ -145,9 +145,9 @@ def _combine(means: Means) -> dict[str, Floats]:
             continue
         cells = [means[f"{name}/{cell}"] for cell in CELL_NAMES]
         levels = {level: mean_of([cells[n] for n in members]) for level, members in DIFFICULTIES.items()}
-        found[name] = mean_of(list(levels.values()))
-        found.update({f"{name}/{level}": value for level, value in levels.items()})
-        found.update({f"{name}/{cell}": value for cell, value in zip(CELL_NAMES, cells, strict=True)})
+        combined[name] = mean_of(list(levels.values()))
+        combined.update({f"{name}/{level}": value for level, value in levels.items()})
+        combined.update({f"{name}/{cell}": value for cell, value in zip(CELL_NAMES, cells, strict=True)})
         if name in DOMAINS:
             domains[name], cells_of[name] = levels, cells
     if not domains:
@@ -156,7 +156,7 @@ def _combine(means: Means) -> dict[str, Floats]:
     together = {
         f"overall/{cell}": mean_of([cells[n] for cells in cells_of.values()]) for n, cell in enumerate(CELL_NAMES)
     }
-    return {"overall": mean_of([found[name] for name in domains]), **overall, **together, **found}
+    return {"overall": mean_of([combined[name] for name in domains]), **overall, **together, **combined}
 
 
 BENCHMARK = RMBench()

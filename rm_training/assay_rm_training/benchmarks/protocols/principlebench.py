@@ -7,86 +7,22 @@ principle model is asked by the principle; a scalar model scores the same two re
 
 Rows: {prompt or context, response, principle, fulfilment} as `assay_rm_training.data.principle_rows` reads them, each
 its own item with one score; or pairs {prompt, principle, chosen, rejected}. Leaves out: single judgments
-(`principle_evaluation.py`).
+(`evaluation/principle.py`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
 
 from assay.data.json_lines import RowError
 from assay.data.pairs import pair_of
 from assay.errors import BadInputError
-from assay.statistics.intervals import Interval, cluster_bootstrap
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, own_id
-from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, win
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, TiePolicy, win
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, publisher_id
 from assay_rm_training.benchmarks.strata import Stratum, mean_of, pooled, sizes_of
-from assay_rm_training.data.principle_rows import PrincipleRow, principle_row_of
-from assay_rm_training.evaluation.principle_split import principle_key, prompt_key
-
-
-class OppositePair(NamedTuple):
-    """Numbers of two rows with the same prompt and principle: one fulfils it, the other does not."""
-
-    satisfying: int
-    violating: int
-    principle: str
-    prompt: str
-    longer: float  #: 1.0 where the satisfying response has more characters
-
-
-@dataclass(frozen=True)
-class OppositePairs:
-    """Accuracy of ranking the satisfying response higher; a tie is wrong. `principle_mean`: unweighted over principles;
-    `interval`: of the pooled accuracy, resampled by prompt."""
-
-    pairs: int
-    accuracy: float
-    interval: Interval
-    principle_mean: float
-    principles: int
-    length_baseline: float
-    by_principle: dict[str, tuple[int, float]]  #: principle -> (pairs, accuracy)
-
-
-def opposite_pairs(rows: Sequence[PrincipleRow]) -> list[OppositePair]:
-    """Every pair of a fulfilling and a violating response to one prompt under one principle, in the rows' order."""
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for number, row in enumerate(rows):
-        groups[prompt_key(row.prompt), principle_key(row.principle)].append(number)
-    pairs = []
-    for (prompt, _), members in groups.items():
-        named = rows[members[0]].principle
-        for yes in (n for n in members if rows[n].fulfilled):
-            for no in (n for n in members if not rows[n].fulfilled and rows[n].response != rows[yes].response):
-                longer = float(len(rows[yes].response) > len(rows[no].response))
-                pairs.append(OppositePair(yes, no, named, prompt, longer))
-    return pairs
-
-
-def pair_figures(pairs: Sequence[OppositePair], rewards: Sequence[float], *, seed: int = 0) -> OppositePairs | None:
-    """Figures of one reward a row [rows]; None where there is no pair."""
-    if not pairs:
-        return None
-    right = [win(rewards[pair.satisfying], rewards[pair.violating], "official") for pair in pairs]
-    names = {principle_key(pair.principle): pair.principle for pair in reversed(pairs)}
-    of: dict[str, list[float]] = defaultdict(list)
-    for pair, value in zip(pairs, right, strict=True):
-        of[principle_key(pair.principle)].append(value)
-    return OppositePairs(
-        pairs=len(pairs),
-        accuracy=float(np.mean(right)),
-        interval=cluster_bootstrap(right, [pair.prompt for pair in pairs], seed=seed),
-        principle_mean=float(np.mean([np.mean(values) for values in of.values()])),
-        principles=len(of),
-        length_baseline=float(np.mean([pair.longer for pair in pairs])),
-        by_principle={names[key]: (len(values), float(np.mean(values))) for key, values in of.items()},
-    )
+from assay_rm_training.data.principle_rows import principle_key, principle_row_of, prompt_key
 
 
 class PrincipleBench(Benchmark):
@@ -113,7 +49,7 @@ class PrincipleBench(Benchmark):
         except RowError as error:
             raise record.error(error.reason, error.field) from error
         return BenchmarkItem(
-            id=own_id(values.get("id")) or f"row-{record.row}",
+            id=publisher_id(values.get("id")) or f"row-{record.row}",
             prompt=prompt,
             responses=responses,
             gold=gold,
@@ -142,25 +78,25 @@ class PrincipleBench(Benchmark):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         names = {item.part: item.principle or "" for item in reversed(items)}
-        found: dict[str, list[tuple[str, Sequence[float]]]] = defaultdict(list)
+        pair_rows: dict[str, list[tuple[str, Sequence[float]]]] = defaultdict(list)
         tied = 0
         for part, prompt, better, worse, longer in _paired(items, outcomes):
             if better is None or worse is None:
                 if failed_as_wrong:
-                    found[part].append((prompt, [0.0, longer]))
+                    pair_rows[part].append((prompt, [0.0, longer]))
                 continue
             tied += better == worse
-            found[part].append((prompt, [win(better, worse, ties), longer]))
-        strata = [s for part, rows in found.items() if (s := Stratum.of(part, ("accuracy", "longer"), rows))]
+            pair_rows[part].append((prompt, [win(better, worse, ties), longer]))
+        strata = [s for part, rows in pair_rows.items() if (s := Stratum.of(part, ("accuracy", "longer"), rows))]
         sizes = sizes_of(strata)
         shares = {
             "overall": [(stratum.name, "accuracy") for stratum in strata],
             "longer": [(stratum.name, "longer") for stratum in strata],
             **{f"principle/{names[s.name]}": [(s.name, "accuracy")] for s in strata},
         }
-        return Measured(
+        return BenchmarkFigures(
             strata,
             lambda means: (
                 pooled(means, shares, sizes)
@@ -197,11 +133,11 @@ def _paired(
     for item, outcome in zip(items, outcomes, strict=True):
         prompt = prompt_key(item.prompt)
         scores: Sequence[float | None] = outcome.scores or [None] * len(item.responses)
-        made = [_Side(prompt, text, score) for text, score in zip(item.responses, scores, strict=True)]
-        if len(made) == 2:
-            pairs.append((item.part, made[0], made[1]))
+        item_sides = [_Side(prompt, text, score) for text, score in zip(item.responses, scores, strict=True)]
+        if len(item_sides) == 2:
+            pairs.append((item.part, item_sides[0], item_sides[1]))
         else:
-            sides.setdefault((prompt, item.part), ([], []))[0 if item.gold[0] else 1].append(made[0])
+            sides.setdefault((prompt, item.part), ([], []))[0 if item.gold[0] else 1].append(item_sides[0])
     for (_, part), (satisfying, violating) in sides.items():
         pairs += [(part, yes, no) for yes in satisfying for no in violating if yes.text != no.text]
     return [(part, y.prompt, y.score, n.score, float(len(y.text) > len(n.text))) for part, y, n in pairs]

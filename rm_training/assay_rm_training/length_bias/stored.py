@@ -2,7 +2,7 @@
 
 Covers: a sample of scored responses by hash, reward against length in characters with correlations and means by length,
 the labelled pairs of which both sides have scores. Leaves out: length in tokens, which takes the model's tokenizer, and
-corrections (`assay length-bias`); the figures over pairs (`length_bias.py`).
+corrections (`assay length-bias`); the figures over pairs (`measure.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from assay.errors import BadInputError
 from assay.statistics.intervals import Interval
-from assay_rm_training.evaluation.length_bias import Estimate, Floats
+from assay_rm_training.length_bias.measure import Estimate, Floats
 
 if TYPE_CHECKING:
     import duckdb
@@ -88,19 +88,19 @@ _OWN = (
 
 def stored_lengths(db: duckdb.DuckDBPyConnection, of: ScoredModelRef, *, most: int = RESPONSES) -> StoredLengths:
     """A sample of `most` responses, drawn by hash."""
-    found = db.execute(
+    rows = db.execute(
         f"""SELECT s.reward, length(r.content)::DOUBLE AS length, r.prompt_id, count(*) OVER () AS total
             FROM scores s JOIN responses r USING (response_id) WHERE {_OWN}
             ORDER BY hash(response_id) LIMIT {int(most)}""",
         of.parameters(),
     ).fetchnumpy()
-    total = int(found["total"][0]) if len(found["total"]) else 0
-    return StoredLengths(_floats(found["reward"]), _floats(found["length"]), tuple(found["prompt_id"].tolist()), total)
+    total = int(rows["total"][0]) if len(rows["total"]) else 0
+    return StoredLengths(_floats(rows["reward"]), _floats(rows["length"]), tuple(rows["prompt_id"].tolist()), total)
 
 
 def labelled_lengths(db: duckdb.DuckDBPyConnection, of: ScoredModelRef, *, most: int = PAIRS) -> LabelledLengths:
     """Pairs with label A or B whose two responses have scores, a sample of `most` drawn by hash."""
-    found = db.execute(
+    rows = db.execute(
         f"""WITH own AS MATERIALIZED (SELECT s.response_id, s.reward FROM scores s WHERE {_OWN}),
                  rated AS (SELECT c.comparison_id, a.reward AS reward_a, b.reward AS reward_b
                           FROM comparisons c JOIN own a ON a.response_id = c.response_a
@@ -117,10 +117,10 @@ def labelled_lengths(db: duckdb.DuckDBPyConnection, of: ScoredModelRef, *, most:
         of.parameters(),
     ).fetchnumpy()
     return LabelledLengths(
-        (_floats(found["chosen"]), _floats(found["rejected"])),
-        (_floats(found["chosen_length"]), _floats(found["rejected_length"])),
-        tuple(found["prompt_id"].tolist()),
-        int(found["total"][0]) if len(found["total"]) else 0,
+        (_floats(rows["chosen"]), _floats(rows["rejected"])),
+        (_floats(rows["chosen_length"]), _floats(rows["rejected_length"])),
+        tuple(rows["prompt_id"].tolist()),
+        int(rows["total"][0]) if len(rows["total"]) else 0,
     )
 
 
@@ -155,7 +155,7 @@ def length_correlation(scored: StoredLengths, *, seed: int = 0) -> LengthCorrela
 def by_length(scored: StoredLengths, *, bins: int = BINS, seed: int = 0) -> list[LengthBin]:
     """Groups of equal count, shortest first; intervals by bootstrap over prompts, none for a group of one prompt."""
     order = np.argsort(scored.lengths, kind="stable")
-    found = []
+    length_bins = []
     for rows in np.array_split(order, bins):
         if not len(rows):
             continue
@@ -169,7 +169,7 @@ def by_length(scored: StoredLengths, *, bins: int = BINS, seed: int = 0) -> list
             low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
             interval = Interval(float(low), float(high))
         lengths = scored.lengths[rows]
-        found.append(
+        length_bins.append(
             LengthBin(
                 float(lengths.min()),
                 float(lengths.max()),
@@ -179,7 +179,7 @@ def by_length(scored: StoredLengths, *, bins: int = BINS, seed: int = 0) -> list
                 interval,
             )
         )
-    return found
+    return length_bins
 
 
 def _resampled(moments: Floats, seed: int) -> Floats:
@@ -215,10 +215,10 @@ def _slope(m: Floats) -> Floats:
 def _estimate(value: Floats, draws: Floats, count: int) -> Estimate | None:
     if not np.isfinite(value[0]):
         return None
-    known = draws[np.isfinite(draws)]
-    if len(known) < 2:
+    finite = draws[np.isfinite(draws)]
+    if len(finite) < 2:
         return None
-    low, high = np.quantile(known, [0.025, 0.975])
+    low, high = np.quantile(finite, [0.025, 0.975])
     return Estimate(float(value[0]), Interval(float(low), float(high)), count)
 
 

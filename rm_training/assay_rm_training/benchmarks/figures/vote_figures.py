@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.statistics.rank_correlation import kendall_tau_b, pearson, spearman
+from assay_rm_training.benchmarks.figures.rank_correlation import correlation_interval
 from assay_rm_training.benchmarks.item import BenchmarkItem
-from assay_rm_training.benchmarks.rank_correlation import correlation_interval
 from assay_rm_training.benchmarks.strata import Floats, NamedInterval, percentile_interval
 
 RESAMPLES = 1000
@@ -46,9 +46,9 @@ def vote_figures(votes: Sequence[tuple[BenchmarkItem, Sequence[float]]], *, seed
     names = sorted({name for item, _ in votes for name in item.models})
     if len(names) < 3:
         return out
-    place = {name: n for n, name in enumerate(names)}
-    first = np.array([place[item.models[0]] for item, _ in votes])
-    second = np.array([place[item.models[1]] for item, _ in votes])
+    index = {name: n for n, name in enumerate(names)}
+    first = np.array([index[item.models[0]] for item, _ in votes])
+    second = np.array([index[item.models[1]] for item, _ in votes])
     human = np.array([item.gold[0] for item, _ in votes])
     proxy = np.array([0.5 + 0.5 * np.sign(scores[0] - scores[1]) for _, scores in votes])
     size = len(names)
@@ -60,7 +60,7 @@ def vote_figures(votes: Sequence[tuple[BenchmarkItem, Sequence[float]]], *, seed
         out["preference/row_pearson"] = (float(agreement.mean()), percentile_interval(agreement[drawn].mean(axis=1)))
     met = ~np.isnan(strengths[0]) & ~np.isnan(strengths[1])
     if met.sum() >= 3:
-        both = [own[met] for own in strengths]
+        both = [strengths_of_one[met] for strengths_of_one in strengths]
         for name, measure in correlations.items():
             interval = correlation_interval(measure, *both, seed=seed, resamples=RESAMPLES)
             out[f"preference/{name}"] = (measure(*both), interval)
@@ -68,10 +68,10 @@ def vote_figures(votes: Sequence[tuple[BenchmarkItem, Sequence[float]]], *, seed
     draws: list[list[Floats]] = [[], []]
     for _ in range(RESAMPLES):
         votes_drawn = rng.integers(len(votes), size=len(votes))
-        for kept, wins in zip(draws, (human, proxy), strict=True):
-            kept.append(strength(win_rates(first[votes_drawn], second[votes_drawn], wins[votes_drawn], size)))
+        for sample, wins in zip(draws, (human, proxy), strict=True):
+            sample.append(strength(win_rates(first[votes_drawn], second[votes_drawn], wins[votes_drawn], size)))
     with np.errstate(all="ignore"):
-        bounds = [np.nanquantile(np.stack(kept), [0.025, 0.975], axis=0) for kept in draws]
+        bounds = [np.nanquantile(np.stack(sample), [0.025, 0.975], axis=0) for sample in draws]
     intervals = [[(float(low), float(high)) for low, high in bound.T] for bound in bounds]
     out["preference/separability"] = (separability(intervals[1]), None)
     out["preference/confidence_agreement"] = (confidence_agreement(intervals[0], intervals[1]), None)
@@ -93,9 +93,9 @@ def win_rates(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], wins:
 
 def strength(rates: Floats) -> Floats:
     """Mean win rate over the opponents that a model met; NaN for one that met nobody."""
-    there = ~np.isnan(rates)
+    present = ~np.isnan(rates)
     with np.errstate(invalid="ignore"):
-        out: Floats = np.where(there, rates, 0.0).sum(axis=1) / there.sum(axis=1)
+        out: Floats = np.where(present, rates, 0.0).sum(axis=1) / present.sum(axis=1)
     return out
 
 
@@ -107,12 +107,12 @@ def separability(intervals: Sequence[tuple[float, float]]) -> float:
 
 def confidence_agreement(human: Sequence[tuple[float, float]], proxy: Sequence[tuple[float, float]]) -> float:
     """Mean over pairs: +1 both apart and in the same order, -1 both apart and in the opposite one, else 0."""
-    found = [
+    agreements = [
         _order(human[i], human[j]) * _order(proxy[i], proxy[j])
         for i in range(len(human))
         for j in range(i + 1, len(human))
     ]
-    return sum(found) / len(found)
+    return sum(agreements) / len(agreements)
 
 
 def _order(a: tuple[float, float], b: tuple[float, float]) -> int:
@@ -123,10 +123,10 @@ def _order(a: tuple[float, float], b: tuple[float, float]) -> int:
 def _agreement(human: Floats, proxy: Floats) -> Floats:
     """Pearson's correlation of each model's two rows of win rates, over opponents both know; at least two of them."""
     rows = []
-    for own, other in zip(human, proxy, strict=True):
-        there = ~np.isnan(own) & ~np.isnan(other)
-        if there.sum() >= 2:
-            rows.append(pearson(own[there], other[there]))
+    for row, other in zip(human, proxy, strict=True):
+        both_present = ~np.isnan(row) & ~np.isnan(other)
+        if both_present.sum() >= 2:
+            rows.append(pearson(row[both_present], other[both_present]))
     return np.array(rows)
 
 

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from assay.data.json_lines import RowError
 from assay.data.pairs import pair_of
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, own_id
-from assay_rm_training.benchmarks.protocol import (
+from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
-    Measured,
+    BenchmarkFigures,
     TiePolicy,
     grouped,
     strata_of,
     tied_pairs,
     win,
 )
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, publisher_id
 from assay_rm_training.benchmarks.strata import Floats, Means, Shares, mean_of, pooled, pooled_sizes, sizes_of
 
 
@@ -39,7 +39,7 @@ class PairFile(Benchmark):
         except RowError as error:
             raise BadInputError(error.reason, file=record.file, row=record.row, field=error.field) from error
         return BenchmarkItem(
-            id=own_id(record.values.get("id")) or f"row-{record.row}",
+            id=publisher_id(record.values.get("id")) or f"row-{record.row}",
             prompt=pair.prompt,
             responses=(pair.chosen, pair.rejected),
             gold=(1.0, 0.0),
@@ -59,7 +59,7 @@ class PairFile(Benchmark):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         strata = strata_of(
             grouped(items, outcomes, lambda item: f"{item.part}|{item.subset}"),
             ("accuracy",),
@@ -75,7 +75,7 @@ class PairFile(Benchmark):
             for group in groups:
                 shares.setdefault(group, []).append((stratum.name, "accuracy"))
         sizes = sizes_of(strata)
-        return Measured(
+        return BenchmarkFigures(
             strata,
             lambda means: _combine(means, shares, sizes),
             shares=shares,

@@ -1,6 +1,6 @@
 """One look at a stored reward model's length bias, and the correction that is fitted and kept when asked.
 
-Leaves out: the figures (`length_bias.py`), the fits (`length_correction.py`).
+Leaves out: the figures (`measure.py`), the fits (`fit.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from assay.runs.record import locate_model
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import table, write_section
-from assay_rm_training.evaluation.length_bias import Estimate, LengthBias, length_bias
-from assay_rm_training.evaluation.length_correction import CorrectionEffect, ScoredLengths, effect_of, fit_correction
+from assay_rm_training.length_bias.fit import CorrectionEffect, ScoredLengths, effect_of, fit_correction
+from assay_rm_training.length_bias.measure import Estimate, LengthBias, length_bias
 from assay_rm_training.runs.inputs import recorded_run
 from assay_serving.engines.length_corrected import response_length
 from assay_serving.model_loader import open_scorer
@@ -31,7 +31,7 @@ from assay_serving.scorer import ScoreItem
 
 
 @dataclass(frozen=True)
-class LengthConfig:
+class LengthBiasConfig:
     """`model`: artifact, folder, hub id, URL. `fit`: the form of a correction to fit, None = report only. `write`: the
     name to keep it under in the model's spec. `per_domain`: a curve for each category of the data."""
 
@@ -52,7 +52,7 @@ class LengthConfig:
 
 
 @dataclass(frozen=True)
-class LengthFindings:
+class LengthBiasRun:
     """`effect`: of the fitted correction on left-out prompts. `written`: the spec that holds it now."""
 
     model: str
@@ -77,7 +77,7 @@ class LengthFindings:
         }
 
 
-def examine_length(workspace: Workspace | None, config: LengthConfig) -> LengthFindings:
+def measure_length_bias(workspace: Workspace | None, config: LengthBiasConfig) -> LengthBiasRun:
     """Score, report, fit, and write, with progress on standard error.
 
     Raises BadInputError for tokens of a server's model, and for writing to a model that has no spec.
@@ -105,19 +105,21 @@ def examine_length(workspace: Workspace | None, config: LengthConfig) -> LengthF
         items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
         with progress_bar("scoring", len(items), unit="responses") as advance:
             scores = scorer.score(items, advance)
-        kept = [i for i in range(len(pairs)) if all(isinstance(s, Score) for s in scores[2 * i : 2 * i + 2])]
-        if not kept:
+        scored_pairs = [i for i in range(len(pairs)) if all(isinstance(s, Score) for s in scores[2 * i : 2 * i + 2])]
+        if not scored_pairs:
             raise BadInputError(f"none of the {len(pairs)} pairs of {config.data} could be scored")
-        rewards = np.array([[s.reward for s in scores[2 * i : 2 * i + 2] if isinstance(s, Score)] for i in kept])
+        rewards = np.array(
+            [[s.reward for s in scores[2 * i : 2 * i + 2] if isinstance(s, Score)] for i in scored_pairs]
+        )
         lengths = np.array(
-            [[response_length(item, config.unit, renderer) for item in items[2 * i : 2 * i + 2]] for i in kept],
+            [[response_length(item, config.unit, renderer) for item in items[2 * i : 2 * i + 2]] for i in scored_pairs],
             dtype=float,
         )
         scored = ScoredLengths(
             (rewards[:, 0], rewards[:, 1]),
             (lengths[:, 0], lengths[:, 1]),
-            [ids.prompt_id(pairs[i].prompt) for i in kept],
-            [pairs[i].category if config.per_domain else "" for i in kept],
+            [ids.prompt_id(pairs[i].prompt) for i in scored_pairs],
+            [pairs[i].category if config.per_domain else "" for i in scored_pairs],
         )
         bias = length_bias(scored.rewards, scored.lengths, scored.groups, unit=config.unit, seed=config.seed)
         correction = effect = written = None
@@ -140,19 +142,19 @@ def examine_length(workspace: Workspace | None, config: LengthConfig) -> LengthF
             spec.corrected(correction).write(folder)
             written = folder / FILE
             write_section(folder, "Length bias", length_lines(bias, config.data, correction, effect))
-        found = LengthFindings(
+        report = LengthBiasRun(
             scorer.info.name,
             scorer.info.version,
             bias,
-            len(pairs) - len(kept),
+            len(pairs) - len(scored_pairs),
             correction,
             effect,
             written,
             run.id if run else None,
         )
         if run is not None:
-            run.metrics.update(found.to_dict())
-        return found
+            run.metrics.update(report.to_dict())
+        return report
 
 
 def figures(bias: LengthBias) -> list[tuple[str, Estimate | None]]:

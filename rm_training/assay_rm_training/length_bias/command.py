@@ -12,7 +12,7 @@ from assay_rm_training.commands.run_options import LimitOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
 if TYPE_CHECKING:
-    from assay_rm_training.runs.length_bias import LengthFindings
+    from assay_rm_training.length_bias.run import LengthBiasRun
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +58,7 @@ def bias(
     """
     from assay.errors import NotFoundError
     from assay.workspace import Workspace
-    from assay_rm_training.runs.length_bias import LengthConfig, examine_length
+    from assay_rm_training.length_bias.run import LengthBiasConfig, measure_length_bias
 
     here: Workspace | None = None
     try:
@@ -66,7 +66,7 @@ def bias(
     except NotFoundError:
         if workspace is not None:
             raise
-    config = LengthConfig(
+    config = LengthBiasConfig(
         model,
         data,
         fit,  # type: ignore[arg-type]  # checked by the correction
@@ -82,29 +82,29 @@ def bias(
         device,
         allow_failed_parity,
     )
-    found = examine_length(here, config)
+    report = measure_length_bias(here, config)
     if as_json:
-        emit(found.to_dict(), "", as_json=True)
+        emit(report.to_dict(), "", as_json=True)
     else:
-        _show(found)
+        _show(report)
 
 
-def _show(found: LengthFindings) -> None:
+def _show(report: LengthBiasRun) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from assay_rm_training.runs.length_bias import figures, written
+    from assay_rm_training.length_bias.run import figures, written
 
-    pairs = counted(found.bias.pairs, "pair")
-    title = f"{found.model}: {pairs}, {found.failed} could not be scored; length in {found.bias.unit}"
-    shown = Table("", "value", "95 %", "pairs", title=title, title_justify="left")
-    for name, estimate in figures(found.bias):
-        shown.add_row(name, *written(estimate))
-    Console().print(shown)
-    if found.correction is None or found.effect is None:
+    pairs = counted(report.bias.pairs, "pair")
+    title = f"{report.model}: {pairs}, {report.failed} could not be scored; length in {report.bias.unit}"
+    table = Table("", "value", "95 %", "pairs", title=title, title_justify="left")
+    for name, estimate in figures(report.bias):
+        table.add_row(name, *written(estimate))
+    Console().print(table)
+    if report.correction is None or report.effect is None:
         return
-    effect = found.effect
-    form = f"{found.correction.form}, mixing {found.correction.mixing:g}"
+    effect = report.effect
+    form = f"{report.correction.form}, mixing {report.correction.mixing:g}"
     typer.echo(
         f"{form}, on {effect.folds} left-out parts of the prompts: accuracy {effect.before:.4f} before, "
         f"{effect.after:.4f} after, {effect.change:+.4f} ({effect.interval.low:+.4f} to {effect.interval.high:+.4f})"
@@ -114,7 +114,7 @@ def _show(found: LengthFindings) -> None:
         typer.echo(f"correlation within prompts {before:.3f} before, {after:.3f} after")
     if len(effect.by_mixing) > 1:
         typer.echo("accuracy by mixing: " + ", ".join(f"{m:g} {a:.4f}" for m, a in effect.by_mixing.items()))
-    if found.written is not None:
+    if report.written is not None:
         typer.echo(
-            f"kept as {found.correction.name!r} in {found.written}; use it with --correct {found.correction.name}"
+            f"kept as {report.correction.name!r} in {report.written}; use it with --correct {report.correction.name}"
         )

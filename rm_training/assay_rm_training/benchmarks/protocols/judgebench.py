@@ -12,12 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.protocol import Benchmark, Measured, TiePolicy, cluster_of, grouped, tied_pairs
+from assay_rm_training.benchmarks.benchmark import (
+    Benchmark,
+    BenchmarkFigures,
+    TiePolicy,
+    cluster_of,
+    grouped,
+    tied_pairs,
+)
+from assay_rm_training.benchmarks.item import LABELS, BenchmarkItem, Outcome, Record, flipped
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, Shares, Stratum, mean_of, pooled, pooled_sizes, sizes_of
 
-LABELS = ("A>B", "B>A")
 #: How the sources of a category begin.
 CATEGORIES = {
     "knowledge": "mmlu-pro",
@@ -25,11 +31,6 @@ CATEGORIES = {
     "math": "livebench-math",
     "coding": "livecodebench",
 }
-
-
-def flipped(decision: str | None) -> str | None:
-    """The same verdict once A and B have changed places."""
-    return {"A>B": "B>A", "B>A": "A>B"}.get(decision or "", decision)
 
 
 def games_right(decisions: Sequence[str | None], label: str) -> bool:
@@ -85,7 +86,7 @@ class JudgeBench(Benchmark):
         ties: TiePolicy = "official",
         failed_as_wrong: bool = False,
         seed: int = 0,
-    ) -> Measured:
+    ) -> BenchmarkFigures:
         games = max((len(o.decisions) for o in outcomes if o.decisions is not None), default=0)
         columns = ["right", *([f"game_{n + 1}" for n in range(games)] if games > 1 else [])]
         columns += ["both_right", "consistent"] if games > 1 else []
@@ -110,8 +111,8 @@ class JudgeBench(Benchmark):
             for column in columns[1:]:
                 shares.setdefault(column, []).append((name, column))
         sizes = sizes_of(strata)
-        there = {name.split("|")[0] for name in sizes}
-        return Measured(
+        present = {name.split("|")[0] for name in sizes}
+        return BenchmarkFigures(
             strata,
             lambda means: _combine(means, shares, sizes),
             shares=shares,
@@ -120,7 +121,7 @@ class JudgeBench(Benchmark):
                 "ties": tied_pairs(outcomes),
                 **({"null_decisions": sum(d is None for o in outcomes for d in o.decisions or ())} if games else {}),
             },
-            missing=[name for name in CATEGORIES if name not in there],
+            missing=[name for name in CATEGORIES if name not in present],
         )
 
     def _figures(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy, games: int) -> list[float]:

@@ -1,0 +1,1 @@
+"""Figures that protocols share: best of n, votes over models, rank correlation."""

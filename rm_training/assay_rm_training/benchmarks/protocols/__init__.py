@@ -1,0 +1,1 @@
+"""The protocols of published benchmarks, one module each."""
