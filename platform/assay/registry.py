@@ -133,6 +133,11 @@ class Kind(Generic[T]):
         remember(created, Made(self.name, name, MappingProxyType(given)))
         return created
 
+    def absolute(self, name: str, folder: Path | None = None) -> str:
+        """The name with the file of a `file.py:Name` by its absolute path, as a record that outlives the folder has."""
+        source, _, attribute = name.rpartition(":")
+        return f"{(Path(folder or '.') / source).resolve()}:{attribute}" if source.endswith(".py") else name
+
     def name_of(self, thing: object) -> str:
         """The name that finds this class, function or object: its registered one, or `module:Name`."""
         module, attribute = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")

@@ -5,5 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from assay.registry import Kind
+from assay_rm_training.benchmarks.catalogue import BENCHMARKS
+from assay_rm_training.methods.method import TRAINING_METHODS
+from assay_rm_training.objectives.losses import LOSSES
 
-KINDS: tuple[Kind[Any], ...] = ()
+KINDS: tuple[Kind[Any], ...] = (BENCHMARKS, LOSSES, TRAINING_METHODS)

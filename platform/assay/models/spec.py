@@ -101,6 +101,7 @@ class RewardModelSpec:
     judging: Judging | None = None  #: of generative models
     stepwise: Stepwise | None = None  #: of process reward models (kind scalar)
     ratings: RatingHeads | None = None  #: of models that keep one output a rating (kind scalar)
+    method: dict[str, Any] | None = None  #: the training method's name and settings
     ranked: bool = True  #: trained by comparisons, so that a difference of rewards is a log-odds; not by ratings
 
     def write(self, folder: Path) -> None:

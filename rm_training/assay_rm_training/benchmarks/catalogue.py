@@ -1,31 +1,46 @@
-"""The benchmarks by name. A new one is a module with `BENCHMARK`, and a line here."""
+"""The registered benchmarks, which `--bench` names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from assay.errors import BadInputError
-from assay_rm_training.benchmarks.benchmark import Benchmark
+from assay.registry import Kind
 
-#: name -> module of this package.
-MODULES: Mapping[str, str] = {
-    "rewardbench": "rewardbench",
-    "rewardbench2": "rewardbench2",
-    "rm-bench": "rm_bench",
-    "judgebench": "judgebench",
-    "rmb": "rmb",
-    "ppe": "ppe",
-    "principlebench": "principlebench",
-    "pairs": "pair_file",
-}
+if TYPE_CHECKING:
+    from assay_rm_training.benchmarks.benchmark import Benchmark
+
+_PROTOCOLS = "assay_rm_training.benchmarks.protocols"
+
+BENCHMARKS: Kind[Any] = Kind(
+    "benchmark",
+    "A benchmark of reward models: a subclass of `Benchmark`, or an instance of one.",
+    {
+        "rewardbench": f"{_PROTOCOLS}.rewardbench:BENCHMARK",
+        "rewardbench2": f"{_PROTOCOLS}.rewardbench2:BENCHMARK",
+        "rm-bench": f"{_PROTOCOLS}.rm_bench:BENCHMARK",
+        "judgebench": f"{_PROTOCOLS}.judgebench:BENCHMARK",
+        "rmb": f"{_PROTOCOLS}.rmb:BENCHMARK",
+        "ppe": f"{_PROTOCOLS}.ppe:BENCHMARK",
+        "principlebench": f"{_PROTOCOLS}.principlebench:BENCHMARK",
+        "pairs": f"{_PROTOCOLS}.pair_file:BENCHMARK",
+    },
+    requires=("name", "title", "source", "read", "credit", "measure", "statement"),
+    option="--bench",
+)
 
 
-def benchmark(name: str) -> Benchmark:
-    """The benchmark of this name; `_`, spaces and capitals do not matter. Raises BadInputError with the names."""
-    plain = "".join(c for c in name.lower() if c.isalnum())
-    for registered, module in MODULES.items():
-        if registered.replace("-", "") == plain:
-            loaded: Benchmark = import_module(f"assay_rm_training.benchmarks.protocols.{module}").BENCHMARK
-            return loaded
-    raise BadInputError(f"no benchmark named {name!r}; there are {', '.join(MODULES)}", field="--bench")
+def benchmark(name: str, *, folder: Path | None = None) -> Benchmark:
+    """The benchmark of this name; in a registered name `_`, spaces and capitals do not matter.
+
+    Raises BadInputError with the nearest names.
+    """
+    plain = _plain(name)
+    registered = next((known for known in BENCHMARKS.names() if _plain(known) == plain), name)
+    member = BENCHMARKS.find(registered, folder=folder)
+    instance: Benchmark = member() if isinstance(member, type) else member
+    return instance
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())

@@ -10,6 +10,7 @@ import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.system.plurals import counted
+from assay_rm_training.benchmarks.catalogue import BENCHMARKS
 from assay_serving.commands.engine_options import AllowFailedParityOption, CorrectOption, TokenBudgetOption
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ def eval_(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="rewardbench, rewardbench2, rm-bench, judgebench, rmb, ppe, principlebench (judged responses), or "
-            "pairs for any pair file.",
+            help=f"{BENCHMARKS.help()}. pairs: any pair file; principlebench: judged responses.",
             rich_help_panel=BENCHMARK,
             show_default=False,
         ),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.resume import absolute_file, refuse_changes, resume_hint
 from assay.system.plurals import counted
-from assay_rm_training.commands.interruption import prints_resume_hint
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_serving.commands.engine_options import AllowFailedParityOption
 
@@ -107,7 +107,7 @@ def generative_rl(
         plan = JudgePlan.read(here, resume)
         if steps is None or steps <= plan.recipe.steps:
             require_unfinished(here, resume)
-        _refuse_changes(context)
+        refuse_changes(context, _CHANGEABLE, _FLAGS)
         planned = plan.recipe if steps is None else replace(plan.recipe, steps=steps)
         plan = replace(plan, recipe=planned, name=name or plan.name, force=force, waivers={**plan.waivers, **waivers})
     else:
@@ -127,8 +127,8 @@ def generative_rl(
         plan = JudgePlan(
             chosen,
             base,
-            _absolute(data),
-            _absolute(eval_data) if eval_data else None,
+            absolute_file(data),
+            absolute_file(eval_data) if eval_data else None,
             name or f"{Path(base).name}-rl",
             form or base_format,
             samples,
@@ -140,7 +140,7 @@ def generative_rl(
     rows = read_judged(here, plan.data, plan.form)
     eval_rows = read_judged(here, plan.eval_data, plan.form) if plan.eval_data else None
     often = f"--set checkpoint_every={plan.recipe.checkpoint_every}"
-    with prints_resume_hint(here, "generative-rl", is_saved=lambda run: bool(checkpoints(run)), option=often):
+    with resume_hint(here, "train generative-rl", is_saved=lambda run: bool(checkpoints(run)), option=often):
         trained = reinforce_judge(here, plan, rows, eval_rows, resume=resume)
     if as_json:
         payload = {"model": trained.path.name, "path": str(trained.path), "artifact_id": trained.artifact_id}
@@ -210,31 +210,9 @@ def eval_judge(
         typer.echo(f"items and figures in {report.folder}")
 
 
-#: What a resumed reinforcement may be given anew; all else is its own.
-_ANEW = frozenset(("resume", "steps", "name", "force", "waive_contamination", "workspace", "as_json"))
-_FLAGS = {"overrides": "set", "form": "format"}
-
-
-def _refuse_changes(context: typer.Context) -> None:
-    from assay.errors import BadInputError
-
-    sources = {option: context.get_parameter_source(option) for option in context.params}
-    given_options = [
-        o for o, source in sources.items() if source is not None and source.name != "DEFAULT" and o not in _ANEW
-    ]
-    if given_options:
-        flags = ", ".join(sorted(f"--{_FLAGS.get(option, option).replace('_', '-')}" for option in given_options))
-        raise BadInputError(
-            f"a resumed run goes on as it began; leave out {flags} (--steps, --name, --force and "
-            "--waive-contamination may be given anew)",
-            field="--resume",
-        )
-
-
-def _absolute(data: str) -> str:
-    """A file by its absolute path, so that --resume finds it from any folder; a snapshot as it is."""
-    path = Path(data).expanduser()
-    return str(path.resolve()) if path.is_file() else data
+#: Options that may differ when a run is resumed.
+_CHANGEABLE = frozenset(("resume", "steps", "name", "force", "waive_contamination", "workspace", "as_json"))
+_FLAGS = {"overrides": "--set", "form": "--format"}
 
 
 def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:

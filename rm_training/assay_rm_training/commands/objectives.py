@@ -35,7 +35,7 @@ def odin(
     Example: `assay train odin --data gold --eval-data gold-holdout --batch-size 64`
     """
     from assay_rm_training.methods.odin import Odin
-    from assay_rm_training.objectives import Objective
+    from assay_rm_training.objectives.objective import Objective
 
     loss = Objective(label_smoothing=label_smoothing, centring=centring, use_margin=margins)
     return Odin(loss, length=length, orthogonal=orthogonal, of_sum=of_sum)
@@ -54,7 +54,7 @@ def grm(
     Example: `assay train grm --data gold --eval-data gold-holdout --base smollm2`
     """
     from assay_rm_training.methods.grm import Grm
-    from assay_rm_training.objectives import Objective
+    from assay_rm_training.objectives.objective import Objective
 
     loss = Objective(label_smoothing=label_smoothing, centring=centring, use_margin=margins)
     return Grm(loss, text=text, share=share, beta=beta)  # type: ignore[arg-type]  # checked by the method

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay_rm_training.commands.generative import generative_rl, generative_sft
+from assay_rm_training.commands.method import method
 from assay_rm_training.commands.objectives import grm, lists, odin, ratings, steps
 from assay_rm_training.commands.principle import principle
 from assay_rm_training.commands.probe import probe
 from assay_rm_training.commands.training_options import training_command
+from assay_rm_training.objectives.losses import LOSSES
 
 if TYPE_CHECKING:
     from assay_rm_training.methods.method import Method
@@ -29,16 +31,14 @@ def register(app: typer.Typer) -> None:
     group.command("probe")(probe)
     group.command("generative-sft")(training_command(generative_sft))
     group.command("generative-rl")(generative_rl)
+    group.command("method")(training_command(method))
     app.add_typer(group, name="train")
 
 
 def bt(
     loss: Annotated[
         str,
-        typer.Option(
-            help="bradley_terry, focal, focal_internlm, hinge, margin_mse, tempered_log, pointwise; with ties: "
-            "rao_kupper, davidson."
-        ),
+        typer.Option(help=f"{LOSSES.help()}. rao_kupper and davidson learn from ties."),
     ] = "bradley_terry",
     centring: Annotated[float, typer.Option(help="Weight of (chosen + rejected)^2.")] = 0.01,
     squares: Annotated[float, typer.Option(help="Weight of chosen^2 + rejected^2.")] = 0.0,
@@ -63,10 +63,10 @@ def bt(
     Example: `assay train bt --data gold --eval-data gold-holdout --base smollm2 --name helpful`
     """
     from assay_rm_training.methods.bradley_terry import BradleyTerry
-    from assay_rm_training.objectives import Objective
+    from assay_rm_training.objectives.objective import Objective
 
     objective = Objective(
-        loss,
+        LOSSES.absolute(loss),
         label_smoothing=label_smoothing,
         centring=centring,
         temperature=temperature,

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay_rm_training.commands.interruption import prints_resume_hint
+from assay.cli.resume import absolute_file, is_given, refuse_changes, resume_hint
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_rm_training.commands.scale_options import ScaleSettings, scale_options, with_preset
 
 if TYPE_CHECKING:
     from assay_rm_training.evaluation.report import EvaluationReport
     from assay_rm_training.methods.method import Method
-    from assay_rm_training.runs.train import TrainedModel, TrainingPlan
+    from assay_rm_training.runs.train import TrainedModel
     from assay_rm_training.training_config import TrainingConfig
 
 
@@ -57,13 +57,13 @@ def shared_options(
     eval_every: Annotated[int, typer.Option(help="Steps between points of the held-out curve; 0 = none.")] = 0,
     save_every: Annotated[int, typer.Option(help="Steps between saved states, for --resume; 0 = at the end.")] = 50,
     save_dtype: Annotated[str, typer.Option(help="float32 or bfloat16, of the saved weights.")] = "float32",
-) -> tuple[Asked, TrainingConfig | None]:
+) -> tuple[RunNames, TrainingConfig | None]:
     """What was asked for; no configuration where there is no data (then a run is resumed, or it is an error)."""
     from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
-    asked = Asked(data, base, eval_data, name, force)
+    names = RunNames(data, base, eval_data, name, force)
     if data is None:
-        return asked, None
+        return names, None
     config = TrainingConfig(
         base=base,
         lr=lr,
@@ -84,14 +84,21 @@ def shared_options(
         save_every=save_every,
         save_dtype=save_dtype,  # type: ignore[arg-type]  # checked by the configuration
     )
-    return asked, config
+    return names, config
 
 
-class Asked:
-    """Names given on the command line; `base` as a person writes it."""
+class RunNames(NamedTuple):
+    """Data, base and model as the command line names them."""
 
-    def __init__(self, data: str | None, base: str, eval_data: str | None, name: str | None, force: bool) -> None:
-        self.data, self.base, self.eval_data, self.name, self.force = data, base, eval_data, name, force
+    data: str | None
+    base: str
+    eval_data: str | None
+    name: str | None
+    force: bool
+
+
+#: The command whose method is named by an option, so that it resumes a run of any method.
+GENERIC = "method"
 
 
 def last_options(
@@ -101,7 +108,7 @@ def last_options(
         str | None,
         typer.Option(
             metavar="RUN_ID",
-            help="Go on with an interrupted run; all but --name, --force, --parallel and waivers is its own.",
+            help="Resume an interrupted run; only --name, --force, --parallel and waivers may change.",
         ),
     ] = None,
     workspace: WorkspaceOption = None,
@@ -123,10 +130,10 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
 
             return follow()
         method_values = {p.name: values[p.name] for p in parameters[command]}
-        asked, config = shared_options(**{p.name: values[p.name] for p in parameters[shared_options]})
+        names, config = shared_options(**{p.name: values[p.name] for p in parameters[shared_options]})
         last = {p.name: values[p.name] for p in parameters[last_options]}
         scale = scale_options(**{p.name: values[p.name] for p in parameters[scale_options]})
-        _run(asked, config, command, method_values, scale, **last)
+        _run(names, config, command, method_values, scale, **last)
         return None
 
     every = [p for group in parameters.values() for p in group]
@@ -144,7 +151,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _run(
-    asked: Asked,
+    names: RunNames,
     config: TrainingConfig | None,
     command: Callable[..., Method],
     method_values: dict[str, Any],
@@ -162,38 +169,41 @@ def _run(
     from assay_rm_training.runs.train import TrainingPlan, default_name, train_model
     from assay_rm_training.training.resume_state import FILE as STATE
 
-    def is_given(option: str) -> bool:
-        source = context.get_parameter_source(option)
-        return source is not None and source.name != "DEFAULT"
-
-    here = Workspace.find(workspace)
+    here, way = Workspace.find(workspace), command.__name__.replace("_", "-")
     waivers = waivers_of(waive_contamination or [])
     if resume is not None:
         plan = TrainingPlan.read(here, resume)
         require_unfinished(here, resume, in_others=True)
-        _refuse_changes(plan, command, [p for p in context.params if is_given(p)])
-        name, force = asked.name or plan.name, asked.force or plan.force
+        if way != GENERIC and plan.method.name != way:
+            raise BadInputError(f"the run is of assay train {plan.method.name}, not {way}", field="--resume")
+        refuse_changes(context, _CHANGEABLE)
+        name, force = names.name or plan.name, names.force or plan.force
         plan = replace(plan, name=name, force=force, waivers={**plan.waivers, **waivers})
-        if is_given("parallel"):
+        if is_given(context, "parallel"):
             plan = replace(plan, config=replace(plan.config, parallel=scale.settings["parallel"]))
     else:
-        if asked.data is None or config is None:
+        if names.data is None or config is None:
             raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
+        is_set = functools.partial(is_given, context)
         plan = TrainingPlan(
-            replace(config, base=locate_model(here, asked.base)[0], **with_preset(scale, is_given)),
-            _absolute(asked.data),
-            _absolute(asked.eval_data) if asked.eval_data else None,
-            asked.name or default_name(asked.base, asked.data),
-            asked.force,
+            replace(
+                config,
+                base=locate_model(here, names.base)[0],
+                **with_preset(scale, is_set),
+            ),
+            absolute_file(names.data),
+            absolute_file(names.eval_data) if names.eval_data else None,
+            names.name or default_name(names.base, names.data),
+            names.force,
             waivers,
             command(**method_values),
-            _absolute(scale.final_data) if scale.final_data else None,
+            absolute_file(scale.final_data) if scale.final_data else None,
         )
     rows = plan.method.read(here, plan.data)
     eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
     final_rows = plan.method.read(here, plan.final_data) if plan.final_data else None
     often = f"--save-every {plan.config.save_every}"
-    with prints_resume_hint(here, plan.method.name, is_saved=lambda run: (run / STATE).is_file(), option=often):
+    with resume_hint(here, f"train {way}", is_saved=lambda run: (run / STATE).is_file(), option=often):
         trained = train_model(here, plan, rows, eval_rows, resume=resume, final_rows=final_rows)
     if as_json:
         emit(_payload(trained), "", as_json=True)
@@ -201,18 +211,8 @@ def _run(
         _show(trained)
 
 
-#: What a resumed run may be given anew; all else is its own.
-_ANEW = ("resume", "name", "force", "waive_contamination", "parallel", "workspace", "as_json")
-
-
-def _refuse_changes(plan: TrainingPlan, command: Callable[..., Method], options: list[str]) -> None:
-    from assay.errors import BadInputError
-
-    way = command.__name__.replace("_", "-")
-    if plan.method.name != way:
-        raise BadInputError(f"the run is of assay train {plan.method.name}, not {way}", field="--resume")
-    if changed := [f"--{name.replace('_', '-')}" for name in options if name not in _ANEW]:
-        raise BadInputError(f"a resumed run goes on as it began; leave out {', '.join(changed)}", field="--resume")
+#: Options that may differ when a run is resumed.
+_CHANGEABLE = frozenset(("resume", "name", "force", "waive_contamination", "parallel", "workspace", "as_json"))
 
 
 def waivers_of(entries: list[str]) -> dict[str, str]:
@@ -225,12 +225,6 @@ def waivers_of(entries: list[str]) -> dict[str, str]:
             raise BadInputError(f"--waive-contamination takes BENCHMARK=REASON, not {entry!r}")
         waivers[benchmark.strip()] = reason.strip()
     return waivers
-
-
-def _absolute(data: str) -> str:
-    """A file by its absolute path, so that --resume finds it from any folder; a snapshot as it is."""
-    path = Path(data).expanduser()
-    return str(path.resolve()) if path.is_file() else data
 
 
 def _payload(trained: TrainedModel) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.auxiliary_heads import Parameter, attach, detach_all, side_module
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
-from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import positive_mean
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer

@@ -26,7 +26,7 @@ from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.auxiliary_heads import attach, side_module
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head
-from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft
 from assay_rm_training.training_config import TrainingConfig
 

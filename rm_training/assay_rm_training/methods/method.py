@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
+from assay import registry
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 
@@ -28,17 +29,24 @@ if TYPE_CHECKING:
     from assay_rm_training.training_config import TrainingConfig
     from assay_serving.scorer import ScoreItem, Scorer
 
-#: name -> where its class is; imported only when it is used.
-METHODS = {
-    "bt": "assay_rm_training.methods.bradley_terry:Pairwise",
-    "grm": "assay_rm_training.methods.grm:TextRegularised",
-    "lists": "assay_rm_training.methods.ranked_lists:RankedLists",
-    "odin": "assay_rm_training.methods.odin:Odin",
-    "ratings": "assay_rm_training.methods.multi_objective:Ratings",
-    "steps": "assay_rm_training.methods.process_reward:Steps",
-    "generative-sft": "assay_rm_training.generative.sft:GenerativeSft",
-    "principle": "assay_rm_training.methods.principle:Principle",
-}
+_METHODS = "assay_rm_training.methods"
+
+TRAINING_METHODS: registry.Kind[type[MethodFields]] = registry.Kind(
+    "training_method",
+    "A way to train a reward model: a frozen dataclass of JSON-ready fields that follows `Method`.",
+    {
+        "bt": f"{_METHODS}.bradley_terry:BradleyTerry",
+        "generative-sft": "assay_rm_training.generative.sft:GenerativeSft",
+        "grm": f"{_METHODS}.grm:Grm",
+        "lists": f"{_METHODS}.ranked_lists:RankedLists",
+        "odin": f"{_METHODS}.odin:Odin",
+        "principle": f"{_METHODS}.principle:Principle",
+        "ratings": f"{_METHODS}.multi_objective:MultiObjective",
+        "steps": f"{_METHODS}.process_reward:ProcessRewardMethod",
+    },
+    requires=("name", "kind", "engine", "unit", "from_dict", "load", "read", "encode", "task", "responses", "evaluate"),
+    option="--method",
+)
 
 
 class Engine(Protocol):
@@ -167,17 +175,16 @@ class MethodFields:
         return {}
 
 
-def method_of(payload: dict[str, Any]) -> Method:
+def method_of(payload: Mapping[str, Any]) -> Method:
     """From {"name": ..., fields of the method}. Raises BadInputError for an unknown name or field."""
-    values = dict(payload)
-    name = values.pop("name", "bt")
-    if name not in METHODS:
-        raise BadInputError(f"unknown way to train {name!r}; one of {', '.join(METHODS)}", field="method")
-    module, _, attribute = METHODS[name].partition(":")
-    method: Method = getattr(import_module(module), attribute).from_dict(values)
-    return method
+    settings = dict(payload)
+    name = settings.pop("name", "bt")
+    method: Any = TRAINING_METHODS.find(name, field="method").from_dict(settings)
+    registry.remember(method, registry.Made(TRAINING_METHODS.name, name, MappingProxyType(settings)))
+    return cast(Method, method)
 
 
 def method_payload(method: Method) -> dict[str, Any]:
-    """Inverse of `method_of`."""
-    return {"name": method.name, **method.to_dict()}
+    """Inverse of `method_of`; a method from elsewhere keeps the name it was found by."""
+    made = registry.made_by(method)
+    return {"name": method.name if made is None else made.name, **method.to_dict()}

@@ -23,7 +23,7 @@ from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.auxiliary_heads import attach, new_linear, side_module
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import length_terms, orthogonality
 from assay_rm_training.training_config import TrainingConfig
 

@@ -1,20 +1,23 @@
 """The description of one pairwise loss, and its evaluation on a batch of pairs.
 
-Covers: the choice among the losses of `pair.py` and `ties.py`, their settings, the per-pair regularisers. Leaves out:
+Covers: a registered loss (`losses.py`) with its settings, the per-pair regularisers. Leaves out:
 per-pair weights and the mean over an accumulated batch, which are the trainer's; terms of a whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 
 from assay.errors import BadInputError
-from assay_rm_training.objectives import pair, ties
+from assay_rm_training.objectives import pair
+from assay_rm_training.objectives.losses import LOSSES
 from assay_rm_training.objectives.regularisers import centring, log_barrier, squares
+from assay_rm_training.objectives.ties import TieLoss, outcome_loss
 
 
 class PairLoss(NamedTuple):
@@ -24,27 +27,12 @@ class PairLoss(NamedTuple):
     per_pair: torch.Tensor
 
 
-#: Functions of d alone, by the name a configuration uses. Their differences are within seed noise in the one
-#: published comparison (Skywork-Reward, arXiv 2410.18451), so Bradley-Terry is the default.
-OF_DIFFERENCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "focal": pair.focal,
-    "focal_internlm": pair.focal_internlm,
-    "hinge": pair.hinge,
-    "margin_mse": pair.margin_mse,
-    "tempered_log": pair.tempered_log,
-}
-#: Losses that learn from ties; they have one more parameter, trained with the model and not part of it.
-OF_OUTCOME: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "rao_kupper": ties.rao_kupper,
-    "davidson": ties.davidson,
-}
-NAMES = ("bradley_terry", *OF_DIFFERENCE, "pointwise", *OF_OUTCOME)
-
-
 @dataclass(frozen=True)
 class Objective:
     """Which loss a pair gets: f(z) + its regularisers, with z = (c - r - m) / temperature.
 
+    `name`: of a registered loss, `module:Name` or `file.py:Name`; Bradley-Terry is the default, for the differences
+    are within seed noise in the one published comparison (Skywork-Reward, arXiv 2410.18451).
     `use_margin`: m is the pair's own margin where it has one, else 0 (arXiv 2307.09288); metrics never use it.
     `label_smoothing`: the share of labels believed to be flipped, [0, 0.5); Bradley-Terry only.
     `soft_labels`: the target is each pair's P(chosen wins) from the spread of its annotators; Bradley-Terry only.
@@ -62,8 +50,7 @@ class Objective:
     bound: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.name not in NAMES:
-            raise BadInputError(f"unknown loss {self.name!r}; one of {', '.join(NAMES)}", field="loss")
+        of_sides = self._of_sides  # finds the loss, and so refuses an unknown name
         if not 0 <= self.label_smoothing < 0.5:
             raise BadInputError(f"goes from 0 to below 0.5, not {self.label_smoothing}", field="label_smoothing")
         for name in ("label_smoothing", "soft_labels"):
@@ -73,20 +60,28 @@ class Objective:
             raise BadInputError("soft labels say already how sure each label is", field="label_smoothing")
         if not self.temperature > 0:
             raise BadInputError(f"must be positive, not {self.temperature}", field="temperature")
-        if self.name == "pointwise" and (self.use_margin or self.temperature != 1.0):
-            raise BadInputError("pointwise has no difference to change", field="use_margin or temperature")
+        if of_sides and (self.use_margin or self.temperature != 1.0):
+            raise BadInputError(f"{self.name} has no difference to change", field="use_margin or temperature")
         for name in ("centring", "squares", "bound"):
             if not getattr(self, name) >= 0:
                 raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
 
     @property
     def learns_from_ties(self) -> bool:
-        return self.name in OF_OUTCOME
+        return isinstance(self._loss, TieLoss)
+
+    @cached_property
+    def _loss(self) -> Any:
+        return LOSSES.find(self.name)
+
+    @cached_property
+    def _of_sides(self) -> bool:
+        """Whether the loss is of both rewards, not of their difference."""
+        return not self.learns_from_ties and "chosen" in inspect.signature(self._loss).parameters
 
     def tie_start(self, tie_share: float) -> float:
         """Where the tie parameter starts, given the share of ties in the data."""
-        start = ties.rao_kupper_start if self.name == "rao_kupper" else ties.davidson_start
-        return start(tie_share)
+        return float(self._loss.start(tie_share))
 
     def __call__(
         self,
@@ -124,15 +119,14 @@ class Objective:
         target: torch.Tensor | None,
         tie_parameter: torch.Tensor | None,
     ) -> torch.Tensor:
-        if self.name == "pointwise":
-            return pair.pointwise(chosen, rejected)
-        if self.learns_from_ties:
+        if isinstance(self._loss, TieLoss):
             if tie_parameter is None:
                 raise ValueError(f"{self.name} needs its tie parameter")
             outcome = target if target is not None else torch.ones_like(z)
-            return ties.outcome_loss(OF_OUTCOME[self.name](z, tie_parameter), outcome)
+            return outcome_loss(self._loss.log_probabilities(z, tie_parameter), outcome)
         if self.soft_labels and target is not None:
             return pair.bradley_terry_soft(z, target)
         if self.name == "bradley_terry":
             return pair.bradley_terry(z, label_smoothing=self.label_smoothing)
-        return OF_DIFFERENCE[self.name](z)
+        per_pair: torch.Tensor = self._loss(chosen, rejected) if self._of_sides else self._loss(z)
+        return per_pair

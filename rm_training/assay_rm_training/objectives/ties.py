@@ -11,11 +11,24 @@ their forms in strengths exp(r) and to sum to 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 FIRST, TIE, SECOND = 1.0, 0.5, 0.0
+
+
+class TieLoss(NamedTuple):
+    """A loss that learns from ties.
+
+    `log_probabilities`: from d [B] and the tie parameter, a scalar, to [B, 3]: first won, tie, second won. `start`: the
+    parameter's initial value from the share of ties in the data.
+    """
+
+    log_probabilities: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    start: Callable[[float], float]
 
 
 def rao_kupper(d: torch.Tensor, log_threshold: torch.Tensor) -> torch.Tensor:
@@ -55,3 +68,7 @@ def davidson_start(tie_share: float) -> float:
     """ln nu that gives `tie_share` of ties among equals: nu / (2 + nu) = q."""
     share = min(max(tie_share, 0.01), 0.9)
     return math.log(2 * share / (1 - share))
+
+
+RAO_KUPPER = TieLoss(rao_kupper, rao_kupper_start)
+DAVIDSON = TieLoss(davidson, davidson_start)

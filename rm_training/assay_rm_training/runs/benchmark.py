@@ -22,6 +22,7 @@ from assay.runs.record import Run, locate_model, start_run
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.benchmarks.benchmark import TIE_POLICIES, Benchmark, TiePolicy
+from assay_rm_training.benchmarks.catalogue import BENCHMARKS
 from assay_rm_training.benchmarks.catalogue import benchmark as benchmark_named
 from assay_rm_training.benchmarks.comparison import ModelComparison, compare
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
@@ -117,7 +118,11 @@ def run_benchmark(
     if config.judges and not bench.takes_decisions:
         raise BadInputError(f"{bench.title} is not judged in pairs; give a model that scores", field="--judge")
     dataset = read_items(bench, [Path(path) for path in config.paths], limit=config.limit)
-    config = replace(config, scores=tuple(_scores_file(workspace, name) for name in config.scores))
+    config = replace(
+        config,
+        bench=BENCHMARKS.absolute(config.bench),
+        scores=tuple(_scores_file(workspace, name) for name in config.scores),
+    )
     with ExitStack() as stack:
         run = None
         if workspace is not None:

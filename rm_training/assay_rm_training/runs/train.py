@@ -190,6 +190,7 @@ def _train(
         run_id=run.id,
         head_start=_head_start(trainable, config),
         trained_principles=_principles(rows),
+        method=method_payload(method),
     )
     spec = replace(spec, **method.spec_fields(trainable), **settled)
     sample = _sample(method, judged or rows)

@@ -18,7 +18,7 @@ from assay_rm_training.checkpoints.checkpoint import TOLERANCE, compare, merged_
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import PairTask
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
-from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer

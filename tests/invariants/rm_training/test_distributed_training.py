@@ -29,7 +29,7 @@ from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.odin import Odin
-from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.loop import train
 from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training_config import LoraConfig, TrainingConfig

@@ -20,7 +20,7 @@ from assay_rm_training.methods.odin import Odin
 from assay_rm_training.methods.ranked_lists import RankedLists
 from assay_rm_training.model.auxiliary_heads import set_head
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.batch_losses import HasBatchTerm
 from assay_rm_training.training.loop import make_optimizer, train_step
 from assay_rm_training.training_config import LoraConfig, TrainingConfig

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInputError
-from assay_rm_training.objectives import NAMES, Objective, pair
+from assay_rm_training.objectives import pair
+from assay_rm_training.objectives.losses import LOSSES
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import centring, log_barrier, squares
 from assay_rm_training.objectives.soft_labels import vote_target
 
@@ -129,7 +131,7 @@ def test_card_B7_cross_entropy_of_two_scores_is_bradley_terry() -> None:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LOSSES.names())
 def test_gradients_agree_with_finite_differences(name: str) -> None:
     plain = name == "pointwise"
     objective = Objective(
@@ -171,7 +173,7 @@ def test_swapping_the_sides_negates_the_margin_alone(pairs: list[tuple[float, fl
 def test_losses_of_the_difference_know_no_offset(pairs: list[tuple[float, float]], offset: float) -> None:
     chosen, rejected = torch.tensor(pairs, dtype=torch.float64).unbind(1)
     parameter = torch.zeros((), dtype=torch.float64)
-    for name in set(NAMES) - {"pointwise"}:
+    for name in set(LOSSES.names()) - {"pointwise"}:
         objective = Objective(name, centring=0.0)
         before = objective(chosen, rejected, tie_parameter=parameter).per_pair
         after = objective(chosen + offset, rejected + offset, tie_parameter=parameter).per_pair
@@ -181,7 +183,7 @@ def test_losses_of_the_difference_know_no_offset(pairs: list[tuple[float, float]
 @given(st.floats(-1e4, 1e4))
 def test_losses_are_finite_and_positive_everywhere(d: float) -> None:
     chosen, rejected = torch.tensor([d], dtype=torch.float32), torch.zeros(1)
-    for name in NAMES:
+    for name in LOSSES.names():
         loss = Objective(name, centring=0.0)(chosen, rejected, tie_parameter=torch.tensor(-1.0)).loss
         assert torch.isfinite(loss), name
         assert loss.item() >= 0, name

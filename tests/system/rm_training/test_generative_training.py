@@ -200,7 +200,7 @@ def test_ctrl_c_in_a_reinforcement_says_how_to_go_on(
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert f"go on with: assay train generative-rl --resume {saved[0].name}" in err
+    assert f"resume with: assay train generative-rl --resume {saved[0].name}" in err
     assert not (workspace.models / "judge-rl").exists()
     assert JudgePlan.read(workspace, saved[0].name).name == "judge-rl"
 

@@ -206,7 +206,7 @@ def test_an_interrupted_run_is_resumed(
         patch.setattr(trainer, "train_step", interrupted)
         code, _, err = assay(*command, "--name", "broken")
     assert code == 130
-    found = re.search(r"go on with: assay train bt --resume (run-\S+)", err)
+    found = re.search(r"resume with: assay train bt --resume (run-\S+)", err)
     assert found
     assert not (workspace.models / "broken").exists()
     (workspace.models / "broken").mkdir()  # somebody took the name meanwhile: the training is not lost

@@ -119,7 +119,7 @@ def test_every_command_trains_evaluates_and_saves(
 def test_complaints_are_one_clear_line(files: dict[str, Path], workspace: Workspace, assay: Any) -> None:
     where = (*FAST, "-w", workspace.root)
     for arguments, said in (
-        (("bt", "--loss", "nonsense", "--data", files["decided"]), "unknown loss 'nonsense'"),
+        (("bt", "--loss", "nonsense", "--data", files["decided"]), "no loss is named 'nonsense'"),
         (("bt", "--loss", "hinge", "--soft-labels", "--data", files["pairs"]), "is for bradley_terry, not hinge"),
         (("ratings", "--data", files["ratings"]), "name the ratings to learn: --ratings"),
         (("ratings", "--ratings", "depth", "--data", "gold"), "ratings are read from files"),

@@ -24,7 +24,7 @@ from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry, PairTask
 from assay_rm_training.methods.method import method_of, method_payload
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
-from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.runs.sparkline import sparkline
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.loop import make_optimizer, train, train_step
@@ -276,7 +276,7 @@ def test_a_configuration_survives_its_json_form() -> None:
     assert again.lora == chosen.lora
     method = BradleyTerry(Objective(label_smoothing=0.1))
     assert method_of(method_payload(method)) == method
-    with pytest.raises(BadInputError, match="unknown way to train 'magic'"):
+    with pytest.raises(BadInputError, match="no training_method is named 'magic'"):
         method_of({"name": "magic"})
     with pytest.raises(BadInputError, match="not a training configuration"):
         TrainingConfig.from_dict({"base": "tiny", "novelty": 1})

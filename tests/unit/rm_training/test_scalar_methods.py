@@ -21,13 +21,13 @@ from assay_rm_training.checkpoints.checkpoint import merged_scorer, save_checkpo
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.grm import Grm
-from assay_rm_training.methods.method import METHODS, Finishes, Method, Prepares, method_of, method_payload
+from assay_rm_training.methods.method import TRAINING_METHODS, Finishes, Method, Prepares, method_of, method_payload
 from assay_rm_training.methods.multi_objective import MultiObjective, agreement
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.methods.process_reward import ProcessRewardMethod
 from assay_rm_training.methods.ranked_lists import RankedLists
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.objectives import Objective
+from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
@@ -193,7 +193,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(case: str, tmp_path: Path) 
 def test_a_method_survives_its_json_form(case: str) -> None:
     method = CASES[case][0]
     assert method_of(json.loads(json.dumps(method_payload(method)))) == method
-    assert method.name in METHODS
+    assert method.name in TRAINING_METHODS.names()
     with pytest.raises(BadInputError, match="not a method of this version"):
         method_of({**method_payload(method), "novelty": 1, "aggregation": None, "reading": 1})
 

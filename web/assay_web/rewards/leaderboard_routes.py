@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from assay_rm_training.benchmarks.benchmark import CurvePoint
-from assay_rm_training.benchmarks.catalogue import MODULES, benchmark
+from assay_rm_training.benchmarks.catalogue import BENCHMARKS, benchmark
 from assay_rm_training.benchmarks.stored_results import (
     StoredResult,
     item_credits,
@@ -121,10 +121,12 @@ def list_leaderboards(person: Viewer, service: ServiceNow) -> Leaderboards:
     boards: dict[str, list[BenchmarkEntry]] = {}
     for one in found:
         boards.setdefault(one.bench, []).append(_entry(one))
-    order = [*MODULES, *sorted(boards.keys() - MODULES.keys())]
+    order = [*BENCHMARKS.members, *sorted(boards.keys() - BENCHMARKS.members.keys())]
     return Leaderboards(
         boards=[
-            BenchmarkBoard(bench=name, title=benchmark(name).title if name in MODULES else name, entries=boards[name])
+            BenchmarkBoard(
+                bench=name, title=benchmark(name).title if name in BENCHMARKS.members else name, entries=boards[name]
+            )
             for name in order
             if name in boards
         ]
