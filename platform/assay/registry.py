@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 KIND_GROUP = "assay.kinds"
 MEMBER_GROUP = "assay.plugins"
+_FILE_MODULE = "assay_file_"
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,10 @@ class Kind(Generic[T]):
         return f"{(Path(folder or '.') / source).resolve()}:{attribute}" if source.endswith(".py") else name
 
     def name_of(self, thing: object) -> str:
-        """The name that finds this class, function or object: its registered one, or `module:Name`."""
+        """The name that finds it again: its registered one, `module:Name`, or `/path/file.py:Name`."""
         module, attribute = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
+        if module.startswith(_FILE_MODULE):  # under that name no other process finds it
+            module = getattr(sys.modules.get(module), "__file__", module)
         target = f"{module}:{attribute}"
         return next((member.name for member in self.entries() if member.target == target), target)
 
@@ -258,7 +261,7 @@ def _from_file(folder: Path, source: str, attribute: str, field: str | None) -> 
     path = (folder / source).resolve()
     if not path.is_file():
         raise NotFoundError(f"there is no file {path}")
-    name = f"assay_file_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    name = f"{_FILE_MODULE}{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     module = sys.modules.get(name) or _execute(path, name)
     if not hasattr(module, attribute):
         raise BadInputError(f"it has no {attribute!r}{_near(module, attribute)}", file=path, field=field)

@@ -168,7 +168,7 @@ def rl(
     from assay_policy_training.plugins.prompts.source import load_prompts
     from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
-    from assay_policy_training.rollouts.reward_uri import with_model
+    from assay_policy_training.rollouts.reward_uri import recorded_reward
     from assay_policy_training.training.run import Plan, train_policy
 
     if is_follower():  # another process has the workspace; this one trains with it
@@ -186,7 +186,7 @@ def rl(
         changes: dict[str, Any] = {"recipe": replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps)}
         kept = plan.parallel if world_size() > 1 and plan.parallel != "none" else "auto"
         divided = division_named(parallel) if parallel else kept
-        asked = tuple(with_model(reference, model) for reference in reward or ()) or plan.rewards
+        asked = tuple(recorded_reward(reference, model) for reference in reward or ()) or plan.rewards
         plan = replace(plan, **changes, name=name or plan.name, rewards=asked, parallel=divided)
     else:
         options = {
@@ -204,7 +204,7 @@ def rl(
             policy=policy,
             prompts=_absolute(prompts),
             name=name or f"{policy.rstrip('/').split('/')[-1]}-{chosen.name}",
-            rewards=tuple(with_model(reference, model) for reference in reward or ()),
+            rewards=tuple(recorded_reward(reference, model) for reference in reward or ()),
             device=device,
             evaluate=evaluate,
             evaluation_prompts=_absolute(evaluation_prompts) if evaluation_prompts else None,
@@ -280,8 +280,10 @@ def _says_how_to_go_on(every: int) -> Iterator[Callable[[Path], None]]:
 
 def _absolute(prompts: str) -> str:
     """A file by its absolute path, so that --resume finds it from any folder."""
+    from assay_policy_training.rollouts.reward_uri import absolute_source
+
     path = Path(prompts).expanduser()
-    return str(path.resolve()) if path.is_file() else prompts
+    return str(path.resolve()) if path.is_file() else absolute_source(prompts)
 
 
 def _held_out(plan: Plan) -> list[PromptItem]:

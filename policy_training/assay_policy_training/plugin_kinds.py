@@ -1,9 +1,13 @@
-"""The kinds of plug-ins that policy training can be extended by, for `assay plugins` and the registry."""
+"""The kinds of plug-ins by which policy training is extended, for `assay plugins` and the registry."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from assay.registry import Kind
+from assay_policy_training.plugins.prompts import PROMPT_SOURCES
+from assay_policy_training.recipe.shipped import RECIPES
+from assay_policy_training.recipe.slots import SLOTS
+from assay_policy_training.rollouts.reward_uri import REWARDS
 
-KINDS: tuple[Kind[Any], ...] = ()
+KINDS: tuple[Kind[Any], ...] = (RECIPES, PROMPT_SOURCES, REWARDS, *SLOTS.values())

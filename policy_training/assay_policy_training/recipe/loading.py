@@ -1,8 +1,8 @@
-"""Recipes as YAML: reading them strictly, `key=value` overrides, those that ship with the package, writing them back.
+"""Recipes from YAML and back: strict reading, `key=value` overrides, writing.
 
-An unknown key or a value of the wrong type is an error that names the key. A section with alternatives carries `kind`:
-a name of `registry.SLOTS`, or `package.module:Class` for a plug-in of an installed package; its remaining keys are the
-fields of that dataclass. A chain (`shaping`, `filters`, ...) is a list of such sections.
+An unknown key or a value of the wrong type is an error that names the key. A section of `slots.SLOTS` carries `kind`:
+the name of a member of its kind, `package.module:Class`, or `file.py:Class` beside the recipe's file; its remaining
+keys are the fields of that dataclass. A chain (`shaping`, `filters`, ...) is a list of such sections.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from assay.errors import BadInputError
-from assay_policy_training.plugins.registry import SLOTS, kind_of, plugin_class
+from assay.registry import unknown
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.recipe.shipped import recipe_sections, shipped_recipes
+from assay_policy_training.recipe.slots import DEFAULTS, SLOTS
 
 __all__ = ["load_recipe", "recipe_from_dict", "recipe_to_dict", "shipped_recipes"]
 
@@ -34,7 +36,7 @@ def _plain(slot: str, value: Any) -> Any:
         return {str(key): _plain("", entry) for key, entry in value.items()}
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    kind = {"kind": kind_of(slot, type(value))} if slot in SLOTS else {}
+    kind = {"kind": SLOTS[slot].name_of(type(value))} if slot in SLOTS else {}
     return kind | {f.name: _plain("", getattr(value, f.name)) for f in _settings(type(value))}
 
 
@@ -46,17 +48,21 @@ def _settings(cls: type[Any]) -> list[Field[Any]]:
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """A shipped recipe by name, or a YAML file by path, with `section.key=value` overrides.
 
-    Raises NotFoundError for neither, BadInputError naming the key that is wrong.
+    Raises NotFoundError for a missing file, BadInputError for an unknown name, or naming the key that is wrong.
     """
     sections = recipe_sections(name)
     for override in overrides:
         _override(sections, override)
-    return recipe_from_dict(sections)
+    path = Path(name).expanduser()
+    return recipe_from_dict(sections, folder=path.parent if path.is_file() else None)
 
 
-def recipe_from_dict(sections: Mapping[str, Any]) -> Recipe:
-    """Raises BadInputError naming the key that is unknown, missing or of the wrong type."""
-    recipe: Recipe = _build(Recipe, sections, "")
+def recipe_from_dict(sections: Mapping[str, Any], *, folder: Path | None = None) -> Recipe:
+    """`folder`: where a plug-in given as `file.py:Class` is looked for; default: the working directory.
+
+    Raises BadInputError naming the key that is unknown, missing or of the wrong type.
+    """
+    recipe: Recipe = _Reader(folder).build(Recipe, sections, "")
     return recipe
 
 
@@ -66,13 +72,13 @@ def _override(sections: dict[str, Any], override: str) -> None:
     if not equals or not last:
         raise BadInputError(f"an override is key=value, e.g. optimisation.lr=1e-6, not {override!r}", field="--set")
     target: Any = sections
-    for place, name in enumerate(above):
+    for depth, name in enumerate(above):
         if isinstance(target, list) and name.isdigit() and int(name) < len(target):
             target = target[int(name)]
-        elif isinstance(target, list) or (place == 1 and name.isdigit() and not target):
+        elif isinstance(target, list) or (depth == 1 and name.isdigit() and not target):
             chain = above[0]
-            held = f"there is no {chain}.{name}: the recipe lists {len(target)}, counted from 0"
-            raise BadInputError(f"{held}; to give others: --set '{chain}=[{{kind: ...}}]'", field=key)
+            message = f"there is no {chain}.{name}: the recipe lists {len(target)}, counted from 0"
+            raise BadInputError(f"{message}; to replace the list: --set '{chain}=[{{kind: ...}}]'", field=key)
         else:
             target = target.setdefault(name, {}) if isinstance(target, dict) else None
     if not isinstance(target, dict):
@@ -85,63 +91,72 @@ def _override(sections: dict[str, Any], override: str) -> None:
         raise BadInputError(f"not a YAML value: {text!r}", field=key) from error
 
 
-def _build(cls: type[Any], values: Any, where: str) -> Any:
-    """`cls` from a mapping, strictly. `where`: dotted path for messages."""
-    if not isinstance(values, Mapping):
-        raise BadInputError(f"must be a mapping, not {values!r}", field=where or "recipe")
-    hints = get_type_hints(cls)
-    known = {f.name: hints[f.name] for f in _settings(cls)}
-    prefix = f"{where}." if where else ""
-    if unknown := sorted(str(key) for key in values if key not in known):
-        raise BadInputError(f"unknown key; {where or 'a recipe'} has {', '.join(known)}", field=prefix + unknown[0])
-    slots = values if cls is Recipe else {}
-    built = {
-        name: _value(known[name], value, prefix + name, name if name in slots else "") for name, value in values.items()
-    }
-    try:
-        return cls(**built)
-    except TypeError as error:
-        missing = [
-            f.name
-            for f in _settings(cls)
-            if f.name not in built and f.default is MISSING and f.default_factory is MISSING
-        ]
-        if not missing:
-            raise
-        raise BadInputError("missing", field=prefix + missing[0]) from error
+class _Reader:
+    """Builds dataclasses from plain data, strictly. `where` is the dotted path for messages."""
 
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
 
-def _value(hint: Any, value: Any, where: str, slot: str = "") -> Any:
-    if slot in SLOTS:
-        chain = get_origin(hint) is tuple
-        if chain:
-            listed = value if isinstance(value, list | tuple) else [value]
-            return tuple(_plugin(slot, entry, f"{where}.{i}") for i, entry in enumerate(listed))
-        return None if value is None and type(None) in get_args(hint) else _plugin(slot, value, where)
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _build(hint, value, where)
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in get_args(hint):
-            return None
-        hint = next(option for option in get_args(hint) if option is not type(None))
-        return _value(hint, value, where)
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(_value(get_args(hint)[0], v, where) for v in value)
-    if origin is not None and isinstance(value, Mapping):
-        return {str(k): _value(get_args(hint)[1], v, f"{where}.{k}") for k, v in value.items()}
-    if hint is float and isinstance(value, str):  # YAML reads 1e-6, without a dot, as text
+    def build(self, cls: type[Any], values: Any, where: str) -> Any:
+        if not isinstance(values, Mapping):
+            raise BadInputError(f"must be a mapping, not {values!r}", field=where or "recipe")
+        hints = get_type_hints(cls)
+        types_by_name = {f.name: hints[f.name] for f in _settings(cls)}
+        prefix = f"{where}." if where else ""
+        for key in sorted(str(key) for key in values if key not in types_by_name):
+            raise unknown(f"key of {where or 'a recipe'}", key, types_by_name, field=prefix + key)
+        built = {
+            key: self._value(types_by_name[key], value, prefix + key, key if cls is Recipe else "")
+            for key, value in values.items()
+        }
         try:
+            return cls(**built)
+        except TypeError as error:
+            missing = [
+                f.name
+                for f in _settings(cls)
+                if f.name not in built and f.default is MISSING and f.default_factory is MISSING
+            ]
+            if not missing:
+                raise
+            raise BadInputError("missing", field=prefix + missing[0]) from error
+
+    def _value(self, hint: Any, value: Any, where: str, slot: str = "") -> Any:
+        if slot in SLOTS:
+            chain = get_origin(hint) is tuple
+            if chain:
+                listed = value if isinstance(value, list | tuple) else [value]
+                return tuple(self._plugin(slot, entry, f"{where}.{i}") for i, entry in enumerate(listed))
+            return None if value is None and type(None) in get_args(hint) else self._plugin(slot, value, where)
+        if is_dataclass(hint) and isinstance(hint, type):
+            return self.build(hint, value, where)
+        origin = get_origin(hint)
+        if origin in (Union, types.UnionType):
+            if value is None and type(None) in get_args(hint):
+                return None
+            hint = next(option for option in get_args(hint) if option is not type(None))
+            return self._value(hint, value, where)
+        if origin is tuple and isinstance(value, list | tuple):
+            return tuple(self._value(get_args(hint)[0], v, where) for v in value)
+        if origin is not None and isinstance(value, Mapping):
+            return {str(k): self._value(get_args(hint)[1], v, f"{where}.{k}") for k, v in value.items()}
+        if hint is float and isinstance(value, str):  # YAML reads 1e-6, without a dot, as text
+            try:
+                return float(value)
+            except ValueError as error:
+                raise BadInputError(f"must be a number, not {value!r}", field=where) from error
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
-        except ValueError as error:
-            raise BadInputError(f"must be a number, not {value!r}", field=where) from error
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
-        return value
-    raise BadInputError(f"must be {getattr(hint, '__name__', 'of another type')}, not {value!r}", field=where)
+        if isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
+            return value
+        raise BadInputError(f"must be {getattr(hint, '__name__', 'of another type')}, not {value!r}", field=where)
 
-
-def _plugin(slot: str, value: Any, where: str) -> Any:
-    section = dict(value) if isinstance(value, Mapping) else {"kind": value}
-    return _build(plugin_class(slot, section.pop("kind", None), where), section, where)
+    def _plugin(self, slot: str, value: Any, where: str) -> Any:
+        section = dict(value) if isinstance(value, Mapping) else {"kind": value}
+        kind, name = SLOTS[slot], section.pop("kind", None) or DEFAULTS.get(slot)
+        if name is None:
+            raise BadInputError(f"missing; {kind.help()}", field=f"{where}.kind")
+        cls = kind.find(name, folder=self.folder, field=f"{where}.kind")
+        if not (isinstance(cls, type) and is_dataclass(cls)):
+            raise BadInputError(f"{name!r} is not a dataclass", field=f"{where}.kind")
+        return self.build(cls, section, where)

@@ -1,6 +1,6 @@
-"""The text of recipes: those that ship with the package, and files. Imports nothing heavy.
+"""The text of recipes: those that ship with the package, those of installed packages, and files.
 
-Leaves out: what a recipe means (`recipe_file`).
+Leaves out: what a recipe means (`loading`). Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -13,6 +13,14 @@ from typing import Any
 import yaml
 
 from assay.errors import BadInputError, NotFoundError
+from assay.registry import Kind
+
+
+class RecipeText(str):
+    """The YAML text of a recipe. Its `__doc__` is the first sentence of its header."""
+
+    def __init__(self, text: str) -> None:
+        self.__doc__ = first_sentence(text)
 
 
 def shipped_recipes() -> list[str]:
@@ -21,8 +29,27 @@ def shipped_recipes() -> list[str]:
     return sorted(e.name.removesuffix(".yaml") for e in folder.iterdir() if e.name.endswith(".yaml"))
 
 
+RECIPES: Kind[str] = Kind(
+    "recipe",
+    "how a policy is trained, as YAML text (`assay rl --recipe`, which also takes a YAML file)",
+    members={name: f"{__name__}:{name}" for name in shipped_recipes()},
+    option="--recipe",
+)
+
+
+def __getattr__(name: str) -> RecipeText:
+    """A shipped recipe as an attribute of this module: what the members of `RECIPES` name."""
+    path = resources.files("assay_policy_training") / "recipes" / f"{name}.yaml"
+    if not path.is_file():
+        raise AttributeError(name)
+    return RecipeText(path.read_text(encoding="utf-8"))
+
+
 def recipe_text(name: str) -> str:
-    """Of a shipped recipe by name, or of a YAML file by path. Raises NotFoundError for neither."""
+    """Of a recipe by name, or of a YAML file by path.
+
+    Raises NotFoundError for a missing file, BadInputError with the nearest names for an unknown name.
+    """
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
@@ -31,9 +58,10 @@ def recipe_text(name: str) -> str:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise BadInputError("not UTF-8 text", file=path) from error
-    if name not in shipped_recipes():
-        raise NotFoundError(f"no recipe {name!r}: not a .yaml file, not one of {', '.join(shipped_recipes())}")
-    return (resources.files("assay_policy_training") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+    text = RECIPES.find(name)
+    if not isinstance(text, str):
+        raise BadInputError(f"{name!r} is not the YAML text of a recipe", field=RECIPES.option)
+    return text
 
 
 def recipe_sections(name: str) -> dict[str, Any]:
@@ -49,16 +77,13 @@ def recipe_sections(name: str) -> dict[str, Any]:
 
 
 def headlines() -> dict[str, tuple[str, str]]:
-    """Shipped recipe -> (the paper it follows, the first sentence of its header)."""
-    found = {}
-    for name in shipped_recipes():
-        text = recipe_text(name)
-        found[name] = (str(yaml.safe_load(text).get("paper", "")), first_sentence(text))
-    return found
+    """Recipe -> (the paper it follows, the first sentence of its header)."""
+    texts = {name: recipe_text(name) for name in RECIPES.names()}
+    return {name: (str(yaml.safe_load(text).get("paper", "")), first_sentence(text)) for name, text in texts.items()}
 
 
 def first_sentence(text: str) -> str:
-    """Of a recipe's comment, which may go on over several lines, without what names the paper (`paper` does)."""
+    """Of a recipe's comment, which may span several lines, without what names the paper (`paper` does)."""
     comment: list[str] = []
     for line in text.splitlines():
         words = line.lstrip("#").strip()

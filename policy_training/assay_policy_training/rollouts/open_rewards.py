@@ -1,7 +1,7 @@
-"""From the names of what rewards to the sources that the trainer asks.
+"""From the names of rewards to the sources that the trainer calls.
 
-Covers: clients of reward servers, waited for and closed with the command; which server is told which key. Leaves out:
-how a name is written (`reward_reference`), the sources themselves (`rewards`, `recorded`, `process_reward`).
+Covers: clients of reward servers, waited for and closed with the command; which server receives which API key. Leaves
+out: how a name is written (`reward_uri`), the sources themselves (`rewards`, `process_reward`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import typer
 from assay.models.parallelism.distributed import is_follower
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.rollouts.process_reward import ProcessReward
-from assay_policy_training.rollouts.reward_uri import ANSWER, RECORDED, ROW, STEPS, VERIFIER, parse_reward
-from assay_policy_training.rollouts.rewards import ModelReward, RecordedReward, RowNumber, VerifierReward
+from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, parse_reward
+from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.rollouts.thinking import AnswerPart
 from assay_serving.client import RemoteScorer, RewardClient
 
@@ -30,10 +30,10 @@ def open_rewards(
     deadline: float,
     option: str = "--reward",
 ) -> list[RewardSource]:
-    """One source for each reference, asked with the key at its place; `stack` closes what they open.
+    """One source for each reference, with the API key of the same index; `stack` closes what they open.
 
-    `wait`: seconds until a server must be ready, else BackendError. `deadline`: of one request with all its tries.
-    `option`: what BadInputError names.
+    `wait`: seconds until a server must be ready, else BackendError. `deadline`: seconds of one request with its
+    retries. `option`: what BadInputError names.
     """
     return [
         _open_reward(stack, reference, key, wait, deadline, option)
@@ -42,7 +42,7 @@ def open_rewards(
 
 
 def keys_of(references: Sequence[str], key: str | None) -> list[str | None]:
-    """For each reward, the key it is asked with: that of the first server's host; another host is not told it."""
+    """For each reward its API key: `key` for the first server and others at its host, none for other hosts."""
     hosts = [urlsplit(parse_reward(reference).url or "").netloc for reference in references]
     first = next((host for host in hosts if host), "")
     return [key if host == first else "" for host in hosts]
@@ -51,20 +51,18 @@ def keys_of(references: Sequence[str], key: str | None) -> list[str | None]:
 def _open_reward(
     stack: ExitStack, reference: str, api_key: str | None, wait: float, deadline: float, option: str
 ) -> RewardSource:
-    named = parse_reward(reference, option)
-    if named.form == VERIFIER:
-        return VerifierReward()
-    if named.form == RECORDED:
-        return RecordedReward()
-    if named.form == ROW:
-        return RowNumber(named.name or "")
-    # One failed request masks its rollouts; the step goes on with the others.
-    client = RewardClient(named.url, model=named.model, api_key=api_key, deadline=deadline, failures_in_place=True)
+    target = parse_reward(reference, option)
+    if target.form == MEMBER:
+        settings = {} if target.key is None else {"key": target.key}
+        source: RewardSource = REWARDS.create(str(target.name), settings, field=option)
+        return source
+    # One failed request masks its rollouts; the step continues with the others.
+    client = RewardClient(target.url, model=target.model, api_key=api_key, deadline=deadline, failures_in_place=True)
     stack.enter_context(client)
     if not is_follower():
-        typer.echo(f"asking {named.url} (waiting up to {wait:g} s until it is ready)", err=True)
+        typer.echo(f"connecting to {target.url} (waiting up to {wait:g} s until it is ready)", err=True)
     client.wait_until_ready(wait)
     scorer = RemoteScorer(client)
-    if named.form == STEPS:
-        return ProcessReward(scorer, name=named.name or "process")
-    return ModelReward(scorer, name=named.name, answer=AnswerPart() if named.form == ANSWER else None)
+    if target.form == STEPS:
+        return ProcessReward(scorer, name=target.name or "process")
+    return ModelReward(scorer, name=target.name, answer=AnswerPart() if target.form == ANSWER else None)

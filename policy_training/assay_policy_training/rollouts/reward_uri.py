@@ -1,50 +1,76 @@
-"""How the command line names what rewards: a server's model, what of a response it reads, the part it gives.
+"""How the command line names rewards: the server or member, what it reads of a response, the part that it gives.
 
 verifier                      the prompt's own constraints
-recorded                      what a recorded response was rated (sampler `recorded`)
+recorded                      the rewards that recorded responses came with (sampler `recorded`)
 http://host:port              the server's model, or that of --model
 quality=http://host:port      its part of the reward is called "quality", as a recipe may ask for it
 http://host:port#safety       the model "safety" of the server
 answer:http://host:port       reads only what follows the thinking
-steps:http://host:port        asked about every prefix that ends a step
+steps:http://host:port        scores every prefix that ends a step
 row:direction                 a number of the prompt's row, e.g. a drawn direction
+module:Class, file.py:Class   any `RewardSource`, created without arguments; so are names that packages install
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from assay.errors import BadInputError
+from assay.registry import Kind, unknown
 
-VERIFIER, RECORDED, ROW, WHOLE, ANSWER, STEPS = "verifier", "recorded", "row", "whole", "answer", "steps"
-_PATTERN = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps):)?(?P<url>https?://[^#]+)(?:#(?P<model>.+))?")
+REWARDS: Kind[Any] = Kind(
+    "reward",
+    "rewards responses in the trainer's process; reward servers are given by URL (`assay rl --reward`)",
+    members={
+        "verifier": "assay_policy_training.rollouts.rewards:VerifierReward",
+        "recorded": "assay_policy_training.rollouts.rewards:RecordedReward",
+        "row": "assay_policy_training.rollouts.rewards:RowNumber",
+    },
+    requires=("score",),
+    option="--reward",
+)
+WHOLE, ANSWER, STEPS, MEMBER = "whole", "answer", "steps", "member"
+_SERVER = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps):)?(?P<url>https?://[^#]+)(?:#(?P<model>.+))?")
+_ROW = "row:"
+_OTHERS = "the URL of a server (assay serve), module:Class or file.py:Class"
 
 
 @dataclass(frozen=True)
 class RewardReference:
-    """`form`: verifier, recorded, row, or what of a response the model at `url` reads: whole, answer, steps."""
+    """`form`: a member of `REWARDS`, or what the model at `url` reads of a response: whole, answer, steps."""
 
     form: str
-    name: str | None = None  #: of the part; None = the source's own; of `row` the key
+    name: str | None = None  #: of the part, None = the source's own; of a member its name
     url: str = ""
     model: str | None = None
+    key: str | None = None  #: of `row`
 
 
 def parse_reward(text: str, option: str = "--reward") -> RewardReference:
     """Raises BadInputError, naming the option, for a text that names nothing."""
-    if text in (VERIFIER, RECORDED):
-        return RewardReference(text)
-    if text.startswith("row:") and len(text) > len("row:"):
-        return RewardReference(ROW, text.removeprefix("row:"))
-    if (found := _PATTERN.fullmatch(text)) is None:
-        raise BadInputError(
-            f"a server's URL, `verifier` or `recorded`, not {text!r}; serve a model with: assay serve", field=option
-        )
-    return RewardReference(found["form"] or WHOLE, found["name"], found["url"], found["model"])
+    if text.startswith(_ROW) and text != _ROW:
+        return RewardReference(MEMBER, "row", key=text.removeprefix(_ROW))
+    if (match := _SERVER.fullmatch(text)) is not None:
+        return RewardReference(match["form"] or WHOLE, match["name"], match["url"], match["model"])
+    if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", _ROW)):
+        raise BadInputError(f"not the URL of a reward server: {text!r}; to serve a model: assay serve", field=option)
+    if text in REWARDS.names() or ":" in text:
+        return RewardReference(MEMBER, text)
+    raise unknown("reward", text, REWARDS.names(), field=option, more=_OTHERS)
 
 
-def with_model(text: str, model: str | None) -> str:
-    """The reference with the server's model `model`, where it asks a server and names none."""
-    named = parse_reward(text)
-    return f"{text}#{model}" if model and named.url and named.model is None else text
+def recorded_reward(text: str, model: str | None) -> str:
+    """As a run records it: with the server's model `model` where the reference names none, files by absolute path."""
+    reference = parse_reward(text)
+    if model and reference.url and reference.model is None:
+        return f"{text}#{model}"
+    return absolute_source(text) if reference.form == MEMBER else text
+
+
+def absolute_source(text: str) -> str:
+    """`file.py:Name` with the file's absolute path; any other text as it is."""
+    source, colon, attribute = text.rpartition(":")
+    return f"{Path(source).expanduser().resolve()}:{attribute}" if colon and source.endswith(".py") else text

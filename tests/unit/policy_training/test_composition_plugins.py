@@ -25,8 +25,8 @@ from assay_policy_training.plugins.compositions.maxmin import MaxMin
 from assay_policy_training.plugins.contexts.direction import DrawnDirection
 from assay_policy_training.plugins.estimators.constrained import ConstrainedMixture
 from assay_policy_training.plugins.protocols import RewardComposition, SeesPolicy, Stateful, StepReport, Tells
-from assay_policy_training.plugins.registry import plugin_class
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.slots import SLOTS
 
 NAN = float("nan")
 CPU = torch.device("cpu")
@@ -112,7 +112,7 @@ def test_a_part_behind_a_closed_gate_may_be_missing() -> None:
 )
 def test_wrong_settings_are_named(kind: str, settings: Mapping[str, Any], field: str) -> None:
     with pytest.raises(BadInputError, match=field):
-        plugin_class("reward", kind, "reward")(**settings)
+        SLOTS["reward"].find(kind)(**settings)
 
 
 @pytest.mark.parametrize("slot", ["reward", "estimator"])
@@ -128,7 +128,7 @@ def test_wrong_settings_are_named(kind: str, settings: Mapping[str, Any], field:
 )
 def test_constraints_name_the_section_that_they_stand_in(slot: str, settings: Mapping[str, Any], field: str) -> None:
     with pytest.raises(BadInputError) as wrong:
-        plugin_class(slot, "constrained", slot)(**settings)
+        SLOTS[slot].find("constrained")(**settings)
     assert wrong.value.field == f"{slot}.{field}"
 
 

@@ -117,7 +117,7 @@ def test_none_are_made_when_none_are_wanted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"kinds": ["max_chars"]}, "unknown kind 'max_chars'; choose from max_words"),
+        ({"kinds": ["max_chars"]}, "no kind of constraint is named 'max_chars'; did you mean max_words"),
         ({"kinds": []}, "no kinds given"),
         ({"constraints_per_prompt": []}, "constraints_per_prompt"),
         ({"constraints_per_prompt": [0]}, "constraints_per_prompt"),

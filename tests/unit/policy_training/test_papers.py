@@ -16,16 +16,16 @@ from assay.cli.main import main
 from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.plugins.prompts.source import load_prompts
-from assay_policy_training.plugins.registry import SLOTS, plugin_class
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.shipped import recipe_text, shipped_recipes
+from assay_policy_training.recipe.slots import SLOTS
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "policy_training"
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 RECIPES = (ROOT / "docs" / "policy-training" / "recipes.md").read_text(encoding="utf-8")
 TRAINING = (ROOT / "docs" / "policy-training" / "training.md").read_text(encoding="utf-8")
-PLUGINS = [(slot, kind) for slot, kinds in SLOTS.items() for kind in kinds]
+PLUGINS = [(slot, kind) for slot, kinds in SLOTS.items() for kind in kinds.members]
 
 
 def tables(page: str, first_column: str) -> list[list[str]]:
@@ -71,7 +71,10 @@ def test_recipe_has_its_paper_its_plugins_and_its_marks(name: str) -> None:
         listed = recipe.get(slot, [])
         for section in listed if isinstance(listed, list) else [listed]:
             kind = section.get("kind")
-            assert kind not in kinds or kind in ("enough_valid", "weighted") or f"`{kind}`" in plugins, (slot, kind)
+            assert kind not in kinds.members or kind in ("enough_valid", "weighted") or f"`{kind}`" in plugins, (
+                slot,
+                kind,
+            )
     legend, claims = text.split("What was checked")[1].split(":\n", 1)
     assert marks(mark) == marks(claims) == marks(checked), "the recipe's claims, the page's words, the page's mark"
     assert marks(legend) == marks(claims), "the header explains the marks that its claims have, and no other"
@@ -79,8 +82,9 @@ def test_recipe_has_its_paper_its_plugins_and_its_marks(name: str) -> None:
 
 @pytest.mark.parametrize(("slot", "kind"), PLUGINS)
 def test_plugin_imports_and_has_a_row_with_its_settings(slot: str, kind: str) -> None:
-    cls = plugin_class(slot, kind, slot)
+    cls: Any = SLOTS[slot].find(kind)
     assert is_dataclass(cls)
+    assert isinstance(cls, type)
     section = RECIPES.split(f"(`{slot}`)")[1].split("\n### ")[0]
     rows = {row[0]: row for row in tables(section, "kind")}
     assert f"`{kind}`" in rows, f"{kind} is not in the table of {slot}"
@@ -164,13 +168,11 @@ def example_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ]
     numbers = ["--prompts-per-step", "4", "--max-new-tokens", "8", "--lr", "1e-3", "-w", str(workspace.root)]
     recipe = str(EXAMPLE / "softer_negatives.yaml")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(EXAMPLE))
-        with pytest.raises(SystemExit) as ended:
-            main(["rl", "--recipe", recipe, "--reward", "verifier", "--watch", "verifier", *small, *numbers])
-        assert ended.value.code == 0
-        (folder,) = (path.parent for path in workspace.runs.glob("*/rollouts.jsonl"))
-        yield folder
+    with pytest.raises(SystemExit) as ended:
+        main(["rl", "--recipe", recipe, "--reward", "verifier", "--watch", "verifier", *small, *numbers])
+    assert ended.value.code == 0
+    (folder,) = (path.parent for path in workspace.runs.glob("*/rollouts.jsonl"))
+    yield folder
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

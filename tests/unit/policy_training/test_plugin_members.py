@@ -14,28 +14,28 @@ from torch import Tensor
 from assay.cli.main import main
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins import protocols as slots
-from assay_policy_training.plugins.registry import MEMBERS, SLOTS, plugin_class
-from assay_policy_training.recipe.loading import load_recipe
+from assay_policy_training.plugins import protocols
+from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
+from assay_policy_training.recipe.slots import SLOTS
 
 PROTOCOLS = {
-    "source": slots.PromptOrder,
-    "contexts": slots.ContextPolicy,
-    "sampler": slots.SamplerPlan,
-    "reward": slots.RewardComposition,
-    "filters": slots.GroupFilter,
-    "shaping": slots.RewardShaper,
-    "critic": slots.CriticPlan,
-    "estimator": slots.AdvantageEstimator,
-    "modulators": slots.AdvantageModulator,
-    "corrections": slots.BehaviourCorrection,
-    "replay": slots.Replay,
-    "token_weights": slots.TokenWeight,
-    "aggregation": slots.LossAggregator,
-    "auxiliary": slots.AuxLoss,
-    "schedules": slots.Schedule,
-    "metrics": slots.Metrics,
-    "stop": slots.StopRule,
+    "source": protocols.PromptOrder,
+    "contexts": protocols.ContextPolicy,
+    "sampler": protocols.SamplerPlan,
+    "reward": protocols.RewardComposition,
+    "filters": protocols.GroupFilter,
+    "shaping": protocols.RewardShaper,
+    "critic": protocols.CriticPlan,
+    "estimator": protocols.AdvantageEstimator,
+    "modulators": protocols.AdvantageModulator,
+    "corrections": protocols.BehaviourCorrection,
+    "replay": protocols.Replay,
+    "token_weights": protocols.TokenWeight,
+    "aggregation": protocols.LossAggregator,
+    "auxiliary": protocols.AuxLoss,
+    "schedules": protocols.Schedule,
+    "metrics": protocols.Metrics,
+    "stop": protocols.StopRule,
 }
 
 
@@ -66,15 +66,29 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("slot", sorted(PROTOCOLS))
 def test_members_are_the_protocols(slot: str) -> None:
-    own = {name for name in vars(PROTOCOLS[slot]) if not name.startswith("_") or name == "__call__"}
-    assert set(MEMBERS[slot]) == own
+    members = {name for name in vars(PROTOCOLS[slot]) if not name.startswith("_") or name == "__call__"}
+    assert set(SLOTS[slot].requires) == members
 
 
-def test_every_shipped_plug_in_is_taken() -> None:
-    assert set(MEMBERS) == set(SLOTS)
-    for slot, kinds in SLOTS.items():
-        for kind in kinds:
-            assert plugin_class(slot, kind, slot)
+def test_every_shipped_plug_in_is_accepted_and_named() -> None:
+    for kind in SLOTS.values():
+        for name in kind.members:
+            assert kind.name_of(kind.find(name)) == name
+
+
+def test_plug_in_from_a_file_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    source = "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Third:\n    share: float = 0.3\n"
+    source += "    needs = frozenset()\n\n    def modulate(self, batch):\n        return self.share * batch.adv\n"
+    (tmp_path / "mine" / "thirds.py").write_text(source, encoding="utf-8")
+    text = "name: mine\nestimator: {kind: grpo}\nobjective: {kind: ppo_clip}\n"
+    text += "modulators: [{kind: 'thirds.py:Third', share: 0.2}]\n"
+    (tmp_path / "mine" / "mine.yaml").write_text(text, encoding="utf-8")
+    recipe = load_recipe(str(tmp_path / "mine" / "mine.yaml"))
+    (section,) = recipe_to_dict(recipe)["modulators"]
+    assert section == {"kind": f"{tmp_path / 'mine' / 'thirds.py'}:Third", "share": 0.2}
+    monkeypatch.chdir(tmp_path)  # a resumed run finds it from any folder
+    assert recipe_from_dict(recipe_to_dict(recipe)) == recipe
 
 
 def test_plug_in_in_its_own_slot() -> None:
@@ -86,10 +100,10 @@ def test_plug_in_in_its_own_slot() -> None:
     [
         (
             "modulators=[{kind: 'own_plugins:Nothing'}]",
-            "'own_plugins:Nothing' cannot be a plug-in of modulators: it has no needs and no modulate",
+            "'own_plugins:Nothing' cannot be a modulator: it has no needs and no modulate",
         ),
-        ("estimator.kind=own_plugins:Halved", "cannot be a plug-in of estimator: it has no __call__"),
-        ("metrics=[{kind: nonsense}]", "unknown kind 'nonsense'; none ships: module:Class"),
+        ("estimator.kind=own_plugins:Halved", "cannot be a estimator: it has no __call__"),
+        ("metrics=[{kind: nonsense}]", "no policy_metric is named 'nonsense'; none is installed"),
     ],
 )
 def test_plug_in_in_the_wrong_slot_is_refused_at_the_start(override: str, complaint: str) -> None:

@@ -66,7 +66,7 @@ def test_constant_length_is_the_configured_maximum() -> None:
         ("optimisation.epochs=0", "optimisation.epochs"),
         ("sampling.group_size=1", "sampling.group_size"),
         ("sampling.top_p=0", "sampling.top_p"),
-        ("estimator.kind=gea", "unknown kind 'gea'"),
+        ("estimator.kind=gea", "no estimator is named 'gea'; did you mean gae"),
         ("estimator.ddof=2", "estimator.ddof"),
         ("aggregation.mode=mean", "aggregation.mode"),
         ("kl.estimator=k4", "kl.estimator"),
@@ -85,8 +85,10 @@ def test_plain_reinforce_allows_one_step_a_batch() -> None:
 
 
 def test_unknown_recipe_and_broken_file(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"dr_grpo, .*grpo, .*rloo"):
-        load_recipe("no_such_recipe")
+    with pytest.raises(BadInputError, match="no recipe is named 'dr_gprpo'; did you mean dr_grpo"):
+        load_recipe("dr_gprpo")
+    with pytest.raises(NotFoundError, match=r"no_such\.yaml"):
+        load_recipe("no_such.yaml")
     path = tmp_path / "mine.yaml"
     path.write_text("estimator: [", encoding="utf-8")
     with pytest.raises(BadInputError, match=r"mine\.yaml"):

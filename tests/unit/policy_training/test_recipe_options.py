@@ -39,7 +39,7 @@ def test_an_option_counts_before_the_recipe_is_checked(tmp_path: Path, capsys: p
     [
         (("--eval-prompts", "more.jsonl"), "field '--eval-prompts': say how many of them: --evaluate N"),
         (("--evaluate", "-3"), "--evaluate"),
-        (("--watch", "helpful"), "field '--watch': a server's URL"),
+        (("--watch", "helpful"), "field '--watch': no reward is named 'helpful'"),
     ],
 )
 def test_wrong_option_is_named(

@@ -8,7 +8,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.errors import BadInputError
-from assay_policy_training.rollouts.reward_uri import with_model
+from assay_policy_training.rollouts.reward_uri import recorded_reward
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_what_may_be_given_anew_is_not_refused(tmp_path: Path, capsys: pytest.Ca
 )
 def test_the_model_of_the_command_is_part_of_the_plan(reference: str, expected: str) -> None:
     """Else a resumed run would ask the server's first model."""
-    assert with_model(reference, "m") == expected
-    assert with_model(reference, None) == reference
+    assert recorded_reward(reference, "m") == expected
+    assert recorded_reward(reference, None) == reference
 
 
 def test_a_reference_that_names_nothing_is_refused_with_a_model_too() -> None:
-    with pytest.raises(BadInputError, match="a server's URL"):
-        with_model("some-model", "m")
+    with pytest.raises(BadInputError, match="no reward is named 'some-model'"):
+        recorded_reward("some-model", "m")

@@ -18,7 +18,6 @@ from assay_policy_training.plugins.filters.after_truncation import VariesAfterTr
 from assay_policy_training.plugins.filters.best_of_group import BestOfGroup
 from assay_policy_training.plugins.modulators.reward_scaling import RewardScaling
 from assay_policy_training.plugins.protocols import RewardShaper, StepReport
-from assay_policy_training.plugins.registry import plugin_class
 from assay_policy_training.plugins.shaping.cosine import CosineLength
 from assay_policy_training.plugins.shaping.laser import Laser, LaserD, LaserDe
 from assay_policy_training.plugins.shaping.length import ConciseCorrect, KimiLength, Overlong, TruncatedReward
@@ -28,6 +27,7 @@ from assay_policy_training.plugins.shaping.repetition import RepetitionPenalty
 from assay_policy_training.plugins.shaping.rlcr import CalibrationReward, stated_confidence
 from assay_policy_training.plugins.shaping.rubric import Rubric
 from assay_policy_training.plugins.shaping.trust import TrustedThinking
+from assay_policy_training.recipe.slots import SLOTS
 
 NAN = float("nan")
 CONFIDENT = "<think>t</think><answer>a</answer><analysis>b</analysis><confidence>{}</confidence>"
@@ -155,7 +155,7 @@ def test_a_row_without_a_reward_changes_nothing_for_the_others(shaper: RewardSha
 )
 def test_wrong_settings_are_named(kind: str, settings: dict[str, Any], field: str) -> None:
     with pytest.raises(BadInputError, match=field):
-        plugin_class("shaping", kind, "shaping.0")(**settings)
+        SLOTS["shaping"].find(kind)(**settings)
 
 
 def test_the_limit_is_the_longest_cut_response() -> None:

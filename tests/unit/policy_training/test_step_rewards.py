@@ -213,13 +213,14 @@ def test_each_block_gets_its_own_progress(policy: Policy) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("verifier", RewardReference("verifier")),
+        ("verifier", RewardReference("member", "verifier")),
         ("http://h:1", RewardReference("whole", None, "http://h:1")),
         ("https://h/x?a=b", RewardReference("whole", None, "https://h/x?a=b")),
         ("quality=http://h:1#rm-2", RewardReference("whole", "quality", "http://h:1", "rm-2")),
         ("answer:http://h:1", RewardReference("answer", None, "http://h:1")),
         ("process=steps:http://h:1", RewardReference("steps", "process", "http://h:1")),
-        ("row:direction", RewardReference("row", "direction")),
+        ("my_rewards.py:Brevity", RewardReference("member", "my_rewards.py:Brevity")),
+        ("row:direction", RewardReference("member", "row", key="direction")),
     ],
 )
 def test_how_the_command_names_a_reward(text: str, expected: RewardReference) -> None:

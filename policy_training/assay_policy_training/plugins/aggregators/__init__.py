@@ -1,5 +1,16 @@
-"""S10: from token losses to one number. `KINDS`: name in a recipe -> module:Class."""
+"""S10: from token losses to one number."""
 
-KINDS: dict[str, str] = {
-    "mean": "assay_policy_training.core.aggregation:Aggregation",
-}
+from __future__ import annotations
+
+from typing import Any
+
+from assay.registry import Kind
+
+AGGREGATORS: Kind[type[Any]] = Kind(
+    "aggregator",
+    "reduces token losses to one number (recipe section `aggregation`)",
+    members={
+        "mean": "assay_policy_training.core.aggregation:Aggregation",
+    },
+    requires=("needs", "__call__"),
+)

@@ -1,5 +1,16 @@
-"""S12: value functions. `KINDS`: name in a recipe -> module:Class."""
+"""S12: value functions."""
 
-KINDS: dict[str, str] = {
-    "value_model": "assay_policy_training.plugins.critics.value_model:ValueModel",
-}
+from __future__ import annotations
+
+from typing import Any
+
+from assay.registry import Kind
+
+CRITICS: Kind[type[Any]] = Kind(
+    "critic",
+    "a value function (recipe section `critic`)",
+    members={
+        "value_model": "assay_policy_training.plugins.critics.value_model:ValueModel",
+    },
+    requires=("open",),
+)

@@ -1,10 +1,29 @@
-"""Where the prompts of a policy run come from."""
+"""S0: where the prompts of a policy run come from, and in which order."""
 
-KINDS: dict[str, str] = {
-    "shuffled": "assay_policy_training.plugins.prompts.source:Shuffled",
-    "mixed": "assay_policy_training.plugins.prompts.streams:Mixed",
-    "stages": "assay_policy_training.plugins.prompts.stages:Stages",
-    "dump": "assay_policy_training.plugins.prompts.dump:Dump",
-    "gain_rl": "assay_policy_training.plugins.prompts.gain_rl:GainRl",
-    "one_shot": "assay_policy_training.plugins.prompts.one_shot:OneShot",
-}
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from assay.registry import Kind
+
+PROMPT_ORDERS: Kind[type[Any]] = Kind(
+    "prompt_order",
+    "the order in which a policy run draws its prompts (recipe section `source`)",
+    members={
+        "shuffled": "assay_policy_training.plugins.prompts.source:Shuffled",
+        "mixed": "assay_policy_training.plugins.prompts.streams:Mixed",
+        "stages": "assay_policy_training.plugins.prompts.stages:Stages",
+        "dump": "assay_policy_training.plugins.prompts.dump:Dump",
+        "gain_rl": "assay_policy_training.plugins.prompts.gain_rl:GainRl",
+        "one_shot": "assay_policy_training.plugins.prompts.one_shot:OneShot",
+    },
+    requires=("open",),
+)
+#: Callables (argument, *, seed, split) -> prompts. `--prompts NAME:ARGUMENT` passes what follows the colon.
+PROMPT_SOURCES: Kind[Callable[..., Any]] = Kind(
+    "prompt_source",
+    "gives the prompts of a policy run, where they are not a JSON Lines file (`assay rl --prompts`)",
+    members={"constrained": "assay_policy_training.plugins.prompts.constrained:constrained_prompts"},
+    option="--prompts",
+)

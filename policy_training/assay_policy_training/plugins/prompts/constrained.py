@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError
+from assay.registry import unknown
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.demonstration import LISTING_TASK, TASK, demonstrate
 from assay_policy_training.plugins.prompts.topics import TASKS, TOPICS, Task, Topic
 from assay_serving.verifiers import (
@@ -88,8 +90,8 @@ def _forbidden(rng: random.Random, topic: Topic) -> tuple[str, ...]:
     return (rng.choice(_COMMON_WORDS if rng.random() < 0.5 else topic.words),)
 
 
-Draw: TypeAlias = Callable[[random.Random, Topic], Constraint]
-_DRAWS: dict[str, Draw] = {
+ConstraintFactory: TypeAlias = Callable[[random.Random, Topic], Constraint]
+_FACTORIES: dict[str, ConstraintFactory] = {
     "max_words": lambda rng, _: MaxWords(rng.choice((10, 15, 20, 25))),
     "min_words": lambda rng, _: MinWords(rng.choice((15, 20, 25, 30))),
     "sentence_count": lambda rng, _: SentenceCount(rng.choice((1, 1, 2, 3))),
@@ -121,9 +123,9 @@ _DEMONSTRATED = {
     "starts_with": 1.0,
     "ends_with": 1.0,
 }
-_DEMONSTRATED_OTHERWISE = 0.4
+_DEMONSTRATED_DEFAULT = 0.4
 #: How often each kind is drawn, relative to the others. `ends_with` is met in one of twenty responses: kept, but rarer.
-MIX: dict[str, float] = {**dict.fromkeys(_DRAWS, 1.0), "ends_with": 0.5}
+MIX: dict[str, float] = {**dict.fromkeys(_FACTORIES, 1.0), "ends_with": 0.5}
 
 
 def generate_prompts(
@@ -143,9 +145,11 @@ def generate_prompts(
     if n < 0:
         raise BadInputError(f"must be a number of prompts, not {n}", field="n")
     names = tuple(MIX) if kinds is None else tuple(kinds)
-    if not names or (unknown := [name for name in names if name not in _DRAWS]):
-        wrong = f"unknown kind {unknown[0]!r}" if names else "no kinds given"
-        raise BadInputError(f"{wrong}; choose from {', '.join(_DRAWS)}", field="kinds")
+    if not names:
+        raise BadInputError(f"no kinds given; choose from {', '.join(_FACTORIES)}", field="kinds")
+    for name in names:
+        if name not in _FACTORIES:
+            raise unknown("kind of constraint", name, _FACTORIES, field="kinds")
     if not constraints_per_prompt or min(constraints_per_prompt) < 1 or max(constraints_per_prompt) > len(names):
         raise BadInputError(
             f"must be numbers from 1 to {len(names)}, not {tuple(constraints_per_prompt)}",
@@ -166,6 +170,14 @@ def generate_prompts(
     return list(found.values())
 
 
+def constrained_prompts(argument: str, *, seed: int, split: Split | None) -> list[PromptItem]:
+    """`generate_prompts` as a prompt source. `argument`: how many, 64 where it is empty."""
+    if argument and (not argument.isdigit() or int(argument) < 1):
+        raise BadInputError(f"how many? e.g. constrained:64, not {argument!r}", field="prompts")
+    generated = generate_prompts(int(argument or 64), seed, split=split)
+    return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in generated]
+
+
 def _candidates(
     rng: random.Random, kinds: Sequence[str], sizes: Sequence[int], split: Split | None
 ) -> Iterator[ConstrainedPrompt | None]:
@@ -175,7 +187,7 @@ def _candidates(
     while True:
         topic = rng.choice(topics)
         drawn = rng.choices(kinds, weights=weights, k=rng.choice(sizes))
-        constraints = tuple(_DRAWS[kind](rng, topic) for kind in drawn)
+        constraints = tuple(_FACTORIES[kind](rng, topic) for kind in drawn)
         listing = not _LISTING.isdisjoint(drawn)
         task = rng.choice([task for task in TASKS if task.listing == listing])
         yield _compose(rng, topic, task, constraints) if compatible(constraints) else None
@@ -184,7 +196,7 @@ def _candidates(
 def _compose(rng: random.Random, topic: Topic, task: Task, constraints: tuple[Constraint, ...]) -> ConstrainedPrompt:
     demands = " ".join(constraint.instruction(rng.randrange(12)) for constraint in constraints)
     demands_first = rng.random() < 0.25
-    share = max(_DEMONSTRATED.get(constraint.kind, _DEMONSTRATED_OTHERWISE) for constraint in constraints)
+    share = max(_DEMONSTRATED.get(constraint.kind, _DEMONSTRATED_DEFAULT) for constraint in constraints)
     shown = demonstrate(constraints) if rng.random() < share else None
     turns: list[Message] = []
     if shown is not None:
@@ -197,7 +209,7 @@ def _compose(rng: random.Random, topic: Topic, task: Task, constraints: tuple[Co
 
 
 def _ask(request: str, demands: str, constraints: tuple[Constraint, ...], demands_first: bool) -> str:
-    """The user's turn. It is itself in the case that it asks for, which helps a small model to see what is meant."""
+    """The user's turn. Its own case follows the constraint, which helps a small model."""
     text = f"{demands} {request}" if demands_first else f"{request} {demands}"
     if any(isinstance(constraint, AllLowercase) for constraint in constraints):
         return text.lower()

@@ -23,11 +23,10 @@ from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay.ids import prompt_id, rows_digest
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.prompts.constrained import Split, generate_prompts
+from assay_policy_training.plugins.prompts import PROMPT_SOURCES
+from assay_policy_training.plugins.prompts.constrained import Split
 from assay_policy_training.plugins.protocols import StepReport
 from assay_serving.verifiers import Constraint, MathAnswer, PythonTests, constraint_from_dict
-
-GENERATOR = "constrained"
 
 
 class ShuffledPrompts:
@@ -85,19 +84,21 @@ def prompts_digest(items: Sequence[PromptItem]) -> str:
 
 
 def load_prompts(source: str, *, seed: int, split: Split | None = "train") -> list[PromptItem]:
-    """Prompts named by `source`: a JSON Lines file, or `constrained:N` for N generated ones of a split.
+    """Prompts named by `source`: a JSON Lines file, or a member of `PROMPT_SOURCES` such as `constrained:N`, which
+    generates N of a split.
 
     Raises BadInputError naming file, row and field.
     """
-    if source == GENERATOR or source.startswith(GENERATOR + ":"):
-        number = source.partition(":")[2] or "64"
-        if not number.isdigit() or int(number) < 1:
-            raise BadInputError(f"how many? e.g. {GENERATOR}:64, not {source!r}", field="prompts")
-        made = generate_prompts(int(number), seed, split=split)
-        return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in made]
+    name, _, argument = source.partition(":")
     path = Path(source).expanduser()
+    if name in PROMPT_SOURCES.names() and not path.is_file():
+        return list(PROMPT_SOURCES.find(name)(argument, seed=seed, split=split))
     if not path.is_file():
-        raise BadInputError(f"no such file, and not {GENERATOR}:N", file=path, field="prompts")
+        if not argument:
+            raise BadInputError(
+                f"no such file, and no prompt source ({PROMPT_SOURCES.help()})", file=path, field="prompts"
+            )
+        return list(PROMPT_SOURCES.find(source, field="prompts")("", seed=seed, split=split))
     items = [_read_item(path, row, line) for row, line in Lines(path)]
     if not items:
         raise BadInputError("the file holds no prompts", file=path)

@@ -1,7 +1,18 @@
-"""S15: rows of other steps and other sources. `KINDS`: name in a recipe -> module:Class."""
+"""S15: rows of other steps and other sources."""
 
-KINDS: dict[str, str] = {
-    "objectives": "assay_policy_training.plugins.replay.objectives:Objectives",
-    "priority": "assay_policy_training.plugins.replay.priority:Priority",
-    "recent": "assay_policy_training.plugins.replay.recent:Recent",
-}
+from __future__ import annotations
+
+from typing import Any
+
+from assay.registry import Kind
+
+REPLAYS: Kind[type[Any]] = Kind(
+    "replay",
+    "adds rows of other steps or sources to a batch (recipe section `replay`)",
+    members={
+        "objectives": "assay_policy_training.plugins.replay.objectives:Objectives",
+        "priority": "assay_policy_training.plugins.replay.priority:Priority",
+        "recent": "assay_policy_training.plugins.replay.recent:Recent",
+    },
+    requires=("mix",),
+)

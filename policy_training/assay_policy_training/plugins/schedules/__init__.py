@@ -1,8 +1,19 @@
-"""S13: settings that change with the steps. `KINDS`: name in a recipe -> module:Class."""
+"""S13: settings that change from step to step."""
 
-KINDS: dict[str, str] = {
-    "cosine": "assay_policy_training.plugins.schedules.decay:Cosine",
-    "linear": "assay_policy_training.plugins.schedules.decay:Linear",
-    "length_lr": "assay_policy_training.plugins.schedules.length_lr:LengthLr",
-    "stages": "assay_policy_training.plugins.schedules.stages:Stages",
-}
+from __future__ import annotations
+
+from typing import Any
+
+from assay.registry import Kind
+
+SCHEDULES: Kind[type[Any]] = Kind(
+    "schedule",
+    "changes a setting from step to step (recipe section `schedules`)",
+    members={
+        "cosine": "assay_policy_training.plugins.schedules.decay:Cosine",
+        "linear": "assay_policy_training.plugins.schedules.decay:Linear",
+        "length_lr": "assay_policy_training.plugins.schedules.length_lr:LengthLr",
+        "stages": "assay_policy_training.plugins.schedules.stages:Stages",
+    },
+    requires=("value",),
+)

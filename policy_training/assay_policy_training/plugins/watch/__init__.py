@@ -1,7 +1,22 @@
-"""S16: what is measured of a run, and when it stops. `KINDS`: name in a recipe -> module:Class."""
+"""S16: metrics of a run, and rules that end it."""
 
-KINDS: dict[str, str] = {}
-STOP_KINDS: dict[str, str] = {
-    "out_of_bounds": "assay_policy_training.plugins.watch.stop_rules:OutOfBounds",
-    "no_progress": "assay_policy_training.plugins.watch.stop_rules:NoProgress",
-}
+from __future__ import annotations
+
+from typing import Any
+
+from assay.registry import Kind
+
+METRICS: Kind[type[Any]] = Kind(
+    "policy_metric",
+    "measures each finished step (recipe section `metrics`)",
+    requires=("measure",),
+)
+STOP_RULES: Kind[type[Any]] = Kind(
+    "stop_rule",
+    "ends a run early (recipe section `stop`)",
+    members={
+        "out_of_bounds": "assay_policy_training.plugins.watch.stop_rules:OutOfBounds",
+        "no_progress": "assay_policy_training.plugins.watch.stop_rules:NoProgress",
+    },
+    requires=("reason",),
+)
