@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -151,7 +150,7 @@ def test_what_the_page_says_is_refused_is(name: str, overrides: list[str], field
 
 
 @pytest.fixture(scope="module")
-def example_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def example_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of the page's example, watched by the very reward that it trains on."""
     workspace = Workspace.create(tmp_path_factory.mktemp("pages") / "ws")
     small = [
@@ -172,7 +171,7 @@ def example_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         main(["rl", "--recipe", recipe, "--reward", "verifier", "--watch", "verifier", *small, *numbers])
     assert ended.value.code == 0
     (folder,) = (path.parent for path in workspace.runs.glob("*/rollouts.jsonl"))
-    yield folder
+    return folder
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
