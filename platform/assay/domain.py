@@ -18,6 +18,8 @@ ROLES: tuple[str, ...] = get_args(Role)
 #: What an annotator can say of one comparison. A and B refer to the comparison's canonical order.
 Answer: TypeAlias = Literal["A", "B", "tie", "both_good", "both_bad", "skip"]
 ANSWERS: tuple[str, ...] = get_args(Answer)
+#: Which response was shown first, in the canonical order.
+ShownOrder: TypeAlias = Literal["AB", "BA"]
 TIES: frozenset[str] = frozenset({"tie", "both_good", "both_bad"})
 #: Whether a response fulfils a principle.
 Fulfilment: TypeAlias = Literal["yes", "no", "partially"]
@@ -105,7 +107,7 @@ class Judgment:
     strength: int | None = None  #: 0 (barely) to 3 (far better); None = not asked
     confidence: float | None = None  #: annotator's own, 0 to 1
     rationale: str | None = None
-    shown_order: Literal["AB", "BA"] | None = None
+    shown_order: ShownOrder | None = None
     seconds: float | None = None  #: time the annotator spent
     origin: str = ""  #: tells apart repeated judgments by one annotator (a sample number, a session); part of the id
 

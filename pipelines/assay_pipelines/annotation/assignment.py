@@ -16,7 +16,8 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 
-from assay_pipelines.annotation.items import ShownItem, ShownOrder, draw, shown_order
+from assay.domain import ShownOrder
+from assay_pipelines.annotation.items import ShownItem, draw, shown_order
 from assay_pipelines.annotation.votes import Role
 
 

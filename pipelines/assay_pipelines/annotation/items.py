@@ -13,10 +13,9 @@ from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 from assay.data.pair_attributes import PairAttributes
-from assay.domain import Message, Prompt
+from assay.domain import Message, Prompt, ShownOrder
 from assay.errors import BadInputError
 
-ShownOrder: TypeAlias = Literal["AB", "BA"]
 #: What a person may choose, by place: `first` is the response on the left or on top, whatever its canonical letter.
 Choice: TypeAlias = Literal["first", "second", "tie", "both_good", "both_bad"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from assay_pipelines.annotation.agreement import krippendorff_alpha, percent_agreement
+from assay.statistics.agreement import krippendorff_alpha, percent_agreement
 from assay_pipelines.annotation.ledger import Ledger
 
 #: From not fulfilled to fulfilled: the scale of the ordinal alpha.

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from assay.domain import FULFILMENTS, Fulfilment, PrincipleAnswer
+from assay.domain import FULFILMENTS, Fulfilment, PrincipleAnswer, ShownOrder
 from assay.errors import BadInputError
-from assay_pipelines.annotation.items import ShownOrder
 
 if TYPE_CHECKING:
     import sqlite3

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from assay import ids
 from assay.annotation.vote_journal import JournalWriter, check_vote, fold_if_free
-from assay.domain import AnnotatorKind, Answer, Judgment, PrincipleAnswer
+from assay.domain import AnnotatorKind, Answer, Judgment, PrincipleAnswer, ShownOrder
 from assay.errors import BadInputError, ConflictError, NotFoundError
 from assay.workspace import Workspace
 from assay_pipelines.annotation.assignment import (
@@ -35,7 +35,7 @@ from assay_pipelines.annotation.assignment import (
     next_conflict,
     slots_left,
 )
-from assay_pipelines.annotation.items import Choice, ShownOpinion, ShownOrder, shown_opinions
+from assay_pipelines.annotation.items import Choice, ShownOpinion, shown_opinions
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.principle_votes import (
     PlacedAnswer,

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from assay.annotation.votes import MAJORITY, Outcome, Tally, preference, tally
-from assay.domain import Answer
+from assay.domain import Answer, ShownOrder
 from assay.workspace import Workspace
-from assay_pipelines.annotation.items import ShownOrder
 
 if TYPE_CHECKING:
     import sqlite3

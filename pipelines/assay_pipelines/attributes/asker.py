@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from assay_pipelines.judging.annotators import Annotator, versioned
+from assay_pipelines.llm.annotators import Annotator, versioned
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import Endpoint, ModelCall
 from assay_pipelines.llm.prompts import Prompts

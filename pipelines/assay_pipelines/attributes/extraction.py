@@ -18,14 +18,13 @@ from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_pipelines.attributes.asker import Asker
-from assay_pipelines.judging.budget import Budget, Spending
-from assay_pipelines.judging.judge import JudgingReport, Question
-from assay_pipelines.judging.simulated import orders
+from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import ModelCall
 from assay_pipelines.llm.prompts import mark, turns
+from assay_pipelines.llm.questions import Question, orders
 from assay_pipelines.llm.replies import StrictAnswer
-from assay_pipelines.llm.sweep import sweep
+from assay_pipelines.llm.sweep import SweepReport, sweep
 
 TASK = "attributes"
 _TEXT = r"\S"
@@ -96,7 +95,7 @@ def extract_attributes(
     *,
     budget: Budget | Spending | None = None,
     advance: Advance = silent,
-) -> JudgingReport:
+) -> SweepReport:
     """Ask for the attributes of those comparisons that this annotator has not described. As `judging.asking.ask`."""
     annotator = extractor.annotator
     with workspace.store.unit() as db:

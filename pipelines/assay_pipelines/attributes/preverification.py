@@ -19,13 +19,13 @@ from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.attributes.asker import Asker
-from assay_pipelines.judging.budget import Budget, Spending
-from assay_pipelines.judging.judge import JudgingReport, Question
+from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import ModelCall
 from assay_pipelines.llm.prompts import mark, turns
+from assay_pipelines.llm.questions import Question
 from assay_pipelines.llm.replies import StrictAnswer
-from assay_pipelines.llm.sweep import sweep
+from assay_pipelines.llm.sweep import SweepReport, sweep
 
 TASK = "correctness"
 
@@ -66,7 +66,7 @@ def preverify(
     every_pair: bool = False,
     budget: Budget | Spending | None = None,
     advance: Advance = silent,
-) -> JudgingReport:
+) -> SweepReport:
     """Check both responses of every question whose attributes say objective (`every_pair`: of all). As
     `judging.asking.ask`, but `asked`, `answered`, `known`, `advance` and the budget's questions count responses."""
     annotator = checker.annotator

@@ -15,7 +15,7 @@ from assay.data.json_lines import Lines, RowError, parse_object
 from assay.data.pair_attributes import Controversiality, Objectivity, PairAttributes, store_attributes
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import Annotator, versioned
+from assay_pipelines.llm.annotators import Annotator, versioned
 
 #: The first rule whose pattern is found in the category decides: objectivity, controversiality, what to look at.
 RULES: tuple[tuple[str, Objectivity, Controversiality, str], ...] = (

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from assay.runs.progress_bar import Advance
     from assay.runs.record import Run
     from assay.workspace import Workspace
-    from assay_pipelines.judging.judge import JudgingReport, Question
+    from assay_pipelines.llm.questions import Question
+    from assay_pipelines.llm.sweep import SweepReport
 
 Limit = Annotated[int | None, typer.Option(min=1, help="At most so many comparisons, by id.", show_default=False)]
 
 
 def question_pages(workspace: Workspace, selection: Selection, limit: int | None) -> Iterator[list[Question]]:
-    from assay_pipelines.judging.questions import iter_questions
+    from assay_pipelines.llm.questions import iter_questions
 
     return iter_questions(workspace, selection, limit=limit)
 
@@ -40,9 +41,9 @@ def asking_run(
     """A run record and a progress bar around the work; httpx's line per request is left out."""
     import logging
 
+    from assay.browsing.candidates import count_candidates
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import start_run
-    from assay_pipelines.curation.candidates import count_candidates
 
     logging.getLogger("httpx").setLevel(logging.WARNING)
     total = count_candidates(workspace, selection)
@@ -55,23 +56,23 @@ def asking_run(
         raise
 
 
-def summed(passes: Iterator[JudgingReport]) -> JudgingReport:
+def summed(passes: Iterator[SweepReport]) -> SweepReport:
     """One report of the pages' reports, which are made one by one; one that stopped is the last."""
     from collections import Counter
 
-    from assay_pipelines.judging.judge import JudgingReport
+    from assay_pipelines.llm.sweep import SweepReport
 
-    reports: list[JudgingReport] = []
+    reports: list[SweepReport] = []
     for made in passes:
         reports.append(made)
         if made.stopped:
             break
     if not reports:
-        return JudgingReport("nothing to ask")
+        return SweepReport("nothing to ask")
     failures: Counter[str] = Counter()
     for one in reports:
         failures.update(one.failures)
-    return JudgingReport(
+    return SweepReport(
         judge=reports[0].judge,
         asked=sum(one.asked for one in reports),
         answered=sum(one.answered for one in reports),
@@ -85,7 +86,7 @@ def summed(passes: Iterator[JudgingReport]) -> JudgingReport:
     )
 
 
-def fail_if_given_up(reports: list[JudgingReport]) -> None:
+def fail_if_given_up(reports: list[SweepReport]) -> None:
     """A budget that is used up is what was asked for; an endpoint that was given up, or that never replied to the few
     questions there were, is a failure."""
     from assay.errors import BackendError
@@ -96,7 +97,7 @@ def fail_if_given_up(reports: list[JudgingReport]) -> None:
         raise typer.Exit(BackendError.exit_code)
 
 
-def told(report: JudgingReport, unit: str) -> str:
+def told(report: SweepReport, unit: str) -> str:
     parts = [f"{report.judge}: {report.answered} of {report.asked} {unit} answered, {report.known} were known"]
     unasked = sum(report.failures.get(code, 0) for code in ("over_budget", "not_asked"))
     failed = {code: n for code, n in report.failures.items() if code not in ("over_budget", "not_asked")}

@@ -43,11 +43,11 @@ def verify(
 
     Example: `assay curate verify --share 0.3`
     """
+    from assay.browsing.candidates import count_candidates
     from assay.data.snapshots import HashSlice, Selection
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.curation.candidates import count_candidates
     from assay_pipelines.curation.verifier import verify_pool
 
     ws = Workspace.find(workspace)
@@ -87,11 +87,11 @@ def consistency(
 
     Example: `assay curate consistency --model gold-rm --keep-above 0.5 --flip-below 0.1 --dry-run`
     """
+    from assay.browsing.candidates import count_candidates
     from assay.data.snapshots import Selection
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import locate_model, start_run
     from assay.workspace import Workspace
-    from assay_pipelines.curation.candidates import count_candidates
     from assay_pipelines.curation.consistency import ConsistencyConfig, check_pool, load_judge
 
     ws = Workspace.find(workspace)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from assay_pipelines.judging.budget import Spending
+    from assay_pipelines.llm.budget import Spending
     from assay_pipelines.llm.configuration import EndpointConfig
 
 BaseUrl = Annotated[
@@ -77,7 +77,7 @@ def endpoint_of(context: typer.Context) -> EndpointConfig:
 
 def spending_of(context: typer.Context) -> Spending:
     """Nothing spent yet of what may be."""
-    from assay_pipelines.judging.budget import Budget, Spending
+    from assay_pipelines.llm.budget import Budget, Spending
 
     given = context.params
     return Spending(Budget(calls=given["max_calls"], tokens=given["max_total_tokens"], cost=given["max_cost"]))

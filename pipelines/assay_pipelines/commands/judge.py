@@ -35,7 +35,8 @@ from assay_pipelines.commands.selection import CategoryFilter, PoolOption, Sourc
 if TYPE_CHECKING:
     from assay.data.snapshots import Selection
     from assay.workspace import Workspace
-    from assay_pipelines.judging.judge import Judge, JudgingReport
+    from assay_pipelines.judging.judge import Judge
+    from assay_pipelines.llm.sweep import SweepReport
 
 _SAMPLING = ("name", "samples", "both_orders", "seed")
 #: What each kind of judge takes of the options that describe a judge; `--judges FILE` takes none of them.
@@ -151,7 +152,7 @@ def run(
         "limit": limit,
         "judges": [dict(j.config) | {"name": j.name} for j in asked],
     }
-    reports: list[JudgingReport] = []
+    reports: list[SweepReport] = []
     with (
         ExitStack() as stack,
         asking_run(ws, "judge", settings, selection, limit, len(asked), "judging") as (run, advance),

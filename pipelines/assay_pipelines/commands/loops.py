@@ -13,7 +13,7 @@ import typer
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_pipelines.judging.judge import Demonstration
+    from assay_pipelines.llm.questions import Demonstration
 
 
 def register(group: typer.Typer) -> None:
@@ -80,17 +80,17 @@ def stage2(
 
     Example: `assay curate stage2 --best first-loop --gold gold-rm --recycle-below 0.5 --dry-run`
     """
+    from assay.browsing.candidates import count_candidates
     from assay.data.snapshots import Selection
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import locate_model, start_run
     from assay.workspace import Workspace
-    from assay_pipelines.curation.candidates import count_candidates
     from assay_pipelines.curation.loop.demonstrations import demonstrations
     from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel
     from assay_pipelines.curation.loop.stage2 import Stage2Config, Stage2Parts, run_stage2
     from assay_pipelines.embedding.encoder_loader import open_encoder
-    from assay_pipelines.judging.budget import Budget, Spending
     from assay_pipelines.judging.config import load_judges
+    from assay_pipelines.llm.budget import Budget, Spending
     from assay_serving.engines.transformers import TransformersScorer
 
     here = Workspace.find(workspace)

@@ -14,8 +14,8 @@ from assay_pipelines.commands.annotate import sit_down
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter
 
 if TYPE_CHECKING:
+    from assay.statistics.agreement import AgreementCoefficients, CoefficientEstimate
     from assay.statistics.intervals import Interval
-    from assay_pipelines.annotation.agreement import Agreement, Estimate
     from assay_pipelines.annotation.items import QueueItem
     from assay_pipelines.annotation.principle_agreement import PrincipleAgreement
     from assay_pipelines.annotation.queues import Queue
@@ -297,7 +297,10 @@ def agreement(
         if not votes:
             raise NotFoundError(f"no votes of people on a source {source!r}; see `assay data stats`")
     found = agreement_of_votes(votes, resamples=resamples)
-    rows: list[tuple[str, Agreement]] = [("ties counted", found.with_ties), ("ties dropped", found.ties_dropped)]
+    rows: list[tuple[str, AgreementCoefficients]] = [
+        ("ties counted", found.with_ties),
+        ("ties dropped", found.ties_dropped),
+    ]
     lines = [f"{'':<14} {'items':>7} {'labels':>7} {'percent':>21} {'Cohen':>21} {'Fleiss':>21} {'alpha':>21}"]
     lines += [
         f"{title:<14} {a.items:>7} {a.labels:>7} {_estimate(a.percent):>21} {_estimate(a.cohen):>21} "
@@ -372,7 +375,7 @@ def _share(part: int, whole: int, interval: Interval | None) -> str:
     return f"{part}/{whole} ({100 * interval.low:.0f}-{100 * interval.high:.0f} %)"
 
 
-def _estimate(estimate: Estimate) -> str:
+def _estimate(estimate: CoefficientEstimate) -> str:
     if estimate.value is None:
         return "-"
     if estimate.interval is None:

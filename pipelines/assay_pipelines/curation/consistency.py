@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assay import ids
+from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay.data.snapshots import Selection
 from assay.domain import Judgment
 from assay.errors import BadInputError
@@ -24,7 +25,6 @@ from assay.store.records import (
     insert_scores,
 )
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay_pipelines.judging.reward_model import UNCALIBRATED
 from assay_pipelines.judging.reward_model import RewardModelJudge as Judge
 from assay_pipelines.judging.reward_model import load_reward_model as load_judge

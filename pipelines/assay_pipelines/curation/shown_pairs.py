@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.browsing.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 from assay.browsing.comparison import ConversationTurn
-from assay_pipelines.curation.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 
 if TYPE_CHECKING:
     import duckdb

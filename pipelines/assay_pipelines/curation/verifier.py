@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from assay import ids
+from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay.data.snapshots import Selection
 from assay.domain import Answer, Judgment
 from assay.runs.progress_bar import Advance, silent
 from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay_pipelines.judging.verifier import ANNOTATOR, judge_constraints
 
 RULE = "verifier"

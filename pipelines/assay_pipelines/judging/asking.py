@@ -28,20 +28,13 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.store.records import insert_judgments
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import Annotator, annotator_of
-from assay_pipelines.judging.budget import Budget, Spending, spending_of
-from assay_pipelines.judging.judge import (
-    Judge,
-    JudgeFailure,
-    JudgeResult,
-    JudgingReport,
-    OnResult,
-    Opinion,
-    Question,
-    Vote,
-)
+from assay_pipelines.judging.judge import Judge, JudgeFailure, JudgeResult, OnResult, Opinion, Vote
 from assay_pipelines.judging.merging import merge_votes
-from assay_pipelines.judging.recorder import Recorder
+from assay_pipelines.llm.annotators import Annotator, annotator_of
+from assay_pipelines.llm.budget import Budget, Spending, spending_of
+from assay_pipelines.llm.questions import Question
+from assay_pipelines.llm.recorder import Recorder
+from assay_pipelines.llm.sweep import SweepReport
 
 if TYPE_CHECKING:
     import duckdb
@@ -81,7 +74,7 @@ def ask(
     advance: Advance = silent,
     occasion: str = "",
     chunk: int = CHUNK,
-) -> JudgingReport:
+) -> SweepReport:
     """Put to the judge what it has not answered yet. Interrupted or killed, it goes on where it stopped when run again.
 
     `budget`: a `Spending` carries what earlier passes spent. `advance` gets the number of questions just done, with the
@@ -122,7 +115,7 @@ def ask(
                     break
     finally:
         spending.questions -= allowed - going.asked  # those not reached are not spent
-    return JudgingReport(
+    return SweepReport(
         judge=annotator.name,
         asked=going.asked,
         answered=going.answered,

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import answered
-from assay_pipelines.judging.judge import Judge, Question
+from assay_pipelines.judging.judge import Judge
 from assay_pipelines.judging.openai_compatible import LlmJudge
+from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.endpoint import most_tokens
+from assay_pipelines.llm.questions import Question
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class AskingEstimate:
     """`questions`: not answered yet. `tokens`: at most, in and out, counted as the budget reserves them; real use is
     often well below. `cost`: of these, None where no prices are given."""
 
@@ -28,13 +29,15 @@ class Estimate:
     cost: float | None = None
 
 
-def estimate(workspace: Workspace, judge: Judge, questions: Sequence[Question], *, occasion: str = "") -> Estimate:
+def estimate(
+    workspace: Workspace, judge: Judge, questions: Sequence[Question], *, occasion: str = ""
+) -> AskingEstimate:
     """As `ask` would put them to the judge; asks and writes nothing but the annotator's name."""
     annotator = annotator_of(judge)
     known = answered(workspace, annotator, [q.comparison_id for q in questions], occasion=occasion)
     todo = list({q.comparison_id: q for q in questions if q.comparison_id not in known}.values())
     if not isinstance(judge, LlmJudge):
-        return Estimate(annotator.name, len(todo))
+        return AskingEstimate(annotator.name, len(todo))
     config = judge.settings.endpoint
     calls = read = 0
     for question in todo:
@@ -42,4 +45,4 @@ def estimate(workspace: Workspace, judge: Judge, questions: Sequence[Question], 
             calls += 1
             read += most_tokens(call.messages)
     written = calls * config.max_tokens
-    return Estimate(annotator.name, len(todo), calls, read + written, config.cost(read, written))
+    return AskingEstimate(annotator.name, len(todo), calls, read + written, config.cost(read, written))

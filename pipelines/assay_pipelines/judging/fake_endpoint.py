@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from assay.ids import digest
-from assay_pipelines.judging.simulated import fraction
+from assay_pipelines.llm.questions import fraction
 from assay_serving.chat.running import running_app
 
 Fault: TypeAlias = Literal[

@@ -12,7 +12,8 @@ from typing import Any
 
 from assay.domain import AnnotatorKind
 from assay.score import ScoreFailure
-from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Opinion, Question, Vote
+from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Opinion, Vote
+from assay_pipelines.llm.questions import Question
 from assay_serving.generative.engine import unparsable
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
 

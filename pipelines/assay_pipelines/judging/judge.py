@@ -1,8 +1,7 @@
-"""What every judge is asked and what it may answer.
+"""What a judge is and what it may answer.
 
-Covers: `Question` (a comparison with its attributes and labelled demonstrations), `Vote` (one sample, in the order it
-was shown), `Opinion` (what a judge's votes come to), `JudgeFailure`, and the `Judge` protocol. Leaves out: the
-judges themselves, and asking many questions with a budget, records and resumption (beside this module).
+Covers: `Vote` (one sample, in the order it was shown), `Opinion` (a judge's votes merged), `JudgeFailure`, the `Judge`
+protocol. Leaves out: questions (`assay_pipelines.llm.questions`), the judges, asking with a budget and resumption.
 
 A and B are always the comparison's canonical order; a vote notes in which order the two were shown.
 """
@@ -10,36 +9,11 @@ A and B are always the comparison's canonical order; a vote notes in which order
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
-from assay.data.pair_attributes import PairAttributes
-from assay.domain import AnnotatorKind, Answer, Prompt
-
-ShownOrder: TypeAlias = Literal["AB", "BA"]
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstration:
-    """A comparison that people have labelled, shown to a judge as an example."""
-
-    prompt: Prompt
-    response_a: str
-    response_b: str
-    answer: Answer
-    attributes: PairAttributes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One comparison as it is put to a judge."""
-
-    comparison_id: str
-    prompt: Prompt
-    response_a: str
-    response_b: str
-    attributes: PairAttributes | None = None
-    demonstrations: tuple[Demonstration, ...] = ()
+from assay.domain import AnnotatorKind, Answer, ShownOrder
+from assay_pipelines.llm.questions import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +67,3 @@ class Judge(Protocol):
 
     def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
         """Answer every question, each exactly once through `on_result`, in any order."""
-
-
-@dataclass(frozen=True)
-class JudgingReport:
-    """What one pass over questions came to, for one judge. `known`: answered in an earlier run and not asked again."""
-
-    judge: str
-    asked: int = 0
-    answered: int = 0
-    known: int = 0
-    failures: dict[str, int] = field(default_factory=dict)
-    attempts: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost: float = 0.0  #: in the currency of the configured prices; 0 where none are
-    stopped: str | None = None  #: why it stopped early, e.g. the budget; the rest can be asked by running again

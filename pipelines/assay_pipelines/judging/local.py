@@ -17,11 +17,12 @@ from assay.models.loading import resolve_model
 from assay.models.spec import weights_digest
 from assay.runs.record import locate_model
 from assay.workspace import Workspace
-from assay_pipelines.judging.budget import Spending
-from assay_pipelines.judging.judge import OnResult, Question
+from assay_pipelines.judging.judge import OnResult
 from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
+from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import Endpoint
+from assay_pipelines.llm.questions import Question
 
 _NOWHERE = "http://127.0.0.1/v1"  # until the server runs
 

@@ -25,18 +25,18 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from assay.domain import AnnotatorKind, Answer, swap_answer
+from assay.domain import AnnotatorKind, Answer, ShownOrder, swap_answer
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import annotator_of
-from assay_pipelines.judging.budget import Spending
-from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Question, ShownOrder, Vote
+from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Vote
 from assay_pipelines.judging.merging import OnSplit, merge_votes
-from assay_pipelines.judging.simulated import fraction, orders
+from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import Answered, CallFailure, Endpoint, ModelCall, Outcome
 from assay_pipelines.llm.prompts import GUIDELINE, Prompts, mark, turns
+from assay_pipelines.llm.questions import Question, fraction, orders
 from assay_pipelines.llm.replies import StrictAnswer
 
 SYSTEM, USER = "judge.system.md", "judge.user.md"

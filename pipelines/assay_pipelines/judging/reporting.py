@@ -3,7 +3,7 @@
 Covers: everything said by annotators of the kinds llm, reward_model, verifier and simulated, from the store alone.
 Leaves out: people's quality (`assay_pipelines.annotation`), what is done about a bad judge.
 
-Agreement with gold is given twice, because published figures differ by it: over the comparisons where both the judge
+Agreement with gold is stated twice, because published figures differ by it: over the comparisons where both the judge
 and gold name a side (ties dropped), and over all with half a point where exactly one of the two says tie (ties count
 half). A comparison that a judge decided itself (the rule `verifier` and the verifier's judgments) is left out.
 Position bias: of the A/B votes whose order is known, the share that went to the response shown first, with Wilson's 95
@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from assay.statistics.agreement import cohen_kappa
 from assay.workspace import Workspace
-from assay_pipelines.annotation.agreement import cohen_kappa
 from assay_pipelines.llm.calls import fold_calls
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class JudgeReport:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class JudgeAgreement:
     """Two judges over the comparisons on which both name a side. `kappa`: Cohen's, None where chance leaves no room."""
 
     first: str
@@ -93,7 +93,7 @@ class Agreement:
 @dataclass(frozen=True)
 class JudgesReport:
     judges: tuple[JudgeReport, ...]
-    agreements: tuple[Agreement, ...]
+    agreements: tuple[JudgeAgreement, ...]
     other_tasks: dict[str, dict[str, Any]]  #: attributes, correctness: attempts and cost by task and model
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def judges_report(workspace: Workspace) -> JudgesReport:
         db.execute(_NEWEST)
         judges = _judges(db)
         agreements = [
-            Agreement(first, second, sum(cells), cells[0] + cells[3], cohen_kappa([cells[:2], cells[2:]]))
+            JudgeAgreement(first, second, sum(cells), cells[0] + cells[3], cohen_kappa([cells[:2], cells[2:]]))
             for first, second, *cells in db.execute(_PAIRS).fetchall()
         ]
         other = {

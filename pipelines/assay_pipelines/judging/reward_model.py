@@ -12,7 +12,8 @@ from typing import Any
 from assay.domain import AnnotatorKind, Answer
 from assay.models.spec import Calibration
 from assay.score import ScoreFailure
-from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Opinion, Question, Vote
+from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Opinion, Vote
+from assay_pipelines.llm.questions import Question
 from assay_serving.scorer import ScoreItem, Scorer
 
 UNCALIBRATED = Calibration(temperature=1.0, reference=0.0, fitted_on="nothing", pairs=0)

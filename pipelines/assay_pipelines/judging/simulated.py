@@ -7,15 +7,15 @@ anything learned: a simulated annotator errs independently of how hard a pair is
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from assay.domain import AnnotatorKind, Answer, swap_answer
+from assay.domain import AnnotatorKind, Answer, ShownOrder, swap_answer
 from assay.errors import BadInputError
-from assay_pipelines.judging.judge import JudgeFailure, OnResult, Question, ShownOrder, Vote
+from assay_pipelines.judging.judge import JudgeFailure, OnResult, Vote
 from assay_pipelines.judging.merging import merge_votes
+from assay_pipelines.llm.questions import Question, fraction, orders
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,3 @@ class SimulatedJudge:
         else:
             answer = true if drawn("answer") < s.accuracy else ("A" if drawn("side") < 0.5 else "B")
         return Vote(answer, order, sample)
-
-
-def orders(comparison: str, sample: int, seed: int, *, both: bool) -> tuple[ShownOrder, ...]:
-    """In which order(s) a sample sees the two: both, or one drawn by hash so that it never depends on chance or on what
-    else is asked. Later samples of one comparison alternate, which balances them."""
-    if both:
-        return ("AB", "BA")
-    first = fraction(seed, "order", comparison) < 0.5
-    return ("AB",) if first == (sample % 2 == 0) else ("BA",)
-
-
-def fraction(*parts: object) -> float:
-    """A number in [0, 1) from a hash of the parts."""
-    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:7], "big") / (1 << 56)

@@ -14,7 +14,8 @@ from typing import Any
 from assay.domain import AnnotatorKind, Answer
 from assay.errors import BackendError, BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.judging.judge import JudgeFailure, OnResult, Opinion, Question, Vote
+from assay_pipelines.judging.judge import JudgeFailure, OnResult, Opinion, Vote
+from assay_pipelines.llm.questions import Question
 from assay_serving.verifiers import Verification, constraint_from_dict, verify
 
 ANNOTATOR = "constraints"

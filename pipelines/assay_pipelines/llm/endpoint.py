@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from assay.errors import AssayError, BackendError, BadInputError
-from assay_pipelines.judging.budget import Reservation, Spending
+from assay_pipelines.llm.budget import Reservation, Spending
 from assay_pipelines.llm.calls import ANSWERED, Attempt, CallLog
 from assay_pipelines.llm.configuration import EndpointConfig, Structured
 from assay_pipelines.llm.faults import fault_of, retry_after_of

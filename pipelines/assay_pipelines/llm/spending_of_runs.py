@@ -1,7 +1,7 @@
 """What the calls of a run's models have cost so far, also while the run goes on.
 
 Covers: adding up the record of attempts, in the store and in the journals that are not folded into it yet. Leaves out:
-limits (`assay_pipelines.judging.budget`), what calls will cost (`assay_pipelines.judging.estimating`).
+limits (`assay_pipelines.llm.budget`), what calls will cost (`assay_pipelines.judging.estimating`).
 """
 
 from __future__ import annotations

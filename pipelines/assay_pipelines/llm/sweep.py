@@ -9,22 +9,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import Annotator
-from assay_pipelines.judging.budget import Budget, Spending, spending_of
-from assay_pipelines.judging.judge import JudgingReport
-from assay_pipelines.judging.recorder import Recorder
+from assay_pipelines.llm.annotators import Annotator
+from assay_pipelines.llm.budget import Budget, Spending, spending_of
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.endpoint import Answered, Endpoint, ModelCall, Outcome
+from assay_pipelines.llm.recorder import Recorder
 from assay_pipelines.llm.replies import StrictAnswer
 
 CHUNK = 256
 
 A = TypeVar("A", bound=StrictAnswer)
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What one pass over questions came to, for one judge. `known`: answered in an earlier run and not asked again."""
+
+    judge: str
+    asked: int = 0
+    answered: int = 0
+    known: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    attempts: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0  #: in the currency of the configured prices; 0 where none are
+    stopped: str | None = None  #: why it stopped early, e.g. the budget; the rest can be asked by running again
 
 
 def sweep(
@@ -38,7 +53,7 @@ def sweep(
     already_stored: int = 0,
     budget: Budget | Spending | None = None,
     advance: Advance = silent,
-) -> JudgingReport:
+) -> SweepReport:
     """Make every call; `write` gets batches of (ref, answer) for the store. Resumed, it pays for nothing twice.
 
     `known`: how many were left out by the caller because they are in the store, for the report. Raises AssayError for
@@ -76,7 +91,7 @@ def sweep(
                     break
     finally:
         spending.questions -= allowed - calls_made  # those not reached are not spent
-    return JudgingReport(
+    return SweepReport(
         judge=annotator.name,
         asked=calls_made,
         answered=answered,

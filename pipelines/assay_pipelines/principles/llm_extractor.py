@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import versioned
-from assay_pipelines.judging.budget import Spending
+from assay_pipelines.llm.annotators import versioned
+from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import Answered, Endpoint, ModelCall, Outcome

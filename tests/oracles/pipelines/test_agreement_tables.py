@@ -1,4 +1,4 @@
-"""Agreement coefficients on published tables, against the library `krippendorff`, and on real votes."""
+"""AgreementCoefficients coefficients on published tables, against the library `krippendorff`, and on real votes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from assay.domain import swap_answer
 from assay.errors import BadInputError
-from assay_pipelines.annotation.agreement import (
-    Agreement,
+from assay.statistics.agreement import (
+    AgreementCoefficients,
     Labels,
     agreement,
-    agreement_of_votes,
     cohen_kappa,
     krippendorff_alpha,
     percent_agreement,
 )
+from assay_pipelines.annotation.agreement import agreement_of_votes
 from assay_pipelines.annotation.votes import QueueVote
 
 # Fleiss 1971, as worked through in the field's textbooks: 10 subjects, 14 raters, 5 categories.
@@ -131,7 +131,7 @@ def test_alpha_equals_the_library(items: list[dict[str, str]]) -> None:
     assert krippendorff_alpha(items, "ordinal", order=["A", "tie", "B"]) == pytest.approx(ordinal, abs=1e-9)
 
 
-def figures(found: Agreement) -> list[float | None]:
+def figures(found: AgreementCoefficients) -> list[float | None]:
     return [e.value for e in (found.percent, found.cohen, found.fleiss, found.alpha)]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.browsing.candidates import count_candidates, iter_candidates
 from assay.data.snapshots import HashSlice, Selection, create_snapshot, load_pairs
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
@@ -16,7 +17,6 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import count_candidates, iter_candidates
 from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyReport, Judge, check_pool
 from assay_pipelines.curation.status import curation_status
 from assay_pipelines.curation.verifier import VerifierReport, verify_pool

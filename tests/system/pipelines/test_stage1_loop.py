@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from assay.browsing import candidates
 from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.data.snapshots import HashSlice, Selection
 from assay.domain import Answer
@@ -22,7 +23,6 @@ from assay.score import Score
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, insert_annotator, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation import candidates
 from assay_pipelines.curation.loop.config import ModelConfig, PeopleConfig, Stage1Config
 from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import JudgedPeople
@@ -31,9 +31,10 @@ from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
 from assay_pipelines.curation.loop.stage2 import Stage2Config, Stage2Parts, run_stage2
 from assay_pipelines.curation.loop.state import loop_steps
 from assay_pipelines.embedding.hashing import HashingEncoder
-from assay_pipelines.judging.budget import Budget, Spending
-from assay_pipelines.judging.judge import JudgeFailure, OnResult, Question
+from assay_pipelines.judging.judge import JudgeFailure, OnResult
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
+from assay_pipelines.llm.budget import Budget, Spending
+from assay_pipelines.llm.questions import Question
 from assay_serving.scorer import ScoreItem
 
 PAIRS = 60

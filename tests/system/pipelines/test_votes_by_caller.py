@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.browsing.candidates import candidates_by_id
 from assay.cli.main import main
 from assay.data.snapshots import Selection, create_snapshot, load_pairs
 from assay.domain import Answer, Judgment
@@ -18,7 +19,6 @@ from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import create_queue, queue_progress
 from assay_pipelines.annotation.resolution import resolve_queue
 from assay_pipelines.annotation.service import Desk
-from assay_pipelines.curation.candidates import candidates_by_id
 from assay_pipelines.curation.conflicts import party_agreements
 from assay_pipelines.curation.loop.labelling import silver_decisions
 from assay_pipelines.curation.loop.people import CollectedAnswers, JudgedPeople, QueuedPeople
@@ -27,8 +27,8 @@ from assay_pipelines.exporters.export import export
 from assay_pipelines.judging.asking import ask
 from assay_pipelines.judging.judge import Judge, Vote
 from assay_pipelines.judging.merging import merge_opinions, merge_votes
-from assay_pipelines.judging.questions import load_questions
 from assay_pipelines.judging.recorded import RecordedJudge
+from assay_pipelines.llm.questions import load_questions
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.pairwise import pair_outcome
 from assay_serving.generative.verdict import read_verdict

@@ -22,8 +22,8 @@ from assay_pipelines.hygiene.cleaning import CleanConfig, clean
 from assay_pipelines.importers.formats import ImportConfig
 from assay_pipelines.importers.importing import open_import, run_import
 from assay_pipelines.judging.asking import ask
-from assay_pipelines.judging.questions import load_questions
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
+from assay_pipelines.llm.questions import load_questions
 
 if TYPE_CHECKING:
     import httpx

@@ -23,11 +23,10 @@ from assay_pipelines.attributes.preverification import (
 from assay_pipelines.attributes.ruled import by_rules, describe_by_rules, describe_from_file
 from assay_pipelines.importers.formats import ImportConfig
 from assay_pipelines.importers.importing import open_import, run_import
-from assay_pipelines.judging.budget import Budget
 from assay_pipelines.judging.fake_endpoint import Asked, FakeEndpoint, Fault, fake_endpoint, longer_wins, once, prefers
-from assay_pipelines.judging.judge import Question
-from assay_pipelines.judging.questions import iter_questions, load_questions
+from assay_pipelines.llm.budget import Budget
 from assay_pipelines.llm.configuration import EndpointConfig
+from assay_pipelines.llm.questions import Question, iter_questions, load_questions
 
 CATEGORIES = ("math", "poetry", "politics", None)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from assay.browsing.candidates import candidates_by_id, iter_candidates
 from assay.data.snapshots import POOLS, Selection
 from assay.domain import Judgment
 from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import candidates_by_id, iter_candidates
 
 
 def test_by_id_and_by_page_are_the_same(workspace: Workspace, fill_comparisons: Callable[[int], list[str]]) -> None:

@@ -11,11 +11,12 @@ from assay.domain import AnnotatorKind, Answer, Comparison, Message
 from assay.errors import BackendError, BadInputError
 from assay.store.records import insert_annotator
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import ask, opinions
-from assay_pipelines.judging.budget import Budget, Spending
-from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Question
+from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
+from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.budget import Budget, Spending
+from assay_pipelines.llm.questions import Question
 
 
 def questions(count: int) -> list[Question]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInputError
-from assay_pipelines.judging.budget import Budget, Reservation, Spending, spending_of
+from assay_pipelines.llm.budget import Budget, Reservation, Spending, spending_of
 
 # each step: attempts in flight end (the share of their tokens they took), then one begins that may take so many tokens
 steps = st.lists(st.tuples(st.integers(1, 50), st.lists(st.floats(0, 1), max_size=4)), max_size=40)

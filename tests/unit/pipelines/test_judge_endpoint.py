@@ -21,9 +21,7 @@ from assay.data.pair_attributes import PairAttributes
 from assay.domain import Comparison, Message
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import ask, opinions
-from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.fake_endpoint import (
     FakeEndpoint,
     Fault,
@@ -34,12 +32,14 @@ from assay_pipelines.judging.fake_endpoint import (
     prefers,
     share,
 )
-from assay_pipelines.judging.judge import Demonstration, Question
 from assay_pipelines.judging.openai_compatible import JudgeAnswer, LlmJudge, LlmJudgeConfig
+from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.faults import retry_after_of
 from assay_pipelines.llm.prompts import Prompts
+from assay_pipelines.llm.questions import Demonstration, Question
 from assay_pipelines.llm.replies import is_refusal, parse
 
 LONGER = "the longer answer of the two"

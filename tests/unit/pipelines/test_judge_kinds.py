@@ -16,16 +16,17 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.votes import source_votes
 from assay_pipelines.importers.formats import ImportConfig
 from assay_pipelines.importers.importing import open_import, run_import
-from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import ask, opinions
 from assay_pipelines.judging.config import load_judges
-from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, Opinion, Question
+from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, Opinion
 from assay_pipelines.judging.openai_compatible import LlmJudge
 from assay_pipelines.judging.recorded import RecordedJudge
 from assay_pipelines.judging.reporting import judges_report
 from assay_pipelines.judging.reward_model import RewardModelJudge
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
 from assay_pipelines.judging.verifier import ConstraintJudge
+from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.questions import Question
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.verifiers import MaxWords
 

@@ -14,8 +14,8 @@ from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_pipelines.embedding.hashing import HashingEncoder
-from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.fake_endpoint import Asked, always, fake_endpoint, once
+from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.principles.exporting import export_principles
 from assay_pipelines.principles.extraction import ExtractionReport, Item, extract

@@ -12,12 +12,12 @@ import pytest
 from assay.domain import Comparison, Message
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import ask
-from assay_pipelines.judging.judge import Question
 from assay_pipelines.judging.local import LocalJudge
 from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
+from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.configuration import EndpointConfig
+from assay_pipelines.llm.questions import Question
 from assay_serving.chat.app import create_chat_app
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.generation import ChatModel

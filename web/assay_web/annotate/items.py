@@ -11,10 +11,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from assay.domain import Fulfilment, Message, PrincipleAnswer
+from assay.domain import Fulfilment, Message, PrincipleAnswer, ShownOrder
 from assay.errors import ConflictError
 from assay_pipelines.annotation.assignment import Assignment
-from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, Choice, ShownOrder, draw
+from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, Choice, draw
 from assay_pipelines.annotation.principle_votes import Place, PlacedAnswer
 from assay_pipelines.annotation.service import Receipt
 from assay_pipelines.annotation.votes import QueueVote, Role

@@ -9,9 +9,9 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
+from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import Selection
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.estimating import (
     StageEstimate,

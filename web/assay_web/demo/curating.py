@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import HashSlice, Selection
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyReport, Judge, check_pool
 from assay_pipelines.curation.verifier import VerifierReport, verify_pool
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from assay.browsing.candidates import Candidate, iter_candidates
 from assay.data.snapshots import CATEGORIES, Selection
-from assay.domain import Prompt, swap_answer
+from assay.domain import Prompt, ShownOrder, swap_answer
 from assay.errors import BadInputError, BusyError
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
@@ -23,8 +24,6 @@ from assay_pipelines.annotation.label_studio.config import CONTROL, ProjectConfi
 from assay_pipelines.annotation.label_studio.connection import said_clearly
 from assay_pipelines.annotation.label_studio.project import Project, check_project
 from assay_pipelines.annotation.label_studio.tasks import take_up_tasks
-from assay_pipelines.curation.candidates import Candidate, iter_candidates
-from assay_pipelines.judging.judge import ShownOrder
 
 if TYPE_CHECKING:
     from label_studio_sdk import LabelStudio

@@ -19,10 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from assay import ids
-from assay.domain import Answer, Judgment, swap_answer
+from assay.domain import Answer, Judgment, ShownOrder, swap_answer
 from assay.errors import BadInputError
 from assay_pipelines.annotation.label_studio.config import CHOICES, CONTROL, RATIONALE, ProjectConfig
-from assay_pipelines.judging.judge import ShownOrder
 
 NO_CHOICE = "no choice: tie or skip"
 COPIED = "copied from a prediction in bulk: no person voted"

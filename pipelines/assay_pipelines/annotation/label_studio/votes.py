@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from assay.domain import ShownOrder
 from assay.store.database import registered
 from assay.store.records import insert_annotator, insert_judgments
 from assay_pipelines.annotation.label_studio.project import EPOCH
 from assay_pipelines.annotation.label_studio.reading import Revision, annotator_name, as_judgment
-from assay_pipelines.judging.judge import ShownOrder
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,9 +15,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from assay.domain import Prompt
+from assay.domain import Prompt, ShownOrder
 from assay_pipelines.annotation.assignment import Assignment
-from assay_pipelines.annotation.items import ShownItem, ShownOpinion, ShownOrder
+from assay_pipelines.annotation.items import ShownItem, ShownOpinion
 from assay_pipelines.annotation.queues import Progress
 from assay_pipelines.annotation.votes import SKIP_REASONS, QueueVote
 

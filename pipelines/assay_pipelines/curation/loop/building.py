@@ -16,13 +16,13 @@ from assay_pipelines.curation.loop.people import JudgedPeople, People, QueuedPeo
 from assay_pipelines.curation.loop.reward_models import open_models
 from assay_pipelines.curation.loop.state import RUN_KIND, PausedError
 from assay_pipelines.embedding.encoder_loader import open_encoder
-from assay_pipelines.judging.budget import Budget, Spending
 from assay_pipelines.judging.config import load_judges
-from assay_pipelines.judging.judge import Judge, Question
+from assay_pipelines.judging.judge import Judge
 from assay_pipelines.judging.local import LocalJudge
 from assay_pipelines.judging.openai_compatible import LlmJudge
-from assay_pipelines.judging.questions import load_questions
+from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.calls import fold_calls
+from assay_pipelines.llm.questions import Question, load_questions
 
 
 def build_parts(workspace: Workspace, config: Stage1Config) -> Parts:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from assay.browsing.candidates import candidates_by_id
 from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import Selection
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import candidates_by_id
 from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.embedding.index import ArrayVectors, open_index
 from assay_pipelines.embedding.stored import embed_comparisons, load_vectors, space_name
-from assay_pipelines.judging.judge import Demonstration
+from assay_pipelines.llm.questions import Demonstration
 
 MOST = 8  # the paper's number
 

@@ -14,18 +14,17 @@ from typing import Any
 
 import yaml
 
+from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.loop.building import spent_by
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.labelling import MEASURED
 from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.judging.config import judge_of
 from assay_pipelines.judging.estimating import estimate
-from assay_pipelines.judging.judge import Demonstration, Question
-from assay_pipelines.judging.questions import iter_questions, load_questions
+from assay_pipelines.llm.questions import Demonstration, Question, iter_questions, load_questions
 
 READ = 2_000  #: questions that are read for an exact estimate
 SAMPLE = 40  #: questions whose length stands for those that are not known yet

@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.annotation.votes import MAJORITY
+from assay.browsing.candidates import Candidate
 from assay.domain import Answer
 from assay.runs.progress_file import Counting, noted
 from assay.store.records import Decision
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import Candidate
-from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import StoredOpinion, ask, opinions
-from assay_pipelines.judging.budget import Spending
-from assay_pipelines.judging.judge import Judge, JudgingReport, Question
+from assay_pipelines.judging.judge import Judge
 from assay_pipelines.judging.merging import accuracy_weights, merge_opinions
+from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.budget import Spending
+from assay_pipelines.llm.questions import Question
+from assay_pipelines.llm.sweep import SweepReport
 
 SOURCE, MODEL = "source", "reward model"
 MEASURED = 200  #: gold pairs, at most, that a judge's accuracy is measured on
@@ -30,7 +32,7 @@ MEASURED = 200  #: gold pairs, at most, that a judge's accuracy is measured on
 class Asked:
     """`stopped`: why a judge stopped early; the loop stops with it and goes on there when run again."""
 
-    reports: tuple[JudgingReport, ...]
+    reports: tuple[SweepReport, ...]
 
     @property
     def stopped(self) -> str | None:

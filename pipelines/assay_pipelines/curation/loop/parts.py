@@ -10,21 +10,22 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.browsing.candidates import count_candidates
 from assay.data.pair_attributes import PairAttributes, load_attributes
 from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
 from assay.models.spec import Calibration
 from assay.runs.progress_bar import progress_bar
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import count_candidates
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.people import People
 from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel, RewardModels
 from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.embedding.retrieval import GoldItem, retrieve_around
 from assay_pipelines.embedding.stored import embed_comparisons, space_name
-from assay_pipelines.judging.budget import Spending
-from assay_pipelines.judging.judge import Judge, Question
+from assay_pipelines.judging.judge import Judge
+from assay_pipelines.llm.budget import Spending
+from assay_pipelines.llm.questions import Question
 
 #: Describes comparisons in the store where it has not yet: (comparison ids, run id).
 Describe = Callable[[Sequence[str], str], None]

@@ -15,10 +15,11 @@ from assay.runs.progress_bar import progress_bar
 from assay.workspace import Workspace
 from assay_pipelines.annotation.votes import QueueVote, VoteResult, result_of
 from assay_pipelines.curation.loop.state import PausedError
-from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import StoredOpinion, ask, opinions
-from assay_pipelines.judging.budget import Spending
-from assay_pipelines.judging.judge import Judge, Question
+from assay_pipelines.judging.judge import Judge
+from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.budget import Spending
+from assay_pipelines.llm.questions import Question
 
 
 def vote_counts(result: VoteResult) -> str:

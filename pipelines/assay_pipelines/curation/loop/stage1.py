@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from assay.browsing.candidates import Candidate, candidates_by_id, decided_meanwhile
 from assay.data.pair_attributes import PairAttributes
 from assay.data.snapshots import create_snapshot, load_pairs
 from assay.domain import PreferencePair
@@ -24,7 +25,6 @@ from assay.runs.progress_file import noted
 from assay.runs.record import Run
 from assay.statistics.intervals import wilson
 from assay.store.records import Decision, insert_decisions
-from assay_pipelines.curation.candidates import Candidate, candidates_by_id, decided_meanwhile
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.demonstrations import demonstrations
 from assay_pipelines.curation.loop.labelling import MEASURED, ask_judges, silver_decisions, voter_weights
@@ -33,7 +33,7 @@ from assay_pipelines.curation.loop.people import CollectedAnswers, vote_counts
 from assay_pipelines.curation.loop.reward_models import LoopModel
 from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.curation.loop.state import Loop, Outcome, PausedError, Target
-from assay_pipelines.judging.judge import Demonstration, Question
+from assay_pipelines.llm.questions import Demonstration, Question
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
@@ -22,15 +23,15 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay_pipelines.curation.loop.labelling import ask_judges
 from assay_pipelines.curation.loop.reward_models import LoopModel
-from assay_pipelines.judging.annotators import annotator_of
 from assay_pipelines.judging.asking import opinions
-from assay_pipelines.judging.budget import Spending
 from assay_pipelines.judging.estimating import estimate
-from assay_pipelines.judging.judge import Demonstration, Judge, Question
+from assay_pipelines.judging.judge import Judge
 from assay_pipelines.judging.merging import merge_opinions
+from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.budget import Spending
+from assay_pipelines.llm.questions import Demonstration, Question
 
 PAGE = 256
 Demonstrate = Callable[[Sequence[str]], Mapping[str, Sequence[Demonstration]]]

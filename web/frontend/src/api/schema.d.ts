@@ -1457,21 +1457,21 @@ export interface components {
             value: number | null;
         };
         /**
-         * Agreement
+         * AgreementCoefficients
          * @description `items` have two labels or more; others tell nothing. `cohen`: the mean over pairs of annotators
          *     that share LEAST_SHARED items or more, weighted by the items they share.
          */
-        Agreement: {
-            alpha: components["schemas"]["Estimate"];
+        AgreementCoefficients: {
+            alpha: components["schemas"]["CoefficientEstimate"];
             /** Annotators */
             annotators: number;
-            cohen: components["schemas"]["Estimate"];
-            fleiss: components["schemas"]["Estimate"];
+            cohen: components["schemas"]["CoefficientEstimate"];
+            fleiss: components["schemas"]["CoefficientEstimate"];
             /** Items */
             items: number;
             /** Labels */
             labels: number;
-            percent: components["schemas"]["Estimate"];
+            percent: components["schemas"]["CoefficientEstimate"];
         };
         /**
          * AgreementReply
@@ -1511,13 +1511,13 @@ export interface components {
          *     the items on which everybody who preferred one side said how much.
          */
         AgreementReport: {
-            strength: components["schemas"]["Estimate"];
+            strength: components["schemas"]["CoefficientEstimate"];
             /** Strength Items */
             strength_items: number;
             /** Tie Rate */
             tie_rate: number;
-            ties_dropped: components["schemas"]["Agreement"];
-            with_ties: components["schemas"]["Agreement"];
+            ties_dropped: components["schemas"]["AgreementCoefficients"];
+            with_ties: components["schemas"]["AgreementCoefficients"];
         };
         /**
          * AnnotatorFigures
@@ -1910,6 +1910,15 @@ export interface components {
             page_size: number;
             /** Total */
             total: number;
+        };
+        /**
+         * CoefficientEstimate
+         * @description `value` is None where the data cannot tell: nothing to compare, or everybody always said the same.
+         */
+        CoefficientEstimate: {
+            interval?: components["schemas"]["Interval"] | null;
+            /** Value */
+            value: number | null;
         };
         /**
          * ComparedRuns
@@ -2399,15 +2408,6 @@ export interface components {
             by_category: components["schemas"]["LabelErrorsEntry"][];
             /** By Rule */
             by_rule: components["schemas"]["LabelErrorsEntry"][];
-        };
-        /**
-         * Estimate
-         * @description `value` is None where the data cannot tell: nothing to compare, or everybody always said the same.
-         */
-        Estimate: {
-            interval?: components["schemas"]["Interval"] | null;
-            /** Value */
-            value: number | null;
         };
         /**
          * EstimateReply

@@ -89,7 +89,7 @@ function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
 }
 
 function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
-  const rows: [string, Schemas["Agreement"]][] = [
+  const rows: [string, Schemas["AgreementCoefficients"]][] = [
     ["ties counted", report.with_ties],
     ["ties dropped", report.ties_dropped],
   ];
@@ -172,7 +172,7 @@ function share(part: number, whole: number, interval: Schemas["Interval"] | null
   return `${part} of ${whole}${range}`;
 }
 
-function estimate(of: Schemas["Estimate"], as = (value: number) => value.toFixed(3)): string {
+function estimate(of: Schemas["CoefficientEstimate"], as = (value: number) => value.toFixed(3)): string {
   if (of.value === null) return NONE;
   return of.interval == null ? as(of.value) : `${as(of.value)} (${as(of.interval.low)} to ${as(of.interval.high)})`;
 }

@@ -45,7 +45,7 @@ export function LiveFigures({ queue }: { queue: string }) {
 }
 
 interface EstimateProps {
-  of: Schemas["Estimate"];
+  of: Schemas["CoefficientEstimate"];
   items: number;
   as?: (n: number) => string;
 }

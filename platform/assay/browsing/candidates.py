@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from assay.browsing.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 from assay.data.snapshots import CATEGORIES, Selection
 from assay.domain import Prompt, prompt_of
 from assay.workspace import Workspace
-from assay_pipelines.curation.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 
 if TYPE_CHECKING:
     import duckdb

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from assay import ids
 from assay.domain import AnnotatorKind
@@ -18,8 +18,6 @@ from assay.store.records import insert_annotator
 
 if TYPE_CHECKING:
     import duckdb
-
-    from assay_pipelines.judging.judge import Judge
 
 HASH_DIGITS = 8
 
@@ -40,7 +38,18 @@ class Annotator:
         insert_annotator(db, self.kind, self.name, self.config)
 
 
-def annotator_of(judge: Judge) -> Annotator:
+class Identified(Protocol):
+    """What a judge, or anything else that annotates, says of itself."""
+
+    @property
+    def kind(self) -> AnnotatorKind: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+
+def annotator_of(judge: Identified) -> Annotator:
     """`NAME@HASH` with the first digits of the configuration's hash; a name that carries its own version after an `@`
     (a reward model's) is taken as it is, as is the name of a judge without any configuration."""
     return versioned(judge.kind, judge.name, judge.config)
