@@ -20,7 +20,7 @@ from assay.domain import Answer, PreferencePair, Prompt
 from assay.runs.record import Run, start_run
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
-from assay_pipelines.curation.loop.config import ModelConfig, PeopleConfig, Stage1Config
+from assay_pipelines.curation.loop.config import PeopleConfig, Stage1Config, Stage1ModelConfig
 from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.reward_models import LoopModel, ProbeModels
@@ -104,7 +104,7 @@ def run_loop(
     loop's best model and one trained on gold alone."""
     first = settings.people // 3
     each = (settings.people - first) // settings.iterations
-    model = ModelConfig(base=cache.backbone.base, max_length=cache.backbone.renderer.max_length, device="cpu")
+    model = Stage1ModelConfig(base=cache.backbone.base, max_length=cache.backbone.renderer.max_length, device="cpu")
     config = Stage1Config(
         name="trial",
         iterations=settings.iterations,

@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from assay_serving.model_config import ModelConfig
 from measure import Report, arguments
 
 SEED = 0
@@ -102,7 +103,7 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     command += ["--epochs", "6", "--lr", "0.003" if options.reward_base == "tiny" else "3e-5", "-w", str(workspace)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     trained = json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip().startswith("{") else {}
-    scorer = TransformersScorer.load(str(workspace / "models" / "proxy"))
+    scorer = TransformersScorer.load(ModelConfig(str(workspace / "models" / "proxy")))
     accuracy["test"]["reward_model"] = held_out_accuracy(scorer, pairs["test"])
     watch = HeldOutReward([VerifierReward()], folder, WatchSettings(share=0.5, seed=seed))
     source = recipe.source.open(prompts_of(512, seed + 1000), seed=seed, policy=policy)

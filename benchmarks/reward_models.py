@@ -49,6 +49,7 @@ from assay_rm_training.runs.train import TrainingPlan, train_model
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_judge
 from measure import Report, arguments
 from principle_sets import SETS as PRINCIPLE_SETS
@@ -126,7 +127,7 @@ def scalar(workspace: Workspace, name: str, folder: Path, base: str, sizes: Size
     config = training_config(base, sizes, seed)
     plan = TrainingPlan(config, name, None, f"scalar-{name}", force=True, method=BradleyTerry())
     path, took = trained_once(workspace, plan, train)
-    scorer = TransformersScorer.load(path)
+    scorer = TransformersScorer.load(ModelConfig(path))
     fitted_on, (measured, seconds) = evaluate(scorer, dev), timed_evaluation(scorer, test)
     return pair_figures("scalar", name, took, fitted_on, measured, seconds, len(train))
 
@@ -210,7 +211,7 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
     config = replace(training_config(base, sizes, seed), max_length=length, batch_size=responses)
     plan = TrainingPlan(config, name, None, f"principle-{name}", force=True, method=Principle())
     path, took = trained_once(workspace, plan, train)
-    scorer = PrincipleScorer.load(path)
+    scorer = PrincipleScorer.load(ModelConfig(path))
     judged = evaluate_rows(scorer, in_cells(train, dev))
     started = time.perf_counter()
     measured = evaluate_rows(scorer, in_cells(train, test))
@@ -250,7 +251,7 @@ def generative(workspace: Workspace, name: str, folder: Path, base: str, sizes: 
     config = replace(training_config(base, smaller, seed), epochs=1)
     plan = TrainingPlan(config, name, None, f"generative-{name}", force=True, method=method)
     path, took = trained_once(workspace, plan, train)
-    judge = open_judge(path)
+    judge = open_judge(ModelConfig(path))
     started = time.perf_counter()
     measured = evaluate_pairs(judge, test)
     seconds = time.perf_counter() - started

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay_serving.model_config import ModelConfig
 from hh_pairs import hh_pairs
 from measure import Report, Spread, arguments, interleaved, peak_rss_mb, ratio, versions
 
@@ -104,7 +105,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     save_model(options.base, folder)
     number = options.scores or (16 if options.quick else 32)
     rounds = options.rounds or (1 if options.quick else 3)
-    scorer = TransformersScorer.load(str(folder), device="auto", max_length=LENGTH)
+    scorer = TransformersScorer.load(ModelConfig(str(folder), device="auto", max_length=LENGTH))
     stock = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).to(scorer.model.device)
     report = Report("scoring")
     report.figures = {

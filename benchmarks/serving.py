@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from assay_serving.model_config import ModelConfig
 from hh_pairs import hh_pairs
 from http_load import Load, drive
 from measure import Report, Spread, arguments, interleaved, ratio, versions
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     report = Report("serving")
     report.figures = {"dtype": "float32", "threads": options.threads, "workers": options.workers}
     report.figures["versions"] = versions("torch", "transformers", "fastapi", "uvicorn")
-    scorer = TransformersScorer.load(str(folder), max_length=LENGTH)
+    scorer = TransformersScorer.load(ModelConfig(str(folder), max_length=LENGTH))
     with ExitStack() as running:
         urls = {"assay": running.enter_context(assay_server(folder, workers=options.workers, threads=options.threads))}
         urls["plain FastAPI"] = running.enter_context(plain_server(folder, options.threads))

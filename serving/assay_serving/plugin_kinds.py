@@ -5,5 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from assay.registry import Kind
+from assay_serving.engines.engine import ENGINES, SCORERS
 
-KINDS: tuple[Kind[Any], ...] = ()
+KINDS: tuple[Kind[Any], ...] = (ENGINES, SCORERS)

@@ -16,7 +16,8 @@ from typing import Any
 
 from assay.domain import Message
 from assay.score import ScoreFailure, ScoreResult
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.scorer import ScoreItem, Scorer
 
 VERSION = b'{"version":"0.32.0"}'
@@ -136,7 +137,9 @@ def after_probes(answer: Answer) -> Answer:
 
 
 def opened(folder: Path, server: Elsewhere, engine: str = "vllm-http", **options: Any) -> Scorer:
-    return load_engine(str(folder), served_as="rm", engine=engine, engine_options={"url": server.url, **options})
+    return load_scorer(
+        ModelConfig(str(folder), served_as="rm", engine=engine, engine_options={"url": server.url, **options})
+    )
 
 
 def codes(results: list[ScoreResult]) -> list[str]:

@@ -19,6 +19,7 @@ from web_pages import signed_in
 
 from assay.cli.main import main
 from assay.workspace import Workspace
+from assay_serving.model_config import ModelConfig
 
 PAIRS = Path(__file__).with_name("showcase_pairs.jsonl")
 EXAM = Path(__file__).with_name("showcase_exam.csv")
@@ -178,7 +179,7 @@ def vote(url: str, queue: str, person: str, likes: dict[str, float], most: int) 
 @contextmanager
 def reward_models(workspace: Workspace, folder: Path) -> Iterator[dict[str, Any]]:
     """Two heads on SmolLM2, one from exercises and one from the help desk too, their ensemble, a benchmark of both."""
-    from assay_serving.model_loader import load_engine
+    from assay_serving.model_loader import load_scorer
 
     at = ("--device", "cpu", "--waive-contamination", "word-problems=exercises, not the benchmark")
     pools = [flag for pool in ("unverified", "gold", "silver") for flag in ("--pool", pool)]
@@ -193,4 +194,6 @@ def reward_models(workspace: Workspace, folder: Path) -> Iterator[dict[str, Any]
     file = written(folder / "exam.jsonl", exam())
     models = [flag for name in both for flag in ("--model", name)]
     assay(workspace, "eval", "--bench", "rm-bench", "--path", file, *models, "--device", "cpu")
-    yield {name: load_engine(str(workspace.models / name), device="cpu") for name in (*both, "helpful-both")}
+    yield {
+        name: load_scorer(ModelConfig(str(workspace.models / name), device="cpu")) for name in (*both, "helpful-both")
+    }

@@ -14,9 +14,10 @@ from assay.domain import Message
 from assay.models.spec import Judging
 from assay.score import Score
 from assay_serving.generative.templates import POINTWISE
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.scorer import ScoreItem
-from assay_serving.vllm.engine_loader import Opening
+from assay_serving.vllm.engine_loader import InProcessLoader
 
 OPTIONS = {"kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}
 
@@ -25,13 +26,13 @@ def main(request: Path, reply: Path) -> None:
     asked: dict[str, Any] = json.loads(request.read_text())
     found: dict[str, Any] = {}
     for folder in asked["folders"]:
-        scorer = load_engine(folder, engine="vllm", engine_options=OPTIONS)
+        scorer = load_scorer(ModelConfig(folder, engine="vllm", engine_options=OPTIONS))
         results = scorer.score(items(asked["items"], principle=scorer.info.kind == "principle"))
         found[folder] = [r.reward if isinstance(r, Score) else r.code for r in results]
         scorer.engine.close()  # type: ignore[attr-defined]  # of these engines
     judging = Judging(POINTWISE.name, POINTWISE.hash, max_new_tokens=asked["max_new_tokens"])
-    opening = Opening(asked["writer"], "vllm", OPTIONS)
-    found["written"] = written(opening.writer(judging)[0], judging)
+    loader = InProcessLoader(ModelConfig(asked["writer"], engine_options=OPTIONS))
+    found["written"] = written(loader.writer(judging)[0], judging)
     reply.write_text(json.dumps(found))
 
 

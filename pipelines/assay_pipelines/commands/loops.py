@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_serving.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from assay_pipelines.llm.questions import Demonstration
@@ -98,7 +99,7 @@ def stage2(
     asked = load_judges(judges, here) if judges is not None else []
     models = []
     for name in (best, gold):
-        scorer = TransformersScorer.load(locate_model(here, name)[0], device=device)
+        scorer = TransformersScorer.load(ModelConfig(locate_model(here, name)[0], device=device))
         models.append(LoopModel(scorer, scorer.spec.calibration or UNCALIBRATED))
     selection = Selection(("unverified",), tuple(source or ()))
     opened = open_encoder(encoder, device) if encoder is not None and asked else None

@@ -26,6 +26,7 @@ from assay_pipelines.judging.recorded import RecordedJudge
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
 from assay_pipelines.judging.verifier import ConstraintJudge
 from assay_pipelines.llm.configuration import EndpointConfig
+from assay_serving.model_config import ModelConfig
 
 _ENDPOINT = tuple(field.name for field in fields(EndpointConfig))
 _JUDGE = tuple(field.name for field in fields(LlmJudgeConfig) if field.name != "endpoint")
@@ -93,13 +94,14 @@ def _reward_model(settings: dict[str, Any], workspace: Workspace) -> Judge:
     from assay.runs.record import locate_model
     from assay_pipelines.judging.generative import GenerativeJudge
     from assay_pipelines.judging.reward_model import load_reward_model
-    from assay_serving.model_loader import known_spec, open_judge
+    from assay_serving.model_loader import open_judge
+    from assay_serving.model_reference import known_spec
 
     source, device = locate_model(workspace, settings["model"])[0], settings.get("device", "auto")
     spec = known_spec(source)
     if spec is not None and spec.judging is not None and spec.judging.format == "pairwise":
         called = settings["model"] if settings["model"] != source else None
-        return GenerativeJudge(open_judge(source, model=called, device=device))
+        return GenerativeJudge(open_judge(ModelConfig(source, served_as=called, device=device)))
     return load_reward_model(source, device=device)
 
 

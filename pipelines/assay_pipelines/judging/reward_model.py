@@ -14,6 +14,7 @@ from assay.models.spec import Calibration
 from assay.score import ScoreFailure
 from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Opinion, Vote
 from assay_pipelines.llm.questions import Question
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem, Scorer
 
 UNCALIBRATED = Calibration(temperature=1.0, reference=0.0, fitted_on="nothing", pairs=0)
@@ -59,8 +60,9 @@ class RewardModelJudge:
 
 def load_reward_model(model: str, *, device: str = "auto") -> RewardModelJudge:
     """A model here of any kind that scores, with the calibration of its spec (else none). float32 scores."""
-    from assay_serving.model_loader import known_spec, load_engine
+    from assay_serving.model_loader import load_scorer
+    from assay_serving.model_reference import known_spec
 
     spec = known_spec(model)
     own = spec.calibration if spec is not None else None
-    return RewardModelJudge(load_engine(model, device=device), own or UNCALIBRATED)
+    return RewardModelJudge(load_scorer(ModelConfig(model, device=device)), own or UNCALIBRATED)

@@ -33,6 +33,7 @@ from assay_rm_training.checkpoints.vllm_parity import vllm_check, vllm_python
 from assay_rm_training.methods.method import Engine
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem, Scorer
 
 __all__ = ["SAMPLE", "TOLERANCE", "Parity", "compare", "merged_scorer", "save_checkpoint"]
@@ -103,7 +104,7 @@ def save_checkpoint(
         spec = replace(spec, version=weights_digest(scratch), parity="unchecked", parity_checks=tuple(checks))
         spec.write(scratch)
         try:
-            reloaded = engine.load(str(scratch), device=str(model.device), dtype="float32")
+            reloaded = engine.load(ModelConfig(str(scratch), device=str(model.device)))
             after = reloaded.score(sample)
             parity = compare(before, after)
             all_checks = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]

@@ -188,7 +188,7 @@ def eval_(
 
 def _is_principle_model(here: Workspace | None, name: str) -> bool:
     from assay.runs.record import locate_model
-    from assay_serving.model_loader import kind_of
+    from assay_serving.model_reference import kind_of
 
     return kind_of(locate_model(here, name)[0]) == "principle"
 

@@ -99,7 +99,7 @@ def generative_rl(
     from assay_rm_training.commands.training_options import waivers_of
     from assay_rm_training.generative.judged_rows import read_judged
     from assay_rm_training.generative.rl_run import JudgePlan, judge_recipe, reinforce_judge
-    from assay_serving.model_loader import known_spec
+    from assay_serving.model_reference import known_spec
 
     here = Workspace.find(workspace)
     waivers = waivers_of(waive_contamination or [])

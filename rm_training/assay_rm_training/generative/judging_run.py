@@ -25,7 +25,8 @@ from assay_serving.generative.engine import with_settings
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.remote import RemoteWriter, endpoint_of
 from assay_serving.generative.templates import format_named
-from assay_serving.model_loader import is_url, known_spec
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_reference import is_url, known_spec
 
 SEVERAL_TEMPERATURE = 0.7  #: where several samples are asked for and no temperature is given
 
@@ -122,13 +123,10 @@ def _open(
     if is_url(source):
         remote, spec = RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging)
         return stack.enter_context(remote), spec
-    served_name = config.judge if source != config.judge else None
+    name = config.judge if source != config.judge else None
     return LocalWriter.load(
-        source,
+        ModelConfig(source, served_as=name, device=config.device, allow_failed_parity=config.allow_failed_parity),
         judging=judging,
-        served_as=served_name,
-        device=config.device,
-        allow_failed_parity=config.allow_failed_parity,
     )
 
 

@@ -26,6 +26,7 @@ from assay_rm_training.length_bias.fit import CorrectionEffect, ScoredLengths, e
 from assay_rm_training.length_bias.measure import Estimate, LengthBias, length_bias
 from assay_rm_training.runs.inputs import recorded_run
 from assay_serving.engines.length_corrected import response_length
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem
 
@@ -94,9 +95,7 @@ def measure_length_bias(workspace: Workspace | None, config: LengthBiasConfig) -
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     with recorded_run(workspace, "length-bias", asdict(config), model=(source, artifact), data=[config.data]) as run:
         scorer = open_scorer(
-            source,
-            device=config.device,
-            allow_failed_parity=config.allow_failed_parity,
+            ModelConfig(source, device=config.device, allow_failed_parity=config.allow_failed_parity),
             workspace=workspace.root if workspace is not None else None,
         )
         renderer: Renderer | None = getattr(scorer, "renderer", None)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from assay_rm_training.methods.task import TrainingTask
     from assay_rm_training.model.trainable_model import TrainableModel
     from assay_rm_training.training_config import TrainingConfig
-    from assay_serving.scorer import ScoreItem, Scorer
+    from assay_serving.model_config import ModelConfig
+from assay_serving.scorer import ScoreItem, Scorer
 
 _METHODS = "assay_rm_training.methods"
 
@@ -54,7 +55,7 @@ class Engine(Protocol):
 
     def __call__(self, model: Any, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> Scorer: ...
 
-    def load(self, name: str, *, device: str = "auto", dtype: str = "float32") -> Scorer: ...
+    def load(self, config: ModelConfig) -> Scorer: ...
 
 
 class Method(Protocol):

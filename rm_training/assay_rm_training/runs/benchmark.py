@@ -29,7 +29,8 @@ from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.recorded import read_recorded
 from assay_rm_training.benchmarks.report import BenchmarkItems, BenchmarkReport, read_items, report
 from assay_rm_training.benchmarks.results_store import item_table, store_results, write_parquet
-from assay_serving.model_loader import is_url
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_reference import is_url
 from assay_serving.scorer import ModelInfo
 
 REPORT, ITEMS = "benchmark.json", "items.parquet"
@@ -199,19 +200,19 @@ def _score(
     unique_name: Callable[[str], str],
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import score_items
-    from assay_serving.model_loader import open_scorer
+    from assay_serving.model_loader import open_scorer, server_config
 
-    scorer = open_scorer(
-        reference,
-        model=config.server_model if is_url(reference) else None,
-        api_key=api_key,
-        device=config.device,
-        dtype="float32",
-        token_budget=config.token_budget,
-        allow_failed_parity=config.allow_failed_parity,
-        correct=config.correct,
-        workspace=workspace.root if workspace else None,
-    )
+    if is_url(reference):
+        model = server_config(reference, model=config.server_model, api_key=api_key, correct=config.correct)
+    else:
+        model = ModelConfig(
+            reference,
+            device=config.device,
+            token_budget=config.token_budget,
+            allow_failed_parity=config.allow_failed_parity,
+            correct=config.correct,
+        )
+    scorer = open_scorer(model, workspace.root if workspace else None)
     responses = sum(len(item.responses) for item in items)
     with progress_bar(f"scoring with {scorer.info.name}", responses, unit="responses") as advance:
         outcomes = score_items(scorer, items, principle=config.principle, advance=advance)
@@ -230,12 +231,14 @@ def _judge(
     from assay_serving.model_loader import open_judge
 
     judge = open_judge(
-        reference,
-        model=config.server_model if is_url(reference) else None,
+        ModelConfig(
+            reference,
+            served_as=config.server_model if is_url(reference) else None,
+            device=config.device,
+            allow_failed_parity=config.allow_failed_parity,
+        ),
         api_key=api_key,
         seed=config.seed,
-        device=config.device,
-        allow_failed_parity=config.allow_failed_parity,
         workspace=workspace.root if workspace else None,
     )
     with progress_bar(f"asking {judge.info.name}", 2 * len(items), unit="games") as advance:

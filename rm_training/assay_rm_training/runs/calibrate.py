@@ -26,7 +26,9 @@ from assay_rm_training.runs.inputs import recorded_run
 from assay_rm_training.runs.train import was_trained_on
 from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.engines.ensemble import EnsembleSpec
-from assay_serving.model_loader import is_composed, is_ensemble, kind_of, known_spec, load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
+from assay_serving.model_reference import is_composed, is_ensemble, kind_of, known_spec
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,15 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
     if not Path(source).expanduser().exists():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
     with recorded_run(workspace, "calibrate", asdict(config), model=(source, artifact), data=[config.data]) as run:
-        scorer = load_engine(
-            source,
-            served_as=config.model if config.model != source else None,
-            device=config.device,
-            token_budget=config.token_budget,
-            allow_failed_parity=config.allow_failed_parity,
-            correct=config.correct,
+        scorer = load_scorer(
+            ModelConfig(
+                source,
+                served_as=config.model if config.model != source else None,
+                device=config.device,
+                token_budget=config.token_budget,
+                allow_failed_parity=config.allow_failed_parity,
+                correct=config.correct,
+            )
         )
         with progress_bar("scoring", 2 * len(pairs), unit="responses") as advance:
             evaluation = evaluate(scorer, pairs, seed=config.seed, advance=advance)

@@ -33,7 +33,8 @@ from assay_serving.engines.ensemble import (
     Variance,
     standardised_members,
 )
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.scorer import ScoreItem
 
 
@@ -105,11 +106,10 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble
     ):
         record_holder(run.id)
         scorers = [
-            load_engine(
-                source,
-                served_as=member,
-                device=config.device,
-                allow_failed_parity=config.allow_failed_parity,
+            load_scorer(
+                ModelConfig(
+                    source, served_as=member, device=config.device, allow_failed_parity=config.allow_failed_parity
+                )
             )
             for member, (source, _) in zip(config.members, located, strict=True)
         ]

@@ -22,7 +22,9 @@ from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.runs.calibrate import calibration_of, keep_calibration, refuse_composed
 from assay_rm_training.runs.inputs import recorded_run
 from assay_rm_training.runs.train import was_trained_on
-from assay_serving.model_loader import known_spec, load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
+from assay_serving.model_reference import known_spec
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,14 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
     if config.calibrate and not model_folder.exists():
         raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
     with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
-        scorer = load_engine(
-            source,
-            device=config.device,
-            token_budget=config.token_budget,
-            allow_failed_parity=config.allow_failed_parity,
-            correct=config.correct,
+        scorer = load_scorer(
+            ModelConfig(
+                source,
+                device=config.device,
+                token_budget=config.token_budget,
+                allow_failed_parity=config.allow_failed_parity,
+                correct=config.correct,
+            )
         )
         spec = known_spec(source)
         stored = calibration_of(Path(source).expanduser(), correct=config.correct)

@@ -26,6 +26,7 @@ from assay_rm_training.methods.principle import Principle
 from assay_rm_training.runs.calibrate import keep_calibration
 from assay_rm_training.runs.train import TrainingPlan
 from assay_serving.engines.principle import PrincipleScorer
+from assay_serving.model_config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def evaluate_judgments(
             config = {"model": model, "data": data, "calibrate": calibrate, "seed": seed, "limit": limit}
             run = stack.enter_context(start_run(workspace, "eval", config, inputs=inputs))
         scorer = PrincipleScorer.load(
-            source, device=device, token_budget=token_budget, allow_failed_parity=allow_failed_parity
+            ModelConfig(source, device=device, token_budget=token_budget, allow_failed_parity=allow_failed_parity)
         )
         trained_on = trained_rows(workspace, scorer.spec)
         held_out = rows if trained_on is None else in_cells(trained_on, rows)

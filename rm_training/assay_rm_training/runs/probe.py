@@ -23,6 +23,7 @@ from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, trai
 from assay_rm_training.runs.inputs import snapshot_id
 from assay_rm_training.runs.model_name import reserved_folder
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 SAMPLE = 16  # pairs of the parity check
@@ -87,7 +88,7 @@ def train_probe_model(
         if eval_pairs is not None:
             with progress_bar("evaluating", 2 * len(eval_pairs), unit="responses") as advance:
                 evaluation = evaluate(
-                    TransformersScorer.load(str(folder), device=plan.device), eval_pairs, advance=advance
+                    TransformersScorer.load(ModelConfig(str(folder), device=plan.device)), eval_pairs, advance=advance
                 )
             evaluation.write(run.folder)
             run.metrics["evaluation"] = evaluation.to_dict()

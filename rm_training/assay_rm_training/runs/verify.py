@@ -28,7 +28,9 @@ from assay_rm_training.runs.inputs import recorded_run
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.generative.reader import VerdictReader, reading_items
 from assay_serving.generative.templates import format_named
-from assay_serving.model_loader import known_spec, load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
+from assay_serving.model_reference import known_spec
 from assay_serving.scorer import ScoreItem, Scorer
 
 TWICE = "loaded = loaded again"
@@ -97,8 +99,8 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Mod
             sample = reading_items(sample, format_named(judging.format))
 
         def load() -> Scorer:
-            opened = load_engine if judging is None else VerdictReader.load
-            return opened(source, served_as=name, device=config.device, dtype=config.dtype, allow_failed_parity=True)
+            model = ModelConfig(source, name, device=config.device, dtype=config.dtype, allow_failed_parity=True)
+            return load_scorer(model) if judging is None else VerdictReader.load(model)
 
         with progress_bar("verifying", unit="responses") as advance:
             scorer = load()

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError, NotFoundError
+from assay.registry import unknown
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
 from assay_serving.client.blocking import RewardClient
+from assay_serving.model_reference import is_url
 from assay_serving.scorer import ModelInfo, ScoreItem
+
+if TYPE_CHECKING:
+    from assay_serving.engines.engine import ModelLoader
+    from assay_serving.model_config import ModelConfig
+
+OPTIONS = ("model", "api_key", "ca", "wait", "deadline")
 
 
 class RemoteScorer:
@@ -23,6 +32,25 @@ class RemoteScorer:
         if wanted is not None and wanted not in served:
             raise NotFoundError(f"{client.settings.url} serves no model {wanted!r}; served: {', '.join(served)}")
         self._info = served[wanted] if wanted is not None else next(iter(served.values()))
+
+    @classmethod
+    def load(cls, config: ModelConfig, loader: ModelLoader | None = None) -> RemoteScorer:
+        """One model of the server at the config's URL; engine options: those of `model_loader.server_config`.
+
+        No key is sent without one in the options: $ASSAY_API_KEY may be the key of this process's own server. Raises
+        BackendError where the server is not ready in time.
+        """
+        url, options = config.reference, {"api_key": "", **config.engine_options}
+        if not is_url(url):
+            raise BadInputError(f"a reward server is named by its URL, not {url!r}", field="reference")
+        if config.correct is not None:
+            raise BadInputError(f"{url} corrects its own scores: start it with assay serve --correct", field="correct")
+        if invalid := sorted(set(options) - set(OPTIONS)):
+            raise unknown("option of a reward server", invalid[0], OPTIONS, field="engine_options")
+        wait = options.pop("wait", 10.0)
+        client = RewardClient(url, **options)
+        client.wait_until_ready(wait)
+        return cls(client)
 
     @property
     def info(self) -> ModelInfo:

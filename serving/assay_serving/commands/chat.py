@@ -34,7 +34,7 @@ def serve_chat(
     Example: `assay serve-chat --model smollm2 --port 8001`
     """
     from assay.runs.record import locate_model
-    from assay_serving.model_loader import find_workspace
+    from assay_serving.model_reference import find_workspace
     from assay_serving.process import claim_port, serve_until_stopped, url_of
     from assay_serving.server.auth.key_store import read_keys
 

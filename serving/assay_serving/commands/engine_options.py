@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from assay_serving.engines.engine import ENGINES
+
 CaOption = Annotated[
     str | None, typer.Option("--ca", help="Certificates to believe, for a server with its own.", show_default=False)
 ]
@@ -39,13 +41,13 @@ QuestionOption = Annotated[
         show_default=False,
     ),
 ]
-EngineOption = Annotated[str, typer.Option(help="What runs the models: transformers, vllm, vllm-http or sglang-http.")]
+EngineOption = Annotated[str, typer.Option(help=f"What runs the models: {ENGINES.help()}.")]
 EngineSettingsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--engine-option",
         metavar="KEY=VALUE",
-        help="Said to that engine, e.g. url=http://gpu:8000; repeatable.",
+        help="Option of that engine, e.g. url=http://gpu:8000; repeatable.",
         show_default=False,
     ),
 ]

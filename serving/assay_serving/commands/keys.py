@@ -102,7 +102,7 @@ def revoke(
 def locate_keys_file(given: Path | None, workspace: Path | None) -> Path:
     """The given file, else `keys.json` of the workspace. Raises NotFoundError where there is neither."""
     from assay.errors import NotFoundError
-    from assay_serving.model_loader import find_workspace
+    from assay_serving.model_reference import find_workspace
     from assay_serving.server.auth.key_store import FILE
 
     if given is not None:

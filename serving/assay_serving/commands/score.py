@@ -78,7 +78,8 @@ def score(
     from assay.domain import Message
     from assay.errors import BadInputError
     from assay.runs.progress_bar import progress_bar
-    from assay_serving.model_loader import open_scorer
+    from assay_serving.model_config import ModelConfig
+    from assay_serving.model_loader import open_scorer, server_config
     from assay_serving.score_files import Row, read_rows, score_rows
     from assay_serving.scorer import ScoreItem
 
@@ -97,9 +98,9 @@ def score(
     if file is not None and not file.is_file():
         raise BadInputError("no such file", file=file)
     if reward is not None:
-        scorer = open_scorer(reward, model=model, api_key=api_key, ca=ca, correct=correct, wait=wait)
+        config = server_config(reward, model=model, api_key=api_key, ca=ca, correct=correct, wait=wait)
     else:
-        scorer = open_scorer(
+        config = ModelConfig(
             source,
             device=device,
             dtype=dtype,
@@ -107,8 +108,8 @@ def score(
             question=question,
             allow_failed_parity=allow_failed_parity,
             correct=correct,
-            workspace=workspace,
         )
+    scorer = open_scorer(config, workspace)
 
     complaints = 0
 
@@ -131,8 +132,8 @@ def score(
             from assay.runs.record import start_run
             from assay.workspace import Workspace
 
-            config = {"source": source, "file": str(file) if file else None, **scorer.info.to_dict()}
-            run = stack.enter_context(start_run(Workspace.find(workspace), "score", config))
+            settings = {"source": source, "file": str(file) if file else None, **scorer.info.to_dict()}
+            run = stack.enter_context(start_run(Workspace.find(workspace), "score", settings))
         advance = stack.enter_context(progress_bar("scoring", unit="responses"))
 
         def keep(items: Sequence[ScoreItem], found: Sequence[ScoreResult]) -> None:

@@ -219,7 +219,7 @@ def _guarded(config: ServeConfig) -> ServerSettings:
     """
     from dataclasses import replace
 
-    from assay_serving.model_loader import find_workspace
+    from assay_serving.model_reference import find_workspace
     from assay_serving.server.auth.key_store import FILE, read_keys
 
     settings = config.settings

@@ -1,4 +1,4 @@
-"""Opening the parts of a composed reward: what each names, one engine for parts that name the same model.
+"""Opening the parts of a composed reward: what each names, one scorer for parts that name the same model.
 
 Leaves out: opening one model (`assay_serving.model_loader`).
 """
@@ -6,7 +6,7 @@ Leaves out: opening one model (`assay_serving.model_loader`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,26 +14,31 @@ from assay.errors import AssayError, BadInputError
 from assay_serving.composition.checking import ConstraintScorer
 from assay_serving.composition.composed import ComposedScorer
 from assay_serving.composition.description import FILE, ComposedSpec, PartSpec
+from assay_serving.engines.engine import REWARD_SERVER, ModelLoader
 from assay_serving.engines.length_corrected import with_correction
-from assay_serving.model_loader import is_composed, is_url, known_spec
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_reference import is_composed, is_url, known_spec
 from assay_serving.scorer import Scorer
 
-#: (model, kind, question) -> an engine in this process.
-OpenModel = Callable[[str, str | None, str | None], Scorer]
-#: (URL, name of the model there, key) -> that model.
-OpenServer = Callable[[str, str | None, str | None], Scorer]
+#: Seconds for one request to a server that is a part: it must fail before the server that waits for all parts gives up
+#: its own engine (`ServerSettings.engine_timeout_s`).
+PART_DEADLINE_S = 90.0
 
 
 @dataclass
-class Opener:
-    """`locate`: what to load for a name that is not a path beside the file, as every command finds it."""
+class PartLoader:
+    """`config`: of the composed reward, whose device and limits its parts share."""
 
-    open_model: OpenModel
-    open_server: OpenServer
-    locate: Callable[[str], str]
+    config: ModelConfig
+    loader: ModelLoader
     opened: dict[tuple[str | None, ...], Scorer] = field(default_factory=dict)
 
-    def load(self, path: Path, *, name: str | None = None, above: tuple[Path, ...] = ()) -> ComposedScorer:
+    @classmethod
+    def load(cls, config: ModelConfig, loader: ModelLoader) -> ComposedScorer:
+        """See `read`."""
+        return cls(config, loader).read(Path(config.reference).expanduser(), name=config.served_as)
+
+    def read(self, path: Path, *, name: str | None = None, above: tuple[Path, ...] = ()) -> ComposedScorer:
         """From a file, or a folder that holds one. `above`: files whose parts this is.
 
         Raises BadInputError for a file that is wrong or is a part of itself; what a part's opening raises, with the
@@ -59,20 +64,16 @@ class Opener:
             fixed = part.checks() if part.constraints != "label" else None
             return ConstraintScorer(fixed, part.measure, programs=part.programs)
         if is_url(part.model):
-            if given := [name for name in ("correct", "model_kind", "question") if getattr(part, name) is not None]:
-                raise BadInputError("is for models that are loaded here; the server decides it", field=given[0])
-            return self._once(
-                (part.model, part.served, part.api_key_env),
-                lambda: self.open_server(str(part.model), part.served, _key(part.api_key_env)),
+            _refuse(
+                part, ("correct", "model_kind", "question"), "is for models that are loaded here; the server decides it"
             )
-        if given := [name for name in ("served", "api_key_env") if getattr(part, name) is not None]:
-            raise BadInputError("is for the URL of a reward server", field=given[0])
-        model = self._found(part.model, file)
+            return self._once((part.model, part.served, part.api_key_env), lambda: self.loader.load(_server(part)))
+        _refuse(part, ("served", "api_key_env"), "is for the URL of a reward server")
+        model = self._resolve(part.model, file)
         if is_composed(model):
-            return self._once((model,), lambda: self.load(Path(model), above=above))
-        plain = self._once(
-            (model, part.model_kind, part.question), lambda: self.open_model(model, part.model_kind, part.question)
-        )
+            return self._once((model,), lambda: self.read(Path(model), above=above))
+        config = self.config.part(model, kind=part.model_kind, question=part.question)
+        plain = self._once((model, part.model_kind, part.question), lambda: self.loader.load(config))
         if part.correct is None:
             return plain
         return self._once(
@@ -85,14 +86,26 @@ class Opener:
             self.opened[key] = make()
         return self.opened[key]
 
-    def _found(self, model: str, file: Path) -> str:
+    def _resolve(self, model: str, file: Path) -> str:
         """A path counts from the file's folder where something is there; a bare name is the workspace's, as always."""
         beside = file.parent / Path(model).expanduser()
         path_like = "/" in model or model.startswith((".", "~")) or beside.suffix in (".yaml", ".yml")
         if path_like:
             return str(beside) if beside.exists() else model
-        located = self.locate(model)
+        located = self.loader.locate(model)
         return str(beside) if located == model and beside.exists() else located
+
+
+def _server(part: PartSpec) -> ModelConfig:
+    # No key unless the file names one: $ASSAY_API_KEY is the one that opens this process's own server.
+    options = {"model": part.served, "api_key": _key(part.api_key_env) or "", "deadline": PART_DEADLINE_S}
+    return ModelConfig(str(part.model), engine=REWARD_SERVER, engine_options=options)
+
+
+def _refuse(part: PartSpec, fields: Sequence[str], reason: str) -> None:
+    for name in fields:
+        if getattr(part, name) is not None:
+            raise BadInputError(reason, field=name)
 
 
 def _key(variable: str | None) -> str | None:

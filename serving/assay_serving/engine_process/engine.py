@@ -30,6 +30,7 @@ from assay_serving.engine_process.launch import (
     ignore_signals,
 )
 from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import Loader
 from assay_serving.scorer import Scorer
 from assay_serving.server.core.logs import configure_logs
 from assay_serving.server.models.in_process import LocalHost
@@ -48,14 +49,14 @@ def load(plans: tuple[ModelConfig, ...], workspace: Path | None) -> Loaded:
     two have one name."""
     named: dict[str, ModelConfig] = {}
     for plan in plans:
-        name = plan.located(workspace)[1]
+        name = Loader(workspace).resolve(plan).name
         if name in named:
             raise BadInputError(f"two models would be served as {name!r}; name them with --name")
         named[name] = plan
     scorers: dict[str, Scorer] = {}
     for name, plan in named.items():
         print(f"loading {plan.reference} as {name}", file=sys.stderr, flush=True)
-        scorers[name] = plan.open(workspace)
+        scorers[name] = Loader(workspace).open_served(plan)
     return scorers, named
 
 

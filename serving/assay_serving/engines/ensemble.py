@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -30,10 +30,12 @@ from assay.models.calibration import Calibration
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.system.atomic_files import replacing
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, ReadInOtherWays, ReadsRendered, Repeatable, ScoreItem, Scorer
 
 if TYPE_CHECKING:
     from assay.models.chat.rendered_text import PolicyTemplate
+    from assay_serving.engines.engine import ModelLoader
 
 FILE = "ensemble.yaml"
 KIND = "ensemble"
@@ -176,21 +178,16 @@ class EnsembleScorer:
         )
 
     @classmethod
-    def load(
-        cls,
-        path: Path,
-        open_member: Callable[[str], Scorer],
-        *,
-        name: str | None = None,
-    ) -> EnsembleScorer:
+    def load(cls, config: ModelConfig, loader: ModelLoader) -> EnsembleScorer:
         """From a description file, or a folder that holds one. A member's path may be relative to the file."""
+        path = Path(config.reference).expanduser()
         file = path / FILE if path.is_dir() else path
         spec = EnsembleSpec.read(file)
         opened = []
         for member in spec.members:
             beside = (file.parent / member.model).resolve()
-            opened.append(open_member(str(beside) if beside.exists() else member.model))
-        return cls(spec, opened, name=name or (path.name if path.is_dir() else path.stem))
+            opened.append(loader.load(config.part(str(beside) if beside.exists() else member.model)))
+        return cls(spec, opened, name=config.served_as or (path.name if path.is_dir() else path.stem))
 
     @property
     def info(self) -> ModelInfo:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from assay.errors import BadInputError
@@ -25,6 +24,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.engines.batching import plan_batches, plan_groups
 from assay_serving.engines.token import Reading, TokenScorer
+from assay_serving.model_config import ModelConfig
 
 if TYPE_CHECKING:
     import torch
@@ -163,21 +163,13 @@ class PackedScorer(TokenScorer):
         return list(torch.split(outputs, [len(positions) for positions in places]))
 
 
-def require_parity(name: str, spec: RewardModelSpec, *, allowed: bool) -> None:
-    """Raises BadInputError for a checkpoint that failed its parity check, unless that is allowed."""
-    if spec.parity.startswith("failed") and not allowed:
+def require_parity(config: ModelConfig, spec: RewardModelSpec) -> None:
+    """Raises BadInputError for a checkpoint that failed its parity check, unless the config allows it."""
+    if spec.parity.startswith("failed") and not config.allow_failed_parity:
         raise BadInputError(
-            f"{name} does not give the scores it was trained to (parity {spec.parity}); "
+            f"{config.reference} does not give the scores it was trained to (parity {spec.parity}); "
             "it is not served unless that is allowed explicitly"
         )
-
-
-def default_name(name: str) -> str:
-    """What a model is called when nobody names it: a folder's own name, a description's, or the hub id as it is."""
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml") and path.is_file():
-        return path.stem
-    return path.resolve().name if path.is_dir() else name
 
 
 def for_scoring(model: PreTrainedModel) -> PreTrainedModel:

@@ -21,11 +21,14 @@ from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
 from assay.models.spec import RewardModelSpec
-from assay_serving.engines.packed import PackedScorer, default_name, for_scoring, require_parity
+from assay_serving.engines.packed import PackedScorer, for_scoring, require_parity
 from assay_serving.engines.token import UNLIMITED, PrincipleReader
+from assay_serving.model_config import ModelConfig
 
 if TYPE_CHECKING:
     import torch
+
+    from assay_serving.engines.engine import ModelLoader
 
 
 class PrincipleScorer(PrincipleReader, PackedScorer):
@@ -39,34 +42,26 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
     @classmethod
     def load(
         cls,
-        name: str,
-        *,
-        served_as: str | None = None,
-        device: str = "auto",
-        dtype: str = "float32",
-        token_budget: int | None = None,
-        max_length: int | None = None,
-        question: str | None = None,
-        allow_failed_parity: bool = False,
+        config: ModelConfig,
+        loader: ModelLoader | None = None,
     ) -> PrincipleScorer:
-        """Load a folder or hub id. A language model without a spec of ours is asked too: by `question`, the wording it
-        was trained with (`{principle}` in it), else by ours. The other options as `TransformersScorer.load`.
+        """Load a folder or hub id. A language model without a spec of ours is asked too: by the config's `question`,
+        the wording it was trained with (`{principle}` in it), else by ours.
 
         Raises BadInputError for a reward model of another kind, for another question than the spec's, and for a
-        checkpoint that failed its parity check (unless allowed).
+        checkpoint that failed its parity check (unless the config allows it).
         """
-        chosen = pick_device(device)
+        name, device = config.reference, pick_device(config.device)
         tokenizer = load_tokenizer(name)
-        spec = principle_spec(name, Renderer(tokenizer, max_length=UNLIMITED), question)
-        require_parity(name, spec, allowed=allow_failed_parity)
-        model = load_causal_lm(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
-        length = min(spec.trained_length, max_length or spec.trained_length)
+        spec = principle_spec(name, Renderer(tokenizer, max_length=UNLIMITED), config.question)
+        require_parity(config, spec)
+        model = load_causal_lm(name, tokenizer, dtype=pick_dtype(device, config.dtype), device=device)
         return cls(
             for_scoring(model),
-            Renderer(tokenizer, max_length=length),
+            Renderer(tokenizer, max_length=config.length(spec.trained_length)),
             spec,
-            name=served_as or default_name(name),
-            token_budget=token_budget,
+            name=config.name,
+            token_budget=config.token_budget,
         )
 
     def head(self, states: torch.Tensor) -> torch.Tensor:

@@ -13,11 +13,14 @@ from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
 from assay.models.pooling import HEAD, head_outputs
-from assay_serving.engines.packed import Layout, PackedScorer, default_name, for_scoring, require_parity
+from assay_serving.engines.packed import Layout, PackedScorer, for_scoring, require_parity
 from assay_serving.engines.token import UNLIMITED, ScalarReader
+from assay_serving.model_config import ModelConfig
 
 if TYPE_CHECKING:
     import torch
+
+    from assay_serving.engines.engine import ModelLoader
 
 
 class TransformersScorer(ScalarReader, PackedScorer):
@@ -32,37 +35,29 @@ class TransformersScorer(ScalarReader, PackedScorer):
     @classmethod
     def load(
         cls,
-        name: str,
+        config: ModelConfig,
+        loader: ModelLoader | None = None,
         *,
-        served_as: str | None = None,
-        device: str = "auto",
-        dtype: str = "float32",
-        token_budget: int | None = None,
-        max_length: int | None = None,
         layout: Layout = "packed",
-        allow_failed_parity: bool = False,
     ) -> Self:
-        """Load a folder or hub id; `served_as` is the name its scores carry (default: the folder's name).
+        """Load a folder or hub id. `loader` is unused: this model has no parts.
 
-        float32 by default even where bfloat16 is faster: bfloat16 moves scores by about 5 % of their spread.
-        `max_length` (tokens) can only shorten what the model was trained with. Raises BadInputError for a
-        checkpoint that failed its parity check (unless allowed), BackendError for another chat template than it
-        was trained with, and what `assay.models.loading` raises.
+        Raises BadInputError for a checkpoint that failed its parity check (unless the config allows it), BackendError
+        for another chat template than it was trained with, and what `assay.models.loading` raises.
         """
-        chosen = pick_device(device)
+        name, device = config.reference, pick_device(config.device)
         tokenizer = load_tokenizer(name)
         template_hash = Renderer(tokenizer, max_length=UNLIMITED).template_hash
         spec = spec_of(name, template_hash=template_hash)
-        require_parity(name, spec, allowed=allow_failed_parity)
-        length = min(spec.trained_length, max_length or spec.trained_length)
-        labels = cls.labels(name, spec)
-        model = load_scalar_model(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen, labels=labels)
+        require_parity(config, spec)
+        labels, dtype = cls.labels(name, spec), pick_dtype(device, config.dtype)
+        model = load_scalar_model(name, tokenizer, dtype=dtype, device=device, labels=labels)
         return cls(
             for_scoring(model),
-            Renderer(tokenizer, max_length=length),
+            Renderer(tokenizer, max_length=config.length(spec.trained_length)),
             spec,
-            name=served_as or default_name(name),
-            token_budget=token_budget,
+            name=config.name,
+            token_budget=config.token_budget,
             layout=layout,
         )
 

@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.annotation.votes import PLURALITY, tally
 from assay.domain import Message, Prompt
@@ -28,9 +28,14 @@ from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.chat.completion import Completes, Completion
 from assay_serving.engines.token import spoken
 from assay_serving.generative.answers import JudgeSample, Writer
-from assay_serving.generative.templates import JudgeFormat, format_named
+from assay_serving.generative.templates import POINTWISE, JudgeFormat, format_named
 from assay_serving.generative.voting import expected_rating, mean_log_odds
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_reference import known_spec
 from assay_serving.scorer import ModelInfo, ScoreItem
+
+if TYPE_CHECKING:
+    from assay_serving.engines.engine import ModelLoader
 
 YES, NO = "Yes", "No"
 
@@ -79,12 +84,12 @@ class GenerativeScorer:
             self._texts = RenderedTexts(self._texts.renderer, policies)
 
     @classmethod
-    def load(cls, name: str, *, judging: Judging | None = None, seed: int = 0, **options: Any) -> GenerativeScorer:
-        """A local model; options and errors as of `LocalWriter.load`."""
+    def load(cls, config: ModelConfig, loader: ModelLoader | None = None) -> GenerativeScorer:
+        """A local model; errors as of `LocalWriter.load`. `loader` is unused: this model has no parts."""
         from assay_serving.generative.local import LocalWriter
 
-        writer, spec = LocalWriter.load(name, judging=judging, **options)
-        return cls(writer, spec, seed=seed)
+        writer, spec = LocalWriter.load(config, judging=default_judging(config.reference))
+        return cls(writer, spec)
 
     @property
     def info(self) -> ModelInfo:
@@ -211,6 +216,11 @@ def unparsable(answers: Sequence[JudgeSample], model: str) -> ScoreFailure:
     faults = Counter(answer.fault or "without log-probs (vote by majority instead)" for answer in answers)
     summary = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
     return ScoreFailure("unparsable", f"no verdict to read in {len(answers)} answers: {summary}", model)
+
+
+def default_judging(reference: str) -> Judging | None:
+    """How a plain language model is asked for a score; None for a model that brings its own settings."""
+    return POINTWISE.judging if known_spec(reference) is None else None
 
 
 def with_settings(judging: Judging, **changes: Any) -> Judging:

@@ -17,11 +17,12 @@ from assay.models.devices import free_memory, is_out_of_memory, pick_device, pic
 from assay.models.loading import load_causal_lm, load_config, load_tokenizer, resolve_model
 from assay.models.spec import Judging, RewardModelSpec, weights_digest
 from assay.score import ScoreFailure
-from assay_serving.engines.packed import default_name, for_scoring, require_parity
+from assay_serving.engines.packed import for_scoring, require_parity
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.generation import Sampled, SamplingParams, generate, next_logp
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.token_writer import TOKEN_BUDGET, UNLIMITED, TokenWriter
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
 
 if TYPE_CHECKING:
@@ -72,47 +73,37 @@ class LocalWriter(TokenWriter):
     @classmethod
     def load(
         cls,
-        name: str,
+        config: ModelConfig,
         *,
         judging: Judging | None = None,
-        served_as: str | None = None,
-        device: str = "auto",
-        dtype: str = "float32",
-        max_length: int | None = None,
-        token_budget: int | None = None,
-        allow_failed_parity: bool = False,
     ) -> tuple[LocalWriter, RewardModelSpec]:
         """A model and its spec. `judging`: how to ask a plain language model, or instead of the spec's settings.
 
         Raises BadInputError for a model of another kind, one that failed its parity check, or a plain language model
         without `judging`; BackendError where the chat template or the question is not the one it was trained with.
         """
-        chosen = pick_device(device)
+        name, device = config.reference, pick_device(config.device)
         tokenizer = load_tokenizer(name)
         renderer = Renderer(tokenizer, max_length=UNLIMITED)
-        spec = judge_spec(name, renderer, judging, allow_failed_parity=allow_failed_parity)
-        model = load_causal_lm(name, tokenizer, dtype=pick_dtype(chosen, dtype), device=chosen)
+        spec = judge_spec(config, renderer, judging)
+        model = load_causal_lm(name, tokenizer, dtype=pick_dtype(device, config.dtype), device=device)
         for_scoring(model)
-        info = info_of(served_as or default_name(name), spec, model)
-        info = replace(info, max_length=min(info.max_length, max_length or info.max_length))
-        if token_budget is not None and token_budget < 1:
-            raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
-        return cls(model, renderer, info, token_budget or TOKEN_BUDGET), spec
+        info = info_of(config.name, spec, model)
+        info = replace(info, max_length=config.length(info.max_length))
+        if config.token_budget is not None and config.token_budget < 1:
+            raise BadInputError(f"must be positive, not {config.token_budget}", field="token_budget")
+        return cls(model, renderer, info, config.token_budget or TOKEN_BUDGET), spec
 
 
 def judge_spec(
-    name: str,
-    renderer: Renderer,
-    judging: Judging | None,
-    *,
-    allow_failed_parity: bool = False,
-    weights_elsewhere: bool = False,
+    config: ModelConfig, renderer: Renderer, judging: Judging | None, *, weights_elsewhere: bool = False
 ) -> RewardModelSpec:
     """The checkpoint's spec, or one made for a plain language model that is asked as `judging` says.
 
     `weights_elsewhere`: the folder may hold no weights, so its files are not held against the spec's version.
     Raises as `LocalWriter.load`.
     """
+    name = config.reference
     source = Path(resolve_model(name))
     spec = RewardModelSpec.read(source) if source.is_dir() else None
     if spec is not None and (spec.kind != "generative" or spec.judging is None):
@@ -120,14 +111,15 @@ def judge_spec(
     if spec is None and judging is None:
         raise BadInputError(f"{name} has no spec that says how it judges; name a format")
     if spec is None:
-        config = load_config(name)
-        limit = int(getattr(config, "max_position_embeddings", 0) or 4096)
-        version = weights_digest(source) if source.is_dir() else str(getattr(config, "_commit_hash", "unknown"))
+        published = load_config(name)
+        limit = int(getattr(published, "max_position_embeddings", 0) or 4096)
+        version = weights_digest(source) if source.is_dir() else str(getattr(published, "_commit_hash", "unknown"))
         spec = RewardModelSpec("generative", name, renderer.template_hash, limit, version, principles=True)
     elif not weights_elsewhere and (digest := weights_digest(source)) != spec.version:
         raise BadInputError(f"{name} is not the checkpoint its spec describes: its files have version {digest}")
     spec = replace(spec, judging=judging or spec.judging)
-    check_spec(name, spec, renderer, allow_failed_parity=allow_failed_parity)
+    require_parity(config, spec)
+    check_spec(name, spec, renderer)
     return spec
 
 
@@ -138,9 +130,8 @@ def end_tokens(generation_config: Any, renderer: Renderer) -> list[int]:
     return sorted({int(e) for e in [*ends, renderer.tokenizer.eos_token_id] if e is not None})
 
 
-def check_spec(name: str, spec: RewardModelSpec, renderer: Renderer, *, allow_failed_parity: bool = False) -> None:
-    """Raises BadInputError for a failed parity, BackendError for another template than the model was trained with."""
-    require_parity(name, spec, allowed=allow_failed_parity)
+def check_spec(name: str, spec: RewardModelSpec, renderer: Renderer) -> None:
+    """Raises BackendError for another template or question than the model was trained with."""
     if spec.template_hash != renderer.template_hash:
         raise BackendError(
             f"{name} was trained with chat template {spec.template_hash}, "

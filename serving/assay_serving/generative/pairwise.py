@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from assay.annotation.votes import PLURALITY, Tally, tally
 from assay.domain import Prompt
@@ -26,6 +26,7 @@ from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.engine import fit_question
 from assay_serving.generative.templates import PAIRWISE
 from assay_serving.generative.voting import Decision, both_orders, unpermute
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
 
 #: Which response is shown at each place: the pair as it is, and swapped.
@@ -120,11 +121,11 @@ class PairwiseJudge:
         self._lock = threading.Lock()
 
     @classmethod
-    def load(cls, name: str, *, judging: Judging | None = None, seed: int = 0, **options: Any) -> PairwiseJudge:
-        """A local model; options and errors as of `LocalWriter.load`."""
+    def load(cls, config: ModelConfig, *, judging: Judging | None = None, seed: int = 0) -> PairwiseJudge:
+        """A local model; errors as of `LocalWriter.load`."""
         from assay_serving.generative.local import LocalWriter
 
-        writer, spec = LocalWriter.load(name, judging=judging, **options)
+        writer, spec = LocalWriter.load(config, judging=judging)
         return cls(writer, spec, seed=seed)
 
     @property

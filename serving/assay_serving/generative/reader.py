@@ -18,6 +18,7 @@ from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.generative.local import LocalWriter, check_spec, info_of
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.voting import expected_rating
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 
@@ -33,19 +34,9 @@ class VerdictReader:
         self.writer = LocalWriter(model, renderer, info_of(name, spec, model))
 
     @classmethod
-    def load(
-        cls,
-        name: str,
-        *,
-        device: str = "auto",
-        dtype: str = "float32",
-        served_as: str | None = None,
-        allow_failed_parity: bool = False,
-    ) -> VerdictReader:
+    def load(cls, config: ModelConfig) -> VerdictReader:
         """Errors as of `LocalWriter.load`."""
-        writer, spec = LocalWriter.load(
-            name, device=device, dtype=dtype, served_as=served_as, allow_failed_parity=allow_failed_parity
-        )
+        writer, spec = LocalWriter.load(config)
         return cls(writer.model, writer.renderer, replace(spec, parity="unchecked"), name=writer.info.name)
 
     @property

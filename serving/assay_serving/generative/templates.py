@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError
+from assay.models.spec import Judging
 
 #: What the final line begins with; one space and the label follow, then nothing.
 DELIMITER = "Verdict:"
@@ -90,6 +91,11 @@ class JudgeFormat:
         """Identity of all that shapes the question and the answer's form."""
         parts = (self.name, *self.labels, self.text, DELIMITER, QUOTE, DEFAULT_CRITERION)
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def judging(self) -> Judging:
+        """This question with the default settings."""
+        return Judging(self.name, self.hash)
 
     def ask(self, prompt: Prompt, responses: Sequence[str], principle: str | None = None) -> Prompt:
         """The judge's own prompt: one user turn. Raises ValueError for a wrong number of responses."""

@@ -23,6 +23,7 @@ from assay.models.spec import Judging
 from assay.score import Score
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 pytestmark = pytest.mark.skipif(
@@ -115,11 +116,11 @@ def test_engines_that_load_a_model_use_it_and_score_the_same(
         (TransformersScorer, tiny_reward_model, items),
         (PrincipleScorer, tiny_principle_base, asked),
     ):
-        loaded = engine.load(str(path), device="cpu")
+        loaded = engine.load(ModelConfig(str(path), device="cpu"))
         assert any(isinstance(layer, Prepacked) for layer in loaded.model.modules())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("assay.models.attention.prepacked.OPERATIONS", ("_no_such_operation",))
-            plain = engine.load(str(path), device="cpu")
+            plain = engine.load(ModelConfig(str(path), device="cpu"))
         assert not any(isinstance(layer, Prepacked) for layer in plain.model.modules())
         for one, other in zip(loaded.score(wanted), plain.score(wanted), strict=True):
             assert isinstance(one, Score)
@@ -133,11 +134,17 @@ def test_a_judge_writes_the_same(tiny_principle_base: Path) -> None:
     from assay_serving.generative.templates import PAIRWISE
 
     judging = Judging(PAIRWISE.name, PAIRWISE.hash, max_new_tokens=8)
-    loaded, _ = LocalWriter.load(str(tiny_principle_base), judging=judging, device="cpu")
+    loaded, _ = LocalWriter.load(
+        ModelConfig(str(tiny_principle_base), device="cpu"),
+        judging=judging,
+    )
     assert any(isinstance(layer, Prepacked) for layer in loaded.model.modules())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("assay.models.attention.prepacked.OPERATIONS", ("_no_such_operation",))
-        plain, _ = LocalWriter.load(str(tiny_principle_base), judging=judging, device="cpu")
+        plain, _ = LocalWriter.load(
+            ModelConfig(str(tiny_principle_base), device="cpu"),
+            judging=judging,
+        )
     ids = torch.tensor([list(range(5, 40))])
     options = {"max_new_tokens": 8, "do_sample": False}
     assert torch.equal(loaded.model.generate(ids, **options), plain.model.generate(ids, **options))

@@ -22,6 +22,7 @@ from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 CPU = torch.device("cpu")
@@ -57,7 +58,7 @@ def test_saved_loaded_and_merged_give_the_same_scores(lora: LoraConfig | None, s
     )
     assert parity.passed
     assert parity.compared == len(SAMPLE)
-    again = TransformersScorer.load(str(folder), dtype="float32", device="cpu")
+    again = TransformersScorer.load(ModelConfig(str(folder), dtype="float32", device="cpu"))
     assert again.spec == written == RewardModelSpec.read(folder)
     assert again.info.parity == "passed"
     gap = compare(before, again.score(SAMPLE)).largest
@@ -107,7 +108,7 @@ def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatc
     assert kept is not None
     assert kept.parity.startswith("failed: response 1")
     with pytest.raises(BadInputError, match="not served"):
-        TransformersScorer.load(str(tmp_path / "model.failed"), device="cpu")
+        TransformersScorer.load(ModelConfig(str(tmp_path / "model.failed"), device="cpu"))
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from assay_rm_training.checkpoints.card_sections import parity_lines, with_secti
 from assay_rm_training.checkpoints.parity import ALONE, check_scorer, verdict
 from assay_rm_training.checkpoints.vllm_parity import ENVIRONMENT, vllm_check, vllm_python
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 
 SAMPLE = [ScoreItem((Message("user", f"question {i}"),), "yes " * (1 + i % 5)) for i in range(10)]
@@ -64,7 +65,7 @@ def test_a_way_of_scoring_that_differs_fails_by_its_name() -> None:
 
 
 def test_the_engine_passes_and_padding_is_among_its_ways(tiny_reward_model: Path) -> None:
-    scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
     found = check_scorer(scorer, SAMPLE)
     assert {ALONE, "left = right padding"} <= {check.name for check in found}
     assert all(check.passed and check.compared == len(SAMPLE) for check in found)
@@ -100,7 +101,7 @@ def test_vllm_gives_the_same_rewards(tmp_path: Path) -> None:
     with quiet_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    scorer = TransformersScorer.load(str(folder), device="cpu", max_length=200)
+    scorer = TransformersScorer.load(ModelConfig(str(folder), device="cpu", max_length=200))
     check = vllm_check(folder, scorer.renderer, SAMPLE, scorer.score(SAMPLE), python=python)
     assert check is not None
     assert check.passed, check
@@ -118,7 +119,7 @@ def test_a_vllm_that_cannot_run_leaves_no_check(
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho 'no such engine' >&2\nexit 3\n")
     program.chmod(0o755)
-    scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
     scores = scorer.score(SAMPLE[:2])
     assert vllm_check(tiny_reward_model, scorer.renderer, SAMPLE[:2], scores, python=program) is None
     assert "was not checked: vLLM failed: no such engine" in caplog.text

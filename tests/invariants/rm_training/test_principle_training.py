@@ -28,6 +28,7 @@ from assay_rm_training.training.loop import train
 from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.principle import PrincipleScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem
 
@@ -195,7 +196,7 @@ def test_trained_by_command_evaluated_by_cell_saved_and_scored(
     assert (spec.kind, spec.principles, spec.question) == ("principle", True, Principle().question)
     assert set(spec.trained_principles) == set(rates)
     model: Any = AutoModelForCausalLM.from_pretrained(folder)  # a stock checkpoint: no adapter, nothing missing
-    scorer = open_scorer("judge", device="cpu", workspace=workspace.root)
+    scorer = open_scorer(ModelConfig("judge", device="cpu"), workspace=workspace.root)
     assert isinstance(scorer, PrincipleScorer)
     assert scorer.info.trained_principles == spec.trained_principles
     item = ScoreItem((Message("user", "Question 3?"),), "Yes.", "Be brief")

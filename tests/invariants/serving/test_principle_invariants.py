@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from assay.domain import Message
 from assay.score import Score, ScoreResult
 from assay_serving.engines.principle import PrincipleScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 TOLERANCE = 2e-5  # float32, another order of summation
@@ -19,7 +20,7 @@ TOLERANCE = 2e-5  # float32, another order of summation
 
 @pytest.fixture(scope="module")
 def scorer(tiny_principle_model: Path) -> PrincipleScorer:
-    return PrincipleScorer.load(str(tiny_principle_model), device="cpu", token_budget=2048)
+    return PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu", token_budget=2048))
 
 
 def items() -> list[ScoreItem]:
@@ -63,7 +64,7 @@ def test_the_order_of_items_does_not_matter(scorer: PrincipleScorer, order: list
 
 
 def test_the_budget_does_not_matter(tiny_principle_model: Path, scorer: PrincipleScorer) -> None:
-    small = PrincipleScorer.load(str(tiny_principle_model), device="cpu", token_budget=1)
+    small = PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu", token_budget=1))
     assert_close(rewards(small.score(items())), rewards(scorer.score(items())))
 
 

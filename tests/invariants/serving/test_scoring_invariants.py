@@ -21,6 +21,7 @@ from assay.models.loading import load_tokenizer
 from assay.models.quiet import quiet_transformers
 from assay.score import Score, ScoreResult
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 TOLERANCE = 2e-5  # float32, another order of summation
@@ -83,7 +84,7 @@ def assert_close(first: torch.Tensor, second: torch.Tensor) -> None:
 
 
 def test_batch_of_one_equals_batch_of_many(checkpoint: Path) -> None:
-    scorer = TransformersScorer.load(str(checkpoint), device="cpu")
+    scorer = TransformersScorer.load(ModelConfig(str(checkpoint), device="cpu"))
     items = some_items()
     together = rewards(scorer.score(items))
     alone = torch.cat([rewards(scorer.score([item])) for item in items])
@@ -95,8 +96,14 @@ def test_left_padding_equals_right_padding(checkpoint: Path) -> None:
     items = some_items()
     # One batch of all, so that nearly every row is padded.
     options: dict[str, Any] = {"device": "cpu", "token_budget": 1 << 20}
-    right = TransformersScorer.load(str(checkpoint), layout="right", **options)
-    left = TransformersScorer.load(str(checkpoint), layout="left", **options)
+    right = TransformersScorer.load(
+        ModelConfig(str(checkpoint), **options),
+        layout="right",
+    )
+    left = TransformersScorer.load(
+        ModelConfig(str(checkpoint), **options),
+        layout="left",
+    )
     assert_close(rewards(right.score(items)), rewards(left.score(items)))
 
 
@@ -104,8 +111,8 @@ def test_shared_prompts_give_the_scores_of_padded_rows(checkpoint: Path) -> None
     """Groups of responses to one prompt, mixed with others and in no order."""
     items = [ScoreItem(conversation(2, f"Question {n % 3}? " * 4), "Because. " * (n % 5) + str(n)) for n in range(14)]
     items += some_items()
-    packed = TransformersScorer.load(str(checkpoint), device="cpu")
-    padded = TransformersScorer.load(str(checkpoint), device="cpu", layout="right")
+    packed = TransformersScorer.load(ModelConfig(str(checkpoint), device="cpu"))
+    padded = TransformersScorer.load(ModelConfig(str(checkpoint), device="cpu"), layout="right")
     assert_close(rewards(packed.score(items)), rewards(padded.score(items)))
     assert packed.last_tokens == padded.last_tokens == padded.last_computed - padded.last_padding
     if checkpoint.name in ("tiny-rm", "qwen2"):
@@ -115,11 +122,11 @@ def test_shared_prompts_give_the_scores_of_padded_rows(checkpoint: Path) -> None
 
 def test_a_pass_of_no_tokens_is_refused(checkpoint: Path) -> None:
     with pytest.raises(BadInputError, match="must be positive"):
-        TransformersScorer.load(str(checkpoint), device="cpu", token_budget=0)
+        TransformersScorer.load(ModelConfig(str(checkpoint), device="cpu", token_budget=0))
 
 
 def test_order_and_neighbours_do_not_matter(checkpoint: Path) -> None:
-    scorer = TransformersScorer.load(str(checkpoint), device="cpu", token_budget=600)
+    scorer = TransformersScorer.load(ModelConfig(str(checkpoint), device="cpu", token_budget=600))
     items = some_items()
     scores = rewards(scorer.score(items))
     order = torch.randperm(len(items), generator=torch.Generator().manual_seed(1)).tolist()
@@ -129,7 +136,7 @@ def test_order_and_neighbours_do_not_matter(checkpoint: Path) -> None:
 
 def test_equals_the_stock_classifier(checkpoint: Path) -> None:
     """Our pooling gives the logits that transformers' own class gives on the same tokens."""
-    scorer = TransformersScorer.load(str(checkpoint), device="cpu")
+    scorer = TransformersScorer.load(ModelConfig(str(checkpoint), device="cpu"))
     items = some_items()
     stock = AutoModelForSequenceClassification.from_pretrained(checkpoint, dtype=torch.float32).eval()
     expected = []
@@ -141,14 +148,14 @@ def test_equals_the_stock_classifier(checkpoint: Path) -> None:
 
 
 def test_soft_capped_models_run_in_eager_attention(checkpoint: Path) -> None:
-    scorer = TransformersScorer.load(str(checkpoint), device="cpu")
+    scorer = TransformersScorer.load(ModelConfig(str(checkpoint), device="cpu"))
     soft_capped = checkpoint.name == "gemma2"
     assert (scorer.info.attention == "eager") == soft_capped
 
 
 def test_bfloat16_stays_near_float32_and_says_so(tiny_reward_model: Path) -> None:
     items = some_items()
-    exact = TransformersScorer.load(str(tiny_reward_model), device="cpu")
-    rounded = TransformersScorer.load(str(tiny_reward_model), device="cpu", dtype="bfloat16")
+    exact = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
+    rounded = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", dtype="bfloat16"))
     assert (exact.info.dtype, rounded.info.dtype) == ("float32", "bfloat16")
     torch.testing.assert_close(rewards(rounded.score(items)), rewards(exact.score(items)), atol=0.05, rtol=0)

@@ -28,10 +28,11 @@ from assay.score import Score
 from assay_serving.client import RewardClient
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.templates import POINTWISE
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.process import running_server
 from assay_serving.scorer import Scorer
-from assay_serving.vllm.engine_loader import Opening
+from assay_serving.vllm.engine_loader import VllmServerLoader
 
 ENVIRONMENT = "ASSAY_VLLM_PYTHON"
 ROOT = Path(__file__).resolve().parents[3]
@@ -167,13 +168,16 @@ def test_in_process_gives_the_reference_engines_scores(
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(reply.read_text())
     for folder in folders:
-        expected = rewards(load_engine(str(folder), device="cpu", max_length=None))
+        expected = rewards(load_scorer(ModelConfig(str(folder), device="cpu", max_length=None)))
         if folder == smollm2_scalar:  # its trained length is its context: the long response fits
             assert found[str(folder)] == pytest.approx(expected, abs=TOLERANCE)
         else:
             assert_same(found[str(folder)], expected)
     judging = Judging(POINTWISE.name, POINTWISE.hash, max_new_tokens=MAX_NEW_TOKENS)
-    local, _ = LocalWriter.load(str(models["base"]), judging=judging, device="cpu")
+    local, _ = LocalWriter.load(
+        ModelConfig(str(models["base"]), device="cpu"),
+        judging=judging,
+    )
     assert_same_writing(found["written"], json.loads(json.dumps(written(local, judging))))
 
 
@@ -213,12 +217,12 @@ def vllm_server(python: str, folder: Path, log: Path, *options: str) -> Iterator
 def test_a_classifying_server_behind_our_routes(vllm_python: str, models: dict[str, Path], tmp_path: Path) -> None:
     """The server has the model whose config says nothing of regression: its own replies are sigmoids."""
     options = ("--served-model-name", "rm", "--runner", "pooling", "--convert", "classify", "--max-model-len", "512")
-    expected = rewards(load_engine(str(models["sigmoid"]), device="cpu"))
+    expected = rewards(load_scorer(ModelConfig(str(models["sigmoid"]), device="cpu")))
     with vllm_server(vllm_python, models["sigmoid"], tmp_path / "log", *options) as url:
         body = {"model": "rm", "input": [[1, 2, 3]]}
         (activated,) = httpx.post(f"{url}/classify", json=body, timeout=60.0).json()["data"][0]["probs"]
         assert 0 < activated < 1
-        scorer = load_engine(str(models["sigmoid"]), engine="vllm-http", engine_options={"url": url})
+        scorer = load_scorer(ModelConfig(str(models["sigmoid"]), engine="vllm-http", engine_options={"url": url}))
         assert_same(rewards(scorer), expected)
         with running_server({"rm": scorer}) as ours, RewardClient(ours.url) as client:
             results = client.score(items(ITEMS, principle=False))
@@ -228,11 +232,14 @@ def test_a_classifying_server_behind_our_routes(vllm_python: str, models: dict[s
 def test_a_generating_server_as_principle_model_and_as_judge(
     vllm_python: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
-    expected = rewards(load_engine(str(models["principle"]), device="cpu"))
+    expected = rewards(load_scorer(ModelConfig(str(models["principle"]), device="cpu")))
     judging = Judging(POINTWISE.name, POINTWISE.hash, max_new_tokens=MAX_NEW_TOKENS)
-    local, _ = LocalWriter.load(str(models["base"]), judging=judging, device="cpu")
+    local, _ = LocalWriter.load(
+        ModelConfig(str(models["base"]), device="cpu"),
+        judging=judging,
+    )
     with vllm_server(vllm_python, models["principle"], tmp_path / "log", "--max-model-len", "1025") as url:
-        scorer = load_engine(str(models["principle"]), engine="vllm-http", engine_options={"url": url})
+        scorer = load_scorer(ModelConfig(str(models["principle"]), engine="vllm-http", engine_options={"url": url}))
         assert_same(rewards(scorer), expected)
-        writer = Opening(str(models["base"]), "vllm-http", {"url": url}).writer(judging)[0]
+        writer = VllmServerLoader(ModelConfig(str(models["base"]), engine_options={"url": url})).writer(judging)[0]
         assert_same_writing(written(writer, judging), written(local, judging))

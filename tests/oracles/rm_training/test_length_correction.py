@@ -27,7 +27,8 @@ from assay_rm_training.length_bias.fit import (
 )
 from assay_rm_training.length_bias.measure import correlation, length_bias
 from assay_serving.engines.length_corrected import LengthCorrectedScorer, response_length
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.scorer import ScoreItem
 
 LENGTHS = np.array([100, 200, 300, 400, 500], dtype=float)
@@ -187,7 +188,10 @@ def test_scores_under_a_correction_are_asked_for_by_name(tiny_reward_model: Path
     spec.calibrated(Calibration(1.0, 0.0, "gold", 4)).corrected(line).write(folder)
     assert RewardModelSpec.read(folder).length_corrections == (line,)  # type: ignore[union-attr]
     item = ScoreItem((Message("user", "Name a metal."),), "Gold.")
-    plain, under = load_engine(str(folder), device="cpu"), load_engine(str(folder), device="cpu", correct="line")
+    plain, under = (
+        load_scorer(ModelConfig(str(folder), device="cpu")),
+        load_scorer(ModelConfig(str(folder), device="cpu", correct="line")),
+    )
     [raw], [found] = plain.score([item]), under.score([item])
     assert isinstance(raw, Score)
     assert isinstance(found, Score)
@@ -197,9 +201,9 @@ def test_scores_under_a_correction_are_asked_for_by_name(tiny_reward_model: Path
     assert found.probability == line.calibration.probability(found.reward)  # type: ignore[union-attr]
     assert raw.calibration != found.calibration
     with pytest.raises(BadInputError, match="no length correction 'none'"):
-        load_engine(str(folder), device="cpu", correct="none")
+        load_scorer(ModelConfig(str(folder), device="cpu", correct="none"))
     with pytest.raises(BadInputError, match="no domain 'code'"):
-        load_engine(str(folder), device="cpu", correct="line:code")
+        load_scorer(ModelConfig(str(folder), device="cpu", correct="line:code"))
     del under.scorer.renderer  # type: ignore[attr-defined]  # as a remote scorer, which has none
     with pytest.raises(BadInputError, match="has no tokenizer"):
         LengthCorrectedScorer(under.scorer, line)  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ from assay_pipelines.curation.verifier import VerifierReport, verify_pool
 from assay_pipelines.importers.formats import ImportConfig
 from assay_pipelines.importers.importing import open_import, run_import
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 from assay_serving.verifiers import MaxWords, NoCommas
 
@@ -121,7 +122,7 @@ def test_pages_cover_the_selection_once(filled: Workspace) -> None:
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
 
 
 def test_consistency_keeps_flips_and_discards_by_the_probabilities(
@@ -181,7 +182,7 @@ def test_a_side_that_cannot_be_scored_is_pending_with_the_reason(
     file = tmp_path / "long.jsonl"
     file.write_text(json.dumps(row(1, "y" * 5000, "short", None)) + "\n")
     run_import(workspace, open_import(workspace, ImportConfig(str(file), format="normalised")))
-    judge = Judge(TransformersScorer.load(str(tiny_reward_model), device="cpu"))
+    judge = Judge(TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu")))
     report = check_pool(workspace, [judge], ConsistencyConfig(), UNVERIFIED, "run-x")
     assert (report.unscored, report.kept) == (1, 0)
     pool, label, rule, reason = decisions(workspace)["row-1"]

@@ -23,7 +23,7 @@ from assay.score import Score
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, insert_annotator, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation.loop.config import ModelConfig, PeopleConfig, Stage1Config
+from assay_pipelines.curation.loop.config import PeopleConfig, Stage1Config, Stage1ModelConfig
 from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel, ProbeModels, open_models
@@ -80,7 +80,7 @@ CONFIG = Stage1Config(
     seed=12,
     judges="given to the parts",
     encoder="hashing",
-    model=ModelConfig(base="tiny", max_length=128, device="cpu"),
+    model=Stage1ModelConfig(base="tiny", max_length=128, device="cpu"),
     people=PeopleConfig(seed=10, per_iteration=4, queue=False, judges="given to the parts"),
 )
 

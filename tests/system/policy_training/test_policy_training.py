@@ -29,6 +29,7 @@ from assay_policy_training.training.loop import PolicyTrainer
 from assay_policy_training.training.run import Plan, train_policy
 from assay_serving.client import RemoteScorer, RewardClient
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -65,7 +66,7 @@ class LetterShare:
 
 @pytest.fixture(scope="module")
 def tiny_server(tiny_reward_model: Path) -> Iterator[str]:
-    with running_server({"tiny-rm": TransformersScorer.load(str(tiny_reward_model))}) as server:
+    with running_server({"tiny-rm": TransformersScorer.load(ModelConfig(str(tiny_reward_model)))}) as server:
         yield server.url
 
 

@@ -25,6 +25,7 @@ from assay_policy_training.rollouts.rewards import ModelReward, RecordedReward, 
 from assay_policy_training.rollouts.thinking import AnswerPart
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.verifiers import AllLowercase, Constraint, MaxWords, MinWords, NoCommas
 
 CPU = torch.device("cpu")
@@ -102,7 +103,7 @@ def model_parts(recipe: str, model: str) -> list[RewardSource]:
     }.get(recipe, [])
     parts: list[RewardSource] = [RowNumber("direction")] if recipe == "dpa" else []
     for number, name in enumerate(names):
-        scorer = TransformersScorer.load(model)
+        scorer = TransformersScorer.load(ModelConfig(model))
         if number:  # another model: it prefers what the first does not
             with torch.no_grad():
                 scorer.model.score.weight.neg_()

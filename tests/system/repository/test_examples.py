@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from assay.workspace import Workspace
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.process import running_server
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -50,6 +51,6 @@ def test_training_and_querying(curated: tuple[Path, str]) -> None:
     said = run("train_reward_model.py", "mine", "--base", "tiny", "--name", "helpful", cwd=folder)
     assert re.search(r"^accuracy [01]\.\d{3} \[[01]\.\d{3}, [01]\.\d{3}\]$", said, re.MULTILINE), said
     workspace = Workspace.open(folder / "mine")
-    with running_server({"helpful": load_engine(str(workspace.models / "helpful"))}) as server:
+    with running_server({"helpful": load_scorer(ModelConfig(str(workspace.models / "helpful")))}) as server:
         said = run("query_rewards.py", "--url", server.url, cwd=folder)
     assert len(re.findall(r"^    [+-]\d+\.\d{3}, advantage [+-]\d\.\d\d: ", said, re.MULTILINE)) == 8, said

@@ -37,6 +37,7 @@ from assay_rm_training.training_config import TrainingConfig
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.pairwise import PairQuestion
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, RATING
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_judge, open_scorer
 from assay_serving.scorer import ScoreItem
 
@@ -159,7 +160,9 @@ def test_supervised_start_then_reinforcement_then_scores(assay: Any, workspace: 
     assert {"parse_failures", "reward_verdict_mean", "reward_consistency_mean"} <= made["last_step"].keys()
     assert made["after"]["answers"] == 8
     assert locate_model(workspace, "judge-rl") == (str(workspace.models / "judge-rl"), made["artifact_id"])
-    (outcome,) = open_judge(str(workspace.models / "judge-rl"), device="cpu").compare([PairQuestion(PROMPT, "a", "b")])
+    (outcome,) = open_judge(ModelConfig(str(workspace.models / "judge-rl"), device="cpu")).compare(
+        [PairQuestion(PROMPT, "a", "b")]
+    )
     assert len(outcome.orders) == 2  # type: ignore[union-attr]
     for more, said in (
         ((), "is finished: there is nothing to go on with"),
@@ -247,7 +250,7 @@ def test_pointwise_judges_are_scored_served_and_evaluated(
     assert code == 0, err
     (score,) = json.loads(out)["scores"]
     assert math.isfinite(score["reward"])
-    found = open_scorer(str(tiny_judges["pointwise"]), device="cpu").score([ScoreItem(PROMPT, "gold")])[0]
+    found = open_scorer(ModelConfig(str(tiny_judges["pointwise"]), device="cpu")).score([ScoreItem(PROMPT, "gold")])[0]
     assert isinstance(found, Score)
     assert found.reward == pytest.approx(score["reward"], abs=1e-4)
     data = tmp_path / "pairs.jsonl"
@@ -265,7 +268,7 @@ def test_pointwise_judges_are_scored_served_and_evaluated(
 
 
 def test_a_judge_that_prefers_the_first_place_shows_it(tiny_judges: dict[str, Path]) -> None:
-    writer, spec = LocalWriter.load(str(tiny_judges["pairwise"]), device="cpu")
+    writer, spec = LocalWriter.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"))
     rows = [JudgedRow((Message("user", f"Name metal {n}."),), ("gold", "glass"), "A") for n in range(3)]
     found = evaluate_judge(writer, spec, rows)
     halves = found.figures["better_first"].value, found.figures["better_second"].value

@@ -20,6 +20,7 @@ from assay.score import Score, ScoreFailure, ScoreResult
 from assay.workspace import Workspace
 from assay_serving.client import RewardClient
 from assay_serving.composition.shaping import sigmoid
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem, Scorer
 
@@ -72,7 +73,9 @@ def client(url: str) -> Iterator[RewardClient]:
 
 @pytest.fixture(scope="module")
 def models(tiny_reward_model: Path, tiny_principle_model: Path) -> tuple[Scorer, Scorer]:
-    return open_scorer(str(tiny_reward_model), device="cpu"), open_scorer(str(tiny_principle_model), device="cpu")
+    return open_scorer(ModelConfig(str(tiny_reward_model), device="cpu")), open_scorer(
+        ModelConfig(str(tiny_principle_model), device="cpu")
+    )
 
 
 def item(response: str, *, label: str | None = NO_COMMAS, references: Sequence[str] = ("Iron.", "Sand.")) -> ScoreItem:
@@ -108,7 +111,7 @@ def test_every_reply_holds_its_parts(client: RewardClient, models: tuple[Scorer,
 
 def test_the_same_scores_offline_and_over_http(client: RewardClient, reward_file: Path) -> None:
     items = [item(f"Metal {n}{',' * (n % 3 == 0)} of course.", references=["Iron."] * (n % 4)) for n in range(40)]
-    offline = open_scorer(str(reward_file), device="cpu")
+    offline = open_scorer(ModelConfig(str(reward_file), device="cpu"))
     found, expected = client.score(items), offline.score(items)
     kinds: set[str] = set()
     for one, other in zip(found, expected, strict=True):
@@ -158,7 +161,7 @@ def test_a_server_as_a_part(url: str, client: RewardClient, tmp_path: Path, monk
     short = {"name": "short", "constraints": [{"kind": "max_words", "limit": 3}]}
     combine = {"kind": "min", "of": ["inner", "short"]}
     path.write_text(yaml.safe_dump({"kind": "composed", "parts": [part, short], "combine": combine}))
-    outer = open_scorer(str(path))
+    outer = open_scorer(ModelConfig(str(path)))
     [score] = outer.score([item("Gold.")])
     [inner] = client.score([item("Gold.")])
     assert isinstance(score, Score)

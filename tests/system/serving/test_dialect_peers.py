@@ -28,6 +28,7 @@ import pytest
 from assay.domain import Message
 from assay.score import Score
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 
@@ -70,7 +71,7 @@ def client_module(
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +156,7 @@ def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wide_scorer(wide_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(wide_model), device="cpu", served_as="rm", max_length=512)
+    return TransformersScorer.load(ModelConfig(str(wide_model), device="cpu", served_as="rm", max_length=512))
 
 
 @pytest.fixture(scope="module")

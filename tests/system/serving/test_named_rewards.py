@@ -11,12 +11,13 @@ import pytest
 
 from assay.workspace import Workspace
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
 
 
 @pytest.fixture(scope="module")
 def server(tiny_reward_model: Path) -> Iterator[str]:
-    with running_server({"tiny-rm": TransformersScorer.load(str(tiny_reward_model))}) as running:
+    with running_server({"tiny-rm": TransformersScorer.load(ModelConfig(str(tiny_reward_model)))}) as running:
         yield running.url
 
 

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.server import ServerSettings
 
@@ -34,7 +35,7 @@ EXAMPLES = 10
 
 @pytest.fixture(scope="module")
 def fuzzed_server(tiny_reward_model: Path) -> Iterator[RunningServer]:
-    scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
     limits = ServerSettings(max_items=64, max_body_bytes=200_000, request_timeout_s=20.0)
     with running_server({"rm": scorer}, settings=limits) as running:
         yield running

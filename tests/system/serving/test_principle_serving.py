@@ -22,6 +22,7 @@ from assay.score import Score
 from assay.workspace import Workspace
 from assay_serving.client import AsyncRewardClient, RewardClient
 from assay_serving.engines.principle import PrincipleScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 ASSAY = str(Path(sys.executable).parent / "assay")
@@ -47,7 +48,7 @@ def url(tiny_principle_model: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def offline(tiny_principle_model: Path) -> PrincipleScorer:
-    return PrincipleScorer.load(str(tiny_principle_model), device="cpu")
+    return PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu"))
 
 
 def test_each_item_is_judged_by_its_own_principle(url: str, offline: PrincipleScorer) -> None:

@@ -15,6 +15,7 @@ from assay.models.readings import RatingHeads, Stepwise
 from assay.models.spec import RewardModelSpec
 from assay.score import Score
 from assay.workspace import Workspace
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem
 
@@ -105,7 +106,10 @@ def test_every_command_trains_evaluates_and_saves(
     stock = AutoConfig.from_pretrained(folder)
     assert stock.architectures == ["LlamaForSequenceClassification"]
     assert stock.num_labels == (2 if case == "gate" else 1)
-    scorer = open_scorer("model", workspace=workspace.root, device="cpu")
+    scorer = open_scorer(
+        ModelConfig("model", device="cpu"),
+        workspace=workspace.root,
+    )
     (score,) = scorer.score([ScoreItem((Message("user", "a question"),), "a response")])
     assert isinstance(score, Score)
     code, out, err = assay("verify", "model", "--json", "-w", workspace.root)

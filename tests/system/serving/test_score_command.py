@@ -18,6 +18,7 @@ from assay.http.listening import Tls
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
 
@@ -35,7 +36,7 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def offline(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from assay.errors import BackendError, BadInputError
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.client import AsyncRewardClient, RewardClient
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 ASSAY = str(Path(sys.executable).parent / "assay")
@@ -67,7 +68,7 @@ def running(tiny_reward_model: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def offline(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
 
 
 def test_64_concurrent_single_items_get_their_own_scores(running: str, offline: TransformersScorer) -> None:

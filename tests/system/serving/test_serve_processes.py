@@ -24,6 +24,7 @@ from assay.domain import Message
 from assay.score import Score
 from assay_serving.client import AsyncRewardClient, RewardClient
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks at processes in /proc")
@@ -143,7 +144,7 @@ class Load:
 
 @pytest.fixture(scope="module")
 def offline(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
 from assay_serving.trainers.trl import AssayReward
 
@@ -26,7 +27,7 @@ def snippets(page: str, language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def url(tiny_reward_model: Path) -> Iterator[str]:
-    scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="helpful")
+    scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="helpful"))
     with running_server({"helpful": scorer}) as running:
         yield running.url
 

@@ -16,6 +16,7 @@ from assay.models.loading import resolve_model
 from assay.score import Score
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.trainers.conversations import spoken
@@ -31,12 +32,12 @@ TEXT = [{"prompt": question} for question in QUESTIONS]
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 @pytest.fixture(scope="module")
 def judge(tiny_principle_model: Path) -> PrincipleScorer:
-    return PrincipleScorer.load(str(tiny_principle_model), device="cpu", served_as="judge")
+    return PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu", served_as="judge"))
 
 
 @pytest.fixture(scope="module")

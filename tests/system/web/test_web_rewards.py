@@ -22,6 +22,7 @@ from assay.models.calibration import Calibration
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_pipelines.annotation.queues import get_queue
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.settings import ServerSettings
@@ -66,7 +67,7 @@ def place(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Place]:
     """A workspace whose every figure was made by a command, and the web server beside a reward server with a key."""
-    from assay_serving.model_loader import load_engine
+    from assay_serving.model_loader import load_scorer
 
     folder = tmp_path_factory.mktemp("rewards")
     workspace = Workspace.open(shutil.copytree(empty_workspace, folder / "workspace"))
@@ -80,9 +81,9 @@ def place(
     probe = workspace.models / "probe"
     run("calibrate", "--model", "probe", "--data", "all", "--method", "temperature", *at)
     engines = {
-        "probe": load_engine(str(probe), device="cpu"),
-        "other": load_engine(str(tiny_reward_model), device="cpu"),
-        "principled": load_engine(str(tiny_principle_model), device="cpu"),
+        "probe": load_scorer(ModelConfig(str(probe), device="cpu")),
+        "other": load_scorer(ModelConfig(str(tiny_reward_model), device="cpu")),
+        "principled": load_scorer(ModelConfig(str(tiny_principle_model), device="cpu")),
     }
     asked = [{"prompt": row["prompt"], "responses": [row["chosen"], row["rejected"]]} for row in rows]
     with running_server(engines, settings=ServerSettings(api_keys=(KEY,))) as rewards:

@@ -28,6 +28,7 @@ from assay_pipelines.judging.verifier import ConstraintJudge
 from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.questions import Question
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.verifiers import MaxWords
 
 
@@ -133,7 +134,7 @@ def test_recorded_answers_from_a_file(workspace: Workspace, tmp_path: Path) -> N
 
 
 def test_a_reward_model_prefers_its_higher_reward(workspace: Workspace, tiny_reward_model: Path) -> None:
-    judge = RewardModelJudge(TransformersScorer.load(str(tiny_reward_model), device="cpu"))
+    judge = RewardModelJudge(TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu")))
     asked = questions(3)
     found = results(judge, asked)
     swapped = [Question(q.comparison_id, q.prompt, q.response_b, q.response_a) for q in asked]

@@ -24,6 +24,7 @@ from assay.statistics.intervals import Interval
 from assay.workspace import Workspace
 from assay_rm_training.runs.ensemble import EnsembleConfig, make_ensemble
 from assay_rm_training.runs.merge import MergeConfig, Segment, check_members, merge_models, weighted_state
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem
 
@@ -75,7 +76,7 @@ def test_card_A11_a_linear_head_averages_as_its_predictions_do(make_member: Make
     spec = RewardModelSpec.read(folders[0])
     assert spec is not None
     averaged = TransformersScorer(model, Renderer(tokenizer, max_length=200), spec, name="average").score([ITEM])[0]
-    members = [open_scorer(str(folder), device="cpu").score([ITEM])[0] for folder in folders]
+    members = [open_scorer(ModelConfig(str(folder), device="cpu")).score([ITEM])[0] for folder in folders]
     assert isinstance(averaged, Score)
     rewards = [score.reward for score in members if isinstance(score, Score)]
     assert averaged.reward == pytest.approx(float(np.mean(rewards)), abs=1e-5)
@@ -211,7 +212,10 @@ def test_an_ensemble_is_made_and_opens_by_its_name(make_member: Make, workspace:
     assert made.responses == 2 * len(PAIRS)
     assert len(made.accuracies) == 4
     assert len(made.unsure) == 3
-    scorer = open_scorer("ens", workspace=workspace.root, device="cpu")
+    scorer = open_scorer(
+        ModelConfig("ens", device="cpu"),
+        workspace=workspace.root,
+    )
     assert (scorer.info.name, scorer.info.version) == ("ens", made.version)
     [score] = scorer.score([ITEM])
     assert isinstance(score, Score)

@@ -22,6 +22,7 @@ from assay_rm_training.calibration.principle import fit_judgments
 from assay_rm_training.data.principle_rows import PrincipleRow, write_principle_rows
 from assay_rm_training.evaluation.principle import evaluate_rows
 from assay_rm_training.evaluation.principle_split import HeldOutRow, in_cells
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 
@@ -133,7 +134,7 @@ def test_eval_of_a_principle_model_and_its_calibration(
     from assay_serving.engines.principle import PrincipleScorer
 
     asked = [PrincipleRow((Message("user", f"Question {n % 7}?"),), f"Answer {n}", "Clarity", True) for n in range(20)]
-    scores = PrincipleScorer.load(str(folder), device="cpu").score(
+    scores = PrincipleScorer.load(ModelConfig(str(folder), device="cpu")).score(
         [ScoreItem(r.prompt, r.response, r.principle) for r in asked]
     )
     rewards = [score.reward for score in scores if isinstance(score, Score)]

@@ -21,6 +21,7 @@ from assay_rm_training.checkpoints.checkpoint import TOLERANCE, save_checkpoint
 from assay_rm_training.methods.hidden_states import FeatureCache, FeatureResult, Features, FrozenBackbone
 from assay_rm_training.methods.probe import ProbeConfig, ProbeScorer, fit_head, probe_spec, train_probe, with_head
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -108,7 +109,7 @@ def test_a_probe_scores_as_the_checkpoint_it_is_saved_as(
     save_checkpoint(
         with_head(backbone.trainable, probe), spec, backbone.renderer, folder, sample=items[:8], card="a probe"
     )
-    saved = TransformersScorer.load(str(folder), device="cpu").score(items)
+    saved = TransformersScorer.load(ModelConfig(str(folder), device="cpu")).score(items)
     for one, other in zip(mine, saved, strict=True):
         assert isinstance(one, Score)
         assert isinstance(other, Score)

@@ -31,7 +31,8 @@ from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.scorer import ScoreItem
 
 CPU = torch.device("cpu")
@@ -152,7 +153,7 @@ def test_it_learns_and_the_saved_model_gives_its_scores(case: str, tmp_path: Pat
     sample = method.responses(rows)[:8]
     before = merged_scorer(trainable, spec, renderer, sample, engine=method.engine).score(sample)
     save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=sample, card="", engine=method.engine)
-    again = load_engine(str(tmp_path / "model"), device="cpu")
+    again = load_scorer(ModelConfig(str(tmp_path / "model"), device="cpu"))
     for first, second in zip(before, again.score(sample), strict=True):
         assert isinstance(first, Score)
         assert isinstance(second, Score)
@@ -220,12 +221,12 @@ def test_rating_heads_become_the_reward(aggregation: Aggregation, lora: LoraConf
     sample = method.responses(method.read(None, data))
     merged_scorer(trainable, spec, renderer, sample, engine=method.engine)
     save_checkpoint(trainable, spec, renderer, tmp_path / "m", sample=sample, card="", engine=method.engine)
-    again = load_engine(str(tmp_path / "m"), device="cpu")
+    again = load_scorer(ModelConfig(str(tmp_path / "m"), device="cpu"))
     found = [score.reward for score in again.score(sample) if isinstance(score, Score)]
     assert found == pytest.approx([aggregation(row) - constant for row in own], abs=1e-4)
     if not aggregation.is_linear:
         with pytest.raises(BadInputError, match="2 labels; a scalar reward model has one"):
-            TransformersScorer.load(str(tmp_path / "m"))
+            TransformersScorer.load(ModelConfig(str(tmp_path / "m")))
 
 
 def test_ties_teach_that_two_are_equal(tmp_path: Path) -> None:
@@ -273,9 +274,9 @@ def test_a_process_reward_model_is_a_stock_classifier_of_tokens_too(tmp_path: Pa
     save_checkpoint(
         trainable, spec, renderer, tmp_path / "m", sample=method.responses(rows), card="", engine=StepScorer
     )
-    scorer = load_engine(str(tmp_path / "m"), device="cpu")
+    scorer = load_scorer(ModelConfig(str(tmp_path / "m"), device="cpu"))
     assert isinstance(scorer, StepScorer)
-    stock = TransformersScorer.load(str(tmp_path / "m"), device="cpu").score(method.responses(rows))
+    stock = TransformersScorer.load(ModelConfig(str(tmp_path / "m"), device="cpu")).score(method.responses(rows))
     tokens = AutoModelForTokenClassification.from_pretrained(tmp_path / "m", num_labels=1)
     found = scorer.score_steps([(row.prompt, row.steps) for row in rows])
     whole = scorer.score(method.responses(rows))

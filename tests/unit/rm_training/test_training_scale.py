@@ -35,6 +35,7 @@ from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training.resume_state import FILE as STATE
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 
 CPU = torch.device("cpu")
 BASE = TrainingConfig(
@@ -165,7 +166,7 @@ def test_evaluating_changes_no_weight(data: EncodedDataset[Any], tmp_path: Path)
 
 def test_held_out_figures_are_those_of_the_evaluation(data: EncodedDataset[Any], tiny_reward_model: Path) -> None:
     """The same figures as `assay eval`, from the same rewards."""
-    scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
     config = replace(BASE, base=str(tiny_reward_model))
     trainable = load_trainable(config, CPU)
     row = measure(trainable, BradleyTerry().task(trainable, config), data, config, Alone())

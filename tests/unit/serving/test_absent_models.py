@@ -27,7 +27,7 @@ SHARED = "models/both"
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 def with_absent(scorer: TransformersScorer, tiny: Path, told: list[Any]) -> LocalHost:

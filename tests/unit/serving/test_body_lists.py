@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from assay.http.body_lists import ListOf
 from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.http.request_bodies import ItemBody
@@ -23,7 +24,7 @@ MAX_ITEMS = 50
 
 @pytest.fixture(scope="module")
 def server(tiny_reward_model: Path) -> Iterator[RunningServer]:
-    scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
     with running_server({"rm": scorer}, settings=ServerSettings(max_items=MAX_ITEMS)) as running:
         yield running
 

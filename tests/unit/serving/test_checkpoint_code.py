@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from assay.errors import BadInputError
 from assay.models.loading import load_config, load_scalar_model, load_tokenizer
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 
 Made = Callable[[], tuple[Path, Path]]
 
@@ -58,7 +59,7 @@ def test_weights_that_are_pickles_are_refused(made: Made, name: str) -> None:
     (folder / "model.safetensors").unlink()
     torch.save({**weights, "bomb": Bomb(canary)}, folder / name)
     for load in (
-        lambda: load_engine(str(folder), device="cpu"),
+        lambda: load_scorer(ModelConfig(str(folder), device="cpu")),
         lambda: load_scalar_model(
             str(folder), load_tokenizer(str(folder)), dtype=torch.float32, device=torch.device("cpu")
         ),
@@ -76,7 +77,7 @@ def test_a_pickle_beside_safetensors_is_not_opened(made: Made) -> None:
     folder, canary = made()
     torch.save({"bomb": Bomb(canary)}, folder / "pytorch_model.bin")
     torch.save({"bomb": Bomb(canary)}, folder / "training_args.bin")
-    assert load_engine(str(folder), device="cpu").info.kind == "scalar"
+    assert load_scorer(ModelConfig(str(folder), device="cpu")).info.kind == "scalar"
     assert not canary.exists()
 
 
@@ -85,7 +86,7 @@ def test_an_adapter_that_is_a_pickle_is_refused(made: Made) -> None:
     torch.save({"bomb": Bomb(canary)}, folder / "adapter_model.bin")
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "tiny"}')
     with pytest.raises(BadInputError, match=r"adapter_model\.bin, a Python pickle"):
-        load_engine(str(folder), device="cpu")
+        load_scorer(ModelConfig(str(folder), device="cpu"))
     assert not canary.exists()
 
 
@@ -97,7 +98,7 @@ def test_a_model_that_needs_its_own_code_is_refused(made: Made) -> None:
         model_type="own",
         auto_map=dict.fromkeys(("AutoConfig", "AutoModelForSequenceClassification"), "own.Own"),
     )
-    for load in (lambda: load_config(str(folder)), lambda: load_engine(str(folder), device="cpu")):
+    for load in (lambda: load_config(str(folder)), lambda: load_scorer(ModelConfig(str(folder), device="cpu"))):
         with pytest.raises(BadInputError, match="brings code of its own"):
             load()
     assert not canary.exists()
@@ -108,5 +109,5 @@ def test_code_beside_a_known_architecture_is_not_run(made: Made) -> None:
     with_code(folder, canary)
     edit(folder / "config.json", auto_map={"AutoModelForSequenceClassification": "own.Own"})
     edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", None]})
-    load_engine(str(folder), device="cpu")
+    load_scorer(ModelConfig(str(folder), device="cpu"))
     assert not canary.exists()

@@ -19,6 +19,7 @@ from assay.domain import Message
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
@@ -55,7 +56,7 @@ class HeldEngine(TransformersScorer):
 
 @pytest.fixture(scope="module")
 def engine(tiny_reward_model: Path) -> HeldEngine:
-    loaded = HeldEngine.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    loaded = HeldEngine.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
     assert isinstance(loaded, HeldEngine)
     return loaded
 

@@ -10,7 +10,7 @@ from assay.errors import BadInputError
 from assay_serving.composition.combining import Gate, WeightedSum
 from assay_serving.composition.description import ComposedSpec
 from assay_serving.composition.shaping import Clip, Par
-from assay_serving.model_loader import is_composed, is_ensemble, kind_of, known_spec
+from assay_serving.model_reference import is_composed, is_ensemble, kind_of, known_spec
 
 TEXT = """\
 kind: composed

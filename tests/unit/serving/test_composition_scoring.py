@@ -20,8 +20,10 @@ from assay_serving.client import RemoteScorer
 from assay_serving.composition.checking import ConstraintScorer, constraints_of
 from assay_serving.composition.composed import ComposedScorer
 from assay_serving.composition.description import ComposedSpec
-from assay_serving.composition.part_loader import Opener
+from assay_serving.composition.part_loader import PartLoader
 from assay_serving.composition.shaping import sigmoid
+from assay_serving.engines.engine import REWARD_SERVER
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.process import running_server
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem, Scorer
@@ -327,14 +329,24 @@ def test_a_failing_part_never_becomes_a_number(combination: str, responses: list
             assert result.message.startswith("part ")
 
 
-def opener(opened: list[str]) -> Opener:
-    def open_model(model: str, kind: str | None, question: str | None) -> Scorer:
-        if model == "missing":
-            raise NotFoundError("no model 'missing'")
-        opened.append(model)
-        return Letters(Path(model).name[0])
+class LettersLoader:
+    def __init__(self, opened: list[str]) -> None:
+        self.opened = opened
 
-    return Opener(open_model, lambda url, model, key: Letters("s"), locate=lambda name: name)
+    def load(self, config: ModelConfig) -> Scorer:
+        if config.engine == REWARD_SERVER:
+            return Letters("s")
+        if config.reference == "missing":
+            raise NotFoundError("no model 'missing'")
+        self.opened.append(config.reference)
+        return Letters(Path(config.reference).name[0])
+
+    def locate(self, reference: str) -> str:
+        return reference
+
+
+def part_loader(opened: list[str]) -> PartLoader:
+    return PartLoader(ModelConfig("outer.yaml"), LettersLoader(opened))
 
 
 def test_parts_are_found_beside_the_file_and_loaded_once(tmp_path: Path) -> None:
@@ -344,7 +356,7 @@ def test_parts_are_found_beside_the_file_and_loaded_once(tmp_path: Path) -> None
     outer = tmp_path / "outer.yaml"
     outer.write_text(parts("{name: a, model: inner.yaml}", "{name: b, model: a}") + SUM)
     opened: list[str] = []
-    scorer = opener(opened).load(outer)
+    scorer = part_loader(opened).read(outer)
     assert opened == [str(tmp_path / "a"), "b"]
     score = only(scorer.score(items("aab")))
     assert score.reward == 1 + 2 * 2
@@ -365,7 +377,7 @@ def test_what_cannot_be_opened_names_file_and_part(tmp_path: Path, monkeypatch: 
     ):
         path.write_text(parts(line))
         with pytest.raises(error, match=said.replace(".", r"\.")) as caught:
-            opener([]).load(path)
+            part_loader([]).read(path)
         assert "c.yaml" in str(caught.value)
 
 
@@ -378,7 +390,7 @@ def test_a_file_opens_like_any_model(tiny_reward_model: Path, tmp_path: Path) ->
         )
         + SUM
     )
-    scorer = open_scorer(str(path), device="cpu")
+    scorer = open_scorer(ModelConfig(str(path), device="cpu"))
     assert isinstance(scorer, ComposedScorer)
     assert scorer.scorers["a"] is scorer.scorers["b"]
     plain = only(scorer.scorers["a"].score(items("Gold is a metal.")))
@@ -398,7 +410,7 @@ def test_a_server_as_a_part_is_sent_no_key_of_ours_and_gives_up_before_we_do(
         path = tmp_path / "reward.yaml"
         urls = f"{{name: a, model: '{running.url}'}}", f"{{name: b, model: '{running.url}', api_key_env: RM_KEY}}"
         path.write_text(parts(*urls) + SUM)
-        scorer = open_scorer(str(path))
+        scorer = open_scorer(ModelConfig(str(path)))
         assert isinstance(scorer, ComposedScorer)
         clients = [part.client.settings for part in scorer.scorers.values() if isinstance(part, RemoteScorer)]
         assert [settings.key for settings in clients] == ["", "opens-that-one"]

@@ -12,6 +12,7 @@ import pytest
 
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.generative.engine import GenerativeScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.server import ServerSettings
 
@@ -21,12 +22,12 @@ ASKED: Any = [{"role": "user", "content": "Name a metal."}]
 
 @pytest.fixture(scope="module")
 def judge(tiny_judges: dict[str, Path]) -> GenerativeScorer:
-    return GenerativeScorer.load(str(tiny_judges["pointwise"]), device="cpu", served_as="judge")
+    return GenerativeScorer.load(ModelConfig(str(tiny_judges["pointwise"]), device="cpu", served_as="judge"))
 
 
 @pytest.fixture(scope="module")
 def server(judge: GenerativeScorer, tiny_reward_model: Path) -> Iterator[RunningServer]:
-    scalar = TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    scalar = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
     with running_server({"judge": judge, "rm": scalar}, settings=ServerSettings(api_keys=(KEY,))) as running:
         yield running
 

@@ -150,7 +150,7 @@ def test_what_a_child_is_told_arrives_whole() -> None:
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 class Pair:

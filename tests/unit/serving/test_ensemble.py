@@ -13,6 +13,7 @@ from assay.models.calibration import Calibration
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.engines.ensemble import EnsembleMember, EnsembleScorer, EnsembleSpec, standardised_members
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -119,7 +120,7 @@ def test_the_file_is_read_as_written_and_its_members_load(tiny_reward_model: Pat
     spec.write(tmp_path / "ensemble.yaml")
     assert EnsembleSpec.read(tmp_path / "ensemble.yaml") == spec
     for reference in (tmp_path, tmp_path / "ensemble.yaml"):
-        scorer = open_scorer(str(reference), device="cpu")
+        scorer = open_scorer(ModelConfig(str(reference), device="cpu"))
         [score] = scorer.score(items("Gold."))
         assert isinstance(score, Score)
         assert score.uncertainty is not None

@@ -24,6 +24,7 @@ from assay_serving.generative.pairwise import PairOutcome, PairQuestion, Pairwis
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, RATING, JudgeFormat
 from assay_serving.generative.verdict import read_verdict
+from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_judge, open_scorer
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -118,7 +119,7 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
 
 
 def test_a_trained_judge_scores_and_its_reward_is_at_the_verdict(tiny_judges: dict[str, Path]) -> None:
-    found = open_scorer(str(tiny_judges["pointwise"]), device="cpu")
+    found = open_scorer(ModelConfig(str(tiny_judges["pointwise"]), device="cpu"))
     assert isinstance(found, GenerativeScorer)
     (examined,) = found.examine([ScoreItem(PROMPT, "gold")])
     assert not isinstance(examined, ScoreFailure)
@@ -137,7 +138,10 @@ def test_a_trained_judge_scores_and_its_reward_is_at_the_verdict(tiny_judges: di
 
 def test_an_answer_depends_on_its_question_alone(tiny_judges: dict[str, Path]) -> None:
     judging = Judging("pairwise", PAIRWISE.hash, samples=2, temperature=1.0, max_new_tokens=24)
-    judge = PairwiseJudge.load(str(tiny_judges["pairwise"]), judging=judging, device="cpu")
+    judge = PairwiseJudge.load(
+        ModelConfig(str(tiny_judges["pairwise"]), device="cpu"),
+        judging=judging,
+    )
     pairs = [PairQuestion(PROMPT, "gold", "glass"), PairQuestion(LONG, "tin", "wood, which is not one")]
     together = judge.compare(pairs)
     alone = [judge.compare([pair])[0] for pair in pairs]
@@ -148,12 +152,12 @@ def test_an_answer_depends_on_its_question_alone(tiny_judges: dict[str, Path]) -
 
     assert texts(together) == texts(alone)
     assert len(set(texts(together))) > 1  # the samples of a question differ
-    other = PairwiseJudge.load(str(tiny_judges["pairwise"]), judging=judging, device="cpu", seed=1)
+    other = PairwiseJudge.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"), judging=judging, seed=1)
     assert texts(other.compare(pairs)) != texts(together)
 
 
 def test_both_orders_are_asked_and_come_back_as_the_pairs_own(tiny_judges: dict[str, Path]) -> None:
-    judge = open_judge(str(tiny_judges["pairwise"]), device="cpu")
+    judge = open_judge(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"))
     pair, swapped = judge.compare([PairQuestion(PROMPT, "gold", "glass"), PairQuestion(PROMPT, "glass", "gold")])
     assert isinstance(pair, PairOutcome)
     assert isinstance(swapped, PairOutcome)
@@ -172,12 +176,15 @@ def test_a_judge_that_failed_its_parity_is_asked_only_when_told_to(
     assert spec is not None
     replace(spec, parity="failed: saved = loaded").write(folder)
     with pytest.raises(BadInputError, match="failed: saved = loaded"):
-        open_judge(str(folder), device="cpu")
-    assert open_judge(str(folder), device="cpu", allow_failed_parity=True).info.parity == "failed: saved = loaded"
+        open_judge(ModelConfig(str(folder), device="cpu"))
+    assert (
+        open_judge(ModelConfig(str(folder), device="cpu", allow_failed_parity=True)).info.parity
+        == "failed: saved = loaded"
+    )
 
 
 def test_sampling_follows_the_models_distribution(tiny_judges: dict[str, Path]) -> None:
-    writer, _ = LocalWriter.load(str(tiny_judges["pairwise"]), device="cpu")
+    writer, _ = LocalWriter.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"))
     ids = writer.renderer.encode(PROMPT).ids
     probability = next_logp(writer.model, [ids])[0].double().exp()
     drawn = generate(writer.model, [ids], SamplingParams(1, 1.0, 1.0), samples=2000, ends=[], seed=0)[0]
@@ -192,7 +199,7 @@ def test_sampling_follows_the_models_distribution(tiny_judges: dict[str, Path]) 
 
 
 def test_a_rating_beside_ten_gets_what_ten_leaves(tiny_judges: dict[str, Path]) -> None:
-    writer, _ = LocalWriter.load(str(tiny_judges["pairwise"]), device="cpu")
+    writer, _ = LocalWriter.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"))
     (logp,) = writer.label_logps([PROMPT], ["Fine.\nVerdict: 7"], RATING)
     assert logp is not None
     ids = list(writer.renderer.encode(PROMPT).ids)
@@ -206,7 +213,7 @@ def test_a_rating_beside_ten_gets_what_ten_leaves(tiny_judges: dict[str, Path]) 
 
 
 def test_a_question_that_does_not_fit_is_a_failure(tiny_judges: dict[str, Path]) -> None:
-    judge = PairwiseJudge.load(str(tiny_judges["pairwise"]), device="cpu", max_length=400)
+    judge = PairwiseJudge.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu", max_length=400))
     (found,) = judge.compare([PairQuestion(PROMPT, "gold", "glass")])
     assert isinstance(found, ScoreFailure)
     assert found.code == "too_long"
@@ -222,23 +229,23 @@ def test_a_model_is_not_asked_another_question_than_it_learnt(tiny_judges: dict[
     assert known.judging is not None
     replace(known, judging=replace(known.judging, template="0" * 16)).write(folder)
     with pytest.raises(BackendError, match="trained with judge question 0000"):
-        open_scorer(str(folder), device="cpu")
+        open_scorer(ModelConfig(str(folder), device="cpu"))
     replace(known, parity="failed: response 1").write(folder)
     with pytest.raises(BadInputError, match="does not give the scores"):
-        open_scorer(str(folder), device="cpu")
+        open_scorer(ModelConfig(str(folder), device="cpu"))
     payload = json.loads((folder / "assay.json").read_text(encoding="utf-8"))
     assert payload["judging"]["format"] == "pointwise"
     with pytest.raises(BadInputError, match="compares two responses and scores none"):
-        open_scorer(str(tiny_judges["pairwise"]), device="cpu")
+        open_scorer(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"))
 
 
 def test_the_reader_gives_the_log_odds_of_a_given_answer(tiny_judges: dict[str, Path]) -> None:
-    reader = VerdictReader.load(str(tiny_judges["pairwise"]), device="cpu")
+    reader = VerdictReader.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"))
     question = PAIRWISE.ask(PROMPT, ("gold", "glass"))
     right, cut = reader.score([ScoreItem(question, "Fine.\nVerdict: A"), ScoreItem(question, "Fine.")])
     assert isinstance(right, Score)
     assert isinstance(cut, ScoreFailure)
-    outcome = open_judge(str(tiny_judges["pairwise"]), device="cpu").compare(
+    outcome = open_judge(ModelConfig(str(tiny_judges["pairwise"]), device="cpu")).compare(
         [PairQuestion(PROMPT, "gold", "glass")], swapped_too=False
     )[0]
     assert isinstance(outcome, PairOutcome)
@@ -249,7 +256,7 @@ def test_the_reader_gives_the_log_odds_of_a_given_answer(tiny_judges: dict[str, 
 
 
 def test_an_answer_is_cut_off_where_its_time_is_over(tiny_judges: dict[str, Path]) -> None:
-    writer, _ = LocalWriter.load(str(tiny_judges["pairwise"]), device="cpu")
+    writer, _ = LocalWriter.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"))
     ids = writer.renderer.encode(PROMPT).ids
     cut = generate(writer.model, [ids], SamplingParams(40, 0.0, 1.0, max_seconds=0.0), samples=1, ends=[], seed=0)[0][0]
     whole = generate(writer.model, [ids], SamplingParams(40, 0.0, 1.0), samples=1, ends=[], seed=0)[0][0]

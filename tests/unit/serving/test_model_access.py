@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,3 +89,12 @@ def test_the_key_of_an_engines_server_is_in_no_reply() -> None:
     assert plan.shown() == plan.to_dict() | {"engine_options": {"url": "http://gpu:8000", "api_key": "(hidden)"}}
     assert ModelConfig.from_dict(plan.to_dict()) == plan  # what an engine process is started with keeps it
     assert ModelConfig("rm").shown() == ModelConfig("rm").to_dict()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"engine": "os:system"}, {"kind": "/tmp/own.py:Scorer"}, {"engine_options": {"ca": "/etc/passwd"}}],
+)
+def test_no_code_of_ones_own_comes_over_the_network(settings: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError, match="may only be"):
+        check_plan(ModelConfig("owner/name", **settings), ["hub:owner/name"])

@@ -24,6 +24,7 @@ from assay.models.spec import RewardModelSpec, weights_digest
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
@@ -68,7 +69,7 @@ def short(tiny_reward_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def load(folder: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(folder), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(folder), device="cpu", served_as="rm"))
 
 
 @pytest.fixture(scope="module")
@@ -449,7 +450,7 @@ class HeldEngine(TransformersScorer):
 
 @pytest.fixture
 def held(tiny_reward_model: Path) -> Iterator[HeldEngine]:
-    engine = HeldEngine.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    engine = HeldEngine.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
     assert isinstance(engine, HeldEngine)
     engine.door = threading.Event()
     yield engine

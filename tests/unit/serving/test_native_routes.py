@@ -18,6 +18,7 @@ from assay.models.spec import RewardModelSpec
 from assay.score import Score
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
@@ -28,7 +29,7 @@ TALK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +41,12 @@ def calibrated(tiny_reward_model: Path, tmp_path_factory: pytest.TempPathFactory
     spec = RewardModelSpec.read(folder)
     assert spec is not None
     spec.calibrated(Calibration(0.5, 0.1, "gold", 100)).write(folder)
-    return TransformersScorer.load(str(folder), device="cpu", served_as="calibrated")
+    return TransformersScorer.load(ModelConfig(str(folder), device="cpu", served_as="calibrated"))
 
 
 @pytest.fixture(scope="module")
 def judge(tiny_principle_model: Path) -> PrincipleScorer:
-    return PrincipleScorer.load(str(tiny_principle_model), device="cpu", served_as="judge")
+    return PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu", served_as="judge"))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ from assay.models.spec import Calibration, RewardModelSpec
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.model_loader import load_engine, open_scorer
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer, open_scorer
 from assay_serving.scorer import ScoreItem
 
 PROMPT = (Message("user", "Name a metal."),)
@@ -26,7 +27,7 @@ ITEM = ScoreItem(PROMPT, "Gold.", "Correctness")
 
 @pytest.fixture(scope="module")
 def scorer(tiny_principle_model: Path) -> PrincipleScorer:
-    return PrincipleScorer.load(str(tiny_principle_model), device="cpu")
+    return PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu"))
 
 
 def only(results: list[ScoreResult]) -> Score:
@@ -53,7 +54,7 @@ def test_a_calibration_takes_the_place_of_the_models_own_probability(
     assert spec is not None
     calibration = Calibration(0.5, 0.1, "gold", 10)
     spec.calibrated(calibration).write(folder)
-    score = only(PrincipleScorer.load(str(folder), device="cpu").score([ITEM]))
+    score = only(PrincipleScorer.load(ModelConfig(str(folder), device="cpu")).score([ITEM]))
     assert score.probability == pytest.approx(calibration.probability(score.reward))
     assert score.calibration == calibration.id
 
@@ -70,7 +71,7 @@ def test_an_item_without_a_principle_fails_and_the_others_do_not(
 
 
 def test_typed_failures(tiny_principle_model: Path) -> None:
-    short = PrincipleScorer.load(str(tiny_principle_model), device="cpu", max_length=300)
+    short = PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu", max_length=300))
     long, broken = short.score([ScoreItem(PROMPT, "x" * 400, "Clarity"), ScoreItem(PROMPT, "Gold.", "\ud800")])
     assert isinstance(long, ScoreFailure)
     assert isinstance(broken, ScoreFailure)
@@ -103,35 +104,37 @@ def test_the_question_and_the_answer_tokens_are_checked_against_the_spec(
         shutil.copytree(tiny_principle_model, folder)
         changed.write(folder)
         with pytest.raises(BackendError, match="tokenizer now gives"):
-            PrincipleScorer.load(str(folder), device="cpu")
+            PrincipleScorer.load(ModelConfig(str(folder), device="cpu"))
 
 
 def test_a_language_model_from_elsewhere_is_asked_by_an_explicit_kind(tiny_principle_base: Path) -> None:
     with pytest.raises(BadInputError, match="without a reward head"):
-        open_scorer(str(tiny_principle_base), device="cpu")
-    ours = open_scorer(str(tiny_principle_base), device="cpu", kind="principle")
+        open_scorer(ModelConfig(str(tiny_principle_base), device="cpu"))
+    ours = open_scorer(ModelConfig(str(tiny_principle_base), device="cpu", kind="principle"))
     wording = "Judge the reply by this: {principle}. Yes or No?"
-    theirs = open_scorer(str(tiny_principle_base), device="cpu", kind="principle", question=wording)
+    theirs = open_scorer(ModelConfig(str(tiny_principle_base), device="cpu", kind="principle", question=wording))
     assert ours.info.kind == theirs.info.kind == "principle"
     assert only(ours.score([ITEM])).reward != only(theirs.score([ITEM])).reward
     assert ours.info.template_hash != theirs.info.template_hash
 
 
 def test_kinds_are_not_confused(tiny_principle_model: Path, tiny_reward_model: Path) -> None:
-    assert isinstance(load_engine(str(tiny_principle_model), device="cpu"), PrincipleScorer)
-    assert isinstance(load_engine(str(tiny_reward_model), device="cpu"), TransformersScorer)
+    assert isinstance(load_scorer(ModelConfig(str(tiny_principle_model), device="cpu")), PrincipleScorer)
+    assert isinstance(load_scorer(ModelConfig(str(tiny_reward_model), device="cpu")), TransformersScorer)
     with pytest.raises(BadInputError, match="principle"):
-        load_engine(str(tiny_principle_model), device="cpu", kind="scalar")
+        load_scorer(ModelConfig(str(tiny_principle_model), device="cpu", kind="scalar"))
     with pytest.raises(BadInputError, match="scalar"):
-        load_engine(str(tiny_reward_model), device="cpu", kind="principle")
+        load_scorer(ModelConfig(str(tiny_reward_model), device="cpu", kind="principle"))
     with pytest.raises(BadInputError, match="trained with the question"):
-        load_engine(str(tiny_principle_model), device="cpu", kind="principle", question="Is it {principle}?")
+        load_scorer(
+            ModelConfig(str(tiny_principle_model), device="cpu", kind="principle", question="Is it {principle}?")
+        )
     with pytest.raises(BadInputError, match="for principle models"):
-        load_engine(str(tiny_reward_model), device="cpu", question="Is it {principle}?")
+        load_scorer(ModelConfig(str(tiny_reward_model), device="cpu", question="Is it {principle}?"))
 
 
 def test_a_scalar_model_cannot_be_wrapped(tiny_reward_model: Path, tiny_principle_model: Path) -> None:
-    scalar = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    scalar = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
     spec = RewardModelSpec.read(tiny_principle_model)
     assert spec is not None
     renderer = Renderer(load_tokenizer(str(tiny_principle_model)), max_length=512)
@@ -156,5 +159,5 @@ def test_a_policy_is_rewarded_by_the_prompts_principle(
     assert [score[scorer.info.name].principle for score in found.scores[:2]] == ["Correctness", "Brevity"]
     assert found.scores[2] == {}
     assert [len(failed) for failed in found.failures] == [0, 0, 1]
-    scalar = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    scalar = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
     assert all(not failed for failed in ModelReward(scalar).score(items, ["Gold."] * 3).failures)

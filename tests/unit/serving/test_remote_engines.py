@@ -17,9 +17,9 @@ from recorded_engines import (
 
 from assay.errors import BackendError, BadInputError
 from assay_serving.model_config import ModelConfig
-from assay_serving.model_loader import load_engine
+from assay_serving.model_loader import load_scorer
 from assay_serving.vllm.connection import RemoteSettings
-from assay_serving.vllm.engine_loader import Opening
+from assay_serving.vllm.engine_loader import InProcessLoader
 from assay_serving.vllm.in_process import checked_options
 from assay_serving.vllm.versions import flags_for, parse_version, require_raw
 
@@ -85,18 +85,18 @@ def test_options_of_vllm_in_process_are_checked(options: dict[str, Any], message
 
 
 def test_engines_and_what_they_cannot_run(tiny_reward_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="no engine 'tensorrt'; there are transformers, vllm"):
-        ModelConfig(str(tiny_reward_model), engine="tensorrt").open()
+    with pytest.raises(BadInputError, match="no engine is named 'tensorrt'"):
+        load_scorer(ModelConfig(str(tiny_reward_model), engine="tensorrt"))
     with pytest.raises(BadInputError, match="has no options"):
-        ModelConfig(str(tiny_reward_model), engine_options={"url": "http://gpu"}).open()
+        load_scorer(ModelConfig(str(tiny_reward_model), engine_options={"url": "http://gpu"}))
     with pytest.raises(BadInputError, match="plans its own passes"):
-        ModelConfig(str(tiny_reward_model), engine="vllm", token_budget=64).open()
+        load_scorer(ModelConfig(str(tiny_reward_model), engine="vllm", token_budget=64))
     ensemble = tmp_path / "ensemble.yaml"
     ensemble.write_text("members: []\n")
     with pytest.raises(BadInputError, match="serve its models with that engine"):
-        load_engine(str(ensemble), engine="vllm")
+        load_scorer(ModelConfig(str(ensemble), engine="vllm"))
     with pytest.raises(BadInputError, match="without a reward head"):
-        load_engine("tiny", engine="vllm-http", engine_options={"url": "http://gpu"})
+        load_scorer(ModelConfig("tiny", engine="vllm-http", engine_options={"url": "http://gpu"}))
 
 
 def test_without_vllm_the_engine_says_where_it_lives(tiny_reward_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_without_vllm_the_engine_says_where_it_lives(tiny_reward_model: Path, mo
 
     monkeypatch.setitem(sys.modules, "vllm", None)  # as where it is not installed
     with pytest.raises(BackendError, match=r"vLLM is not in this environment .* docs/serving/engines.md"):
-        load_engine(str(tiny_reward_model), engine="vllm")
+        load_scorer(ModelConfig(str(tiny_reward_model), engine="vllm"))
 
 
 def test_versions_and_their_words(caplog: pytest.LogCaptureFixture) -> None:
@@ -131,6 +131,6 @@ def test_answers_are_taken_for_rewards_only_where_activation_changes_them() -> N
         require_raw([23.0, 3.6], [23.0, 3.6], regression=False, where="x")
 
 
-def test_the_opening_says_what_it_is_for() -> None:
+def test_row_engines_name_the_kinds_that_they_load() -> None:
     with pytest.raises(BadInputError, match="not one of scalar, principle, generative"):
-        Opening("tiny", "vllm").open("ensemble")
+        InProcessLoader.load(ModelConfig("tiny", kind="ranked"))

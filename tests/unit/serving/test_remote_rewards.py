@@ -35,7 +35,8 @@ from assay.errors import BackendError, BadInputError
 from assay.models.spec import RewardModelSpec
 from assay.score import Score, ScoreFailure
 from assay_serving.client import RewardClient
-from assay_serving.model_loader import load_engine
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.vllm.connection import RemoteSettings
@@ -221,4 +222,4 @@ def test_a_folder_without_weights_describes_a_model_elsewhere(tiny_reward_model:
         assert scorer.info.version.split("@")[0] == (RewardModelSpec.read(folder) or pytest.fail("no spec")).version
         assert codes(scorer.score(ITEMS)) == ["score"] * 5
     with pytest.raises(BadInputError, match="not the checkpoint"):
-        load_engine(str(folder))  # the reference engine wants the weights
+        load_scorer(ModelConfig(str(folder)))  # the reference engine wants the weights

@@ -14,6 +14,7 @@ from assay_serving.engines.length_corrected import LengthCorrectedScorer
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.generative.engine import GenerativeScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Rendered, ScoreItem
 
 PROMPT = (Message("user", "Name a metal."),)
@@ -22,7 +23,7 @@ LLAMA = next(family for family in FAMILIES if family.name == "Llama 3")
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 def of(text: str, **options: object) -> ScoreItem:
@@ -86,7 +87,7 @@ def test_what_cannot_be_read_fails_by_itself(scorer: TransformersScorer) -> None
 
 
 def test_models_that_need_the_response_alone_read_it_out_of_the_text(tiny_principle_model: Path) -> None:
-    scorer = PrincipleScorer.load(str(tiny_principle_model), device="cpu")
+    scorer = PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu"))
     item = ScoreItem(PROMPT, "Gold.", "correctness")
     text = replace(of(scorer.renderer.render(PROMPT, "Gold.")), principle="correctness")
     apart, together = scorer.score([item, text])
@@ -98,7 +99,7 @@ def test_models_that_need_the_response_alone_read_it_out_of_the_text(tiny_princi
 
 
 def test_a_generative_model_is_asked_about_the_response_in_the_text(tiny_judges: dict[str, Path]) -> None:
-    judge = GenerativeScorer.load(str(tiny_judges["pointwise"]), device="cpu")
+    judge = GenerativeScorer.load(ModelConfig(str(tiny_judges["pointwise"]), device="cpu"))
     text = LLAMA.write((*PROMPT, Message("assistant", "Gold.")))
     apart, broken, together = judge.score([ScoreItem(PROMPT, "Gold."), of("no turns here"), of(text)])
     assert score(together).reward == pytest.approx(score(apart).reward, abs=1e-5)

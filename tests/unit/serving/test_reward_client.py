@@ -39,6 +39,7 @@ from assay_serving.client.protocol import CHARACTERS_PER_REQUEST, cut, score_bod
 from assay_serving.client.retries import RetryPolicy
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
@@ -70,7 +71,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 @pytest.fixture(scope="module")
@@ -408,7 +409,7 @@ def test_comparisons_ranks_and_principles(server: RunningServer, scorer: Transfo
 
 def test_several_principles_come_back_by_principle(tiny_principle_model: Path) -> None:
     principles = ["It is short.", "It is true."]
-    judge = PrincipleScorer.load(str(tiny_principle_model), device="cpu", served_as="judge")
+    judge = PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu", served_as="judge"))
     offline = {p: judge.score([ScoreItem(PROMPT, r, p) for r in ("Gold.", "Glass.")]) for p in principles}
     with running_server({"judge": judge}) as running, RewardClient(running.url) as client:
         found = client.score_principles("Name a metal.", ["Gold.", "Glass."], principles)

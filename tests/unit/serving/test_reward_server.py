@@ -18,6 +18,7 @@ from assay.domain import Message
 from assay.errors import BadInputError, BusyError
 from assay.score import Score, ScoreFailure, score_from_dict
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, claim_port, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings, create_app
@@ -29,7 +30,7 @@ SECRET = "xyzzy-secret-text"
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.remote import JudgeEndpoint, RemoteWriter
 from assay_serving.generative.templates import POINTWISE
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem, Scorer
 from assay_serving.server.cache.disk_cache import FILE, StoredScores
 from assay_serving.server.cache.memory_cache import ScoreCache
@@ -183,7 +184,10 @@ def test_engines_that_do_not_repeat_themselves_have_no_keys() -> None:
     writer, spec = RemoteWriter.open(JudgeEndpoint("http://127.0.0.1:9/v1", "judge"), judging)
     with writer:
         assert ScoreKeys.of_engine(GenerativeScorer(writer, spec)) is None
-    local, own = LocalWriter.load("tiny", judging=judging, device="cpu")
+    local, own = LocalWriter.load(
+        ModelConfig("tiny", device="cpu"),
+        judging=judging,
+    )
     assert key_of(engine=GenerativeScorer(local, own, seed=1)) != key_of(engine=GenerativeScorer(local, own, seed=2))
     told = GenerativeScorer(local, own, seed=1)
     told.expect([PolicyTemplate("tiny")])  # reads rendered texts otherwise
@@ -191,9 +195,9 @@ def test_engines_that_do_not_repeat_themselves_have_no_keys() -> None:
 
 
 def test_a_loaded_model_has_keys_and_reads_its_spec(tiny_reward_model: Path) -> None:
-    loaded = TransformersScorer.load(str(tiny_reward_model), device="cpu")
-    other = TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="other")
-    shorter = TransformersScorer.load(str(tiny_reward_model), device="cpu", max_length=100)
+    loaded = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
+    other = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="other"))
+    shorter = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", max_length=100))
     assert key_of(engine=loaded) == key_of(engine=other) != key_of(engine=shorter)
 
 

@@ -23,6 +23,7 @@ import pytest
 from assay.errors import BadInputError
 from assay.http.docs_pages import PATHS
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.server import ServerSettings
 from assay_serving.server.auth.key_store import create_key, revoke_key
@@ -49,7 +50,7 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from assay.models.loading import load_tokenizer
 from assay.score import Score
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
@@ -34,12 +35,12 @@ ANSWERS = ("Gold.", "Glass is none.", "Neon.", "Air, perhaps.")
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu", served_as="rm")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
 @pytest.fixture(scope="module")
 def server(scorer: TransformersScorer, tiny_principle_model: Path) -> Iterator[RunningServer]:
-    judge = PrincipleScorer.load(str(tiny_principle_model), device="cpu", served_as="judge")
+    judge = PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu", served_as="judge"))
     with running_server({"rm": scorer, "judge": judge}, settings=ServerSettings(api_keys=(KEY,))) as running:
         yield running
 

@@ -17,6 +17,7 @@ from assay.models.spec import Calibration, RewardModelSpec
 from assay.score import Score, ScoreFailure
 from assay_serving.engines.packed import Layout
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 PROMPT = (Message("user", "Name a metal."),)
@@ -24,7 +25,7 @@ PROMPT = (Message("user", "Name a metal."),)
 
 @pytest.fixture(scope="module")
 def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_a_score_carries_its_identity(scorer: TransformersScorer, tiny_reward_mo
 
 def test_calibration_gives_a_probability(with_spec: Callable[..., Path]) -> None:
     calibration = Calibration(temperature=0.5, reference=0.1, fitted_on="s-1", pairs=100)
-    scorer = TransformersScorer.load(str(with_spec(calibration=calibration)), device="cpu")
+    scorer = TransformersScorer.load(ModelConfig(str(with_spec(calibration=calibration)), device="cpu"))
     [result] = scorer.score([ScoreItem(PROMPT, "Gold.")])
     assert isinstance(result, Score)
     assert result.probability == calibration.probability(result.reward)
@@ -107,14 +108,17 @@ def test_a_long_conversation_loses_old_turns_and_says_so(scorer: TransformersSco
 
 
 def test_max_length_can_only_shorten(tiny_reward_model: Path) -> None:
-    shorter = TransformersScorer.load(str(tiny_reward_model), device="cpu", max_length=40)
+    shorter = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", max_length=40))
     assert shorter.info.max_length == 40
-    assert TransformersScorer.load(str(tiny_reward_model), device="cpu", max_length=9999).info.max_length == 512
+    assert (
+        TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", max_length=9999)).info.max_length
+        == 512
+    )
     assert only_failure(shorter.score([ScoreItem(PROMPT, "x" * 100)])[0]).code == "too_long"
 
 
 def test_a_non_finite_score_is_a_failure(tiny_reward_model: Path) -> None:
-    scorer = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
     with torch.no_grad():
         scorer.model.get_parameter("score.weight")[0, 0] = float("nan")
     assert only_failure(scorer.score([ScoreItem(PROMPT, "Gold.")])[0]).code == "non_finite"
@@ -123,8 +127,8 @@ def test_a_non_finite_score_is_a_failure(tiny_reward_model: Path) -> None:
 def test_a_checkpoint_that_failed_parity_is_refused(with_spec: Callable[..., Path]) -> None:
     folder = str(with_spec(parity="failed: off by 0.3"))
     with pytest.raises(BadInputError, match=r"off by 0\.3"):
-        TransformersScorer.load(folder, device="cpu")
-    allowed = TransformersScorer.load(folder, device="cpu", allow_failed_parity=True)
+        TransformersScorer.load(ModelConfig(folder, device="cpu"))
+    allowed = TransformersScorer.load(ModelConfig(folder, device="cpu", allow_failed_parity=True))
     assert allowed.info.parity == "failed: off by 0.3"
 
 
@@ -133,17 +137,17 @@ def test_another_chat_template_is_refused_naming_both(
 ) -> None:
     folder = with_spec(template_hash="0123456789abcdef")
     with pytest.raises(BackendError, match="0123456789abcdef") as caught:
-        TransformersScorer.load(str(folder), device="cpu")
+        TransformersScorer.load(ModelConfig(str(folder), device="cpu"))
     assert scorer.info.template_hash in str(caught.value)
 
 
 def test_other_kinds_and_headless_models_are_refused(with_spec: Callable[..., Path]) -> None:
     with pytest.raises(BadInputError, match="generative"):
-        TransformersScorer.load(str(with_spec(kind="generative")), device="cpu")
+        TransformersScorer.load(ModelConfig(str(with_spec(kind="generative")), device="cpu"))
     with pytest.raises(BadInputError, match="without a reward head"):
-        TransformersScorer.load("tiny", device="cpu")
+        TransformersScorer.load(ModelConfig("tiny", device="cpu"))
     with pytest.raises(NotFoundError):
-        TransformersScorer.load("no-such-model", device="cpu")
+        TransformersScorer.load(ModelConfig("no-such-model", device="cpu"))
 
 
 @pytest.mark.parametrize("layout", ["packed", "right"])
@@ -157,8 +161,8 @@ def test_a_batch_too_large_for_the_memory_is_halved(layout: Layout, tiny_reward_
                 raise torch.OutOfMemoryError("out of memory")
             return super()._forward(batch, rows)
 
-    small = SmallMemory.load(str(tiny_reward_model), device="cpu", layout=layout)
-    whole = TransformersScorer.load(str(tiny_reward_model), device="cpu")
+    small = SmallMemory.load(ModelConfig(str(tiny_reward_model), device="cpu"), layout=layout)
+    whole = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
     items = [ScoreItem(PROMPT, "Gold. " * (1 + n % 3)) for n in range(9)] + [ScoreItem(PROMPT, "x" * 300)]
     results = small.score(items)
     assert only_failure(results[-1]).code == "backend"

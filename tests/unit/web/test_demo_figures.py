@@ -11,6 +11,7 @@ from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_rm_training.evaluation.pairs import PairEvaluation, ScoredPair, evaluate
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_web.demo.curating import SOURCE, errors_found, import_file
 from assay_web.demo.source import Injected
 from assay_web.demo.story import _difference
@@ -49,7 +50,7 @@ def with_items(base: PairEvaluation, margins: list[float | None]) -> PairEvaluat
 def test_the_difference_of_two_models_is_over_pairs_that_both_scored(tiny_reward_model: Path) -> None:
     prompt = (Message("user", "q"),)
     pair = PreferencePair(prompt, "a", "b", comparison_id=ids.prompt_id(prompt))
-    base = evaluate(TransformersScorer.load(str(tiny_reward_model), device="cpu"), [pair])
+    base = evaluate(TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu")), [pair])
     raw = with_items(base, [1.0, 1.0, 1.0, None])
     curated = with_items(base, [1.0, 1.0, None, 1.0])
     found = _difference(curated, raw, seed=0)

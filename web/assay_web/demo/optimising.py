@@ -24,6 +24,7 @@ from assay_policy_training.training.run import Plan, TrainedPolicy, train_policy
 from assay_rm_training.runs.train import TrainedModel
 from assay_serving.client import RemoteScorer, RewardClient
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
 from assay_web.demo.config import DemoConfig
@@ -70,7 +71,7 @@ def optimise(
     say: Callable[[str], None],
 ) -> Optimised:
     """Serve `model` on a free port of this machine, train against it, and answer some prompts before and after."""
-    scorer = TransformersScorer.load(str(model.path), served_as=model.name)
+    scorer = TransformersScorer.load(ModelConfig(str(model.path), served_as=model.name))
     with running_server({model.name: scorer}) as server, RewardClient(server.url, model=model.name) as client:
         client.wait_until_ready(timeout=30)
         say(f"   {model.name} answers at {server.url}")

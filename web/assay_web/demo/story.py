@@ -34,6 +34,7 @@ from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.runs.train import TrainedModel, TrainingPlan, train_model
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.model_config import ModelConfig
 from assay_web.demo.config import DemoConfig
 from assay_web.demo.curating import (
     HELDOUT,
@@ -128,7 +129,9 @@ def tell(workspace: Workspace, config: DemoConfig, say: Say) -> Findings:
         say(f"   verifier: {verified.gold} gold, {verified.corrected} of the source's labels corrected")
         dev_pairs, test_pairs = load_pairs(workspace, "heldout-dev"), load_pairs(workspace, "heldout-test")
         gold_model = _train(workspace, config, "gold", dev_pairs, test_pairs, say)
-        judge = Judge(TransformersScorer.load(str(gold_model.trained.path)), gold_model.calibration or UNCALIBRATED)
+        judge = Judge(
+            TransformersScorer.load(ModelConfig(str(gold_model.trained.path))), gold_model.calibration or UNCALIBRATED
+        )
         consistency = pass_with_model(workspace, judge, config.consistency)
         errors = errors_found(workspace, injected)
         curated = create_snapshot(workspace, "curated", Selection(("gold", "silver", "recycled"), (SOURCE,)), run.id)
@@ -235,7 +238,7 @@ def _train(
         name=f"rm-{label}",
     )
     trained = train_model(workspace, plan, load_pairs(workspace, label))
-    scorer = TransformersScorer.load(str(trained.path), served_as=plan.name)
+    scorer = TransformersScorer.load(ModelConfig(str(trained.path), served_as=plan.name))
     calibration = None
     try:
         calibration = fit_calibration(*evaluate(scorer, dev, seed=config.seed).rewards(), fitted_on="heldout-dev")

@@ -55,7 +55,7 @@ class PeopleConfig:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class Stage1ModelConfig:
     """The reward model of each iteration. `probe`: a linear probe on `base`'s frozen features, fitted in milliseconds
     once they are computed. `bt`: full Bradley-Terry training with `options` of `assay train bt`."""
 
@@ -107,7 +107,7 @@ class Stage1Config:
     preverify: bool = False
     encoder: str = "minilm"
     embed_responses: bool = False
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: Stage1ModelConfig = field(default_factory=Stage1ModelConfig)
     people: PeopleConfig = field(default_factory=PeopleConfig)
     random_seed: int = 0
     waivers: dict[str, str] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Stage1Config:
     def of(cls, payload: Mapping[str, Any]) -> Stage1Config:
         """From plain YAML or JSON. Raises BadInputError naming the key that is unknown or wrong."""
         values = dict(payload)
-        for name, kind in (("model", ModelConfig), ("people", PeopleConfig)):
+        for name, kind in (("model", Stage1ModelConfig), ("people", PeopleConfig)):
             if isinstance(values.get(name), Mapping):
                 values[name] = _build(kind, values[name], f"{name}.")
         for name in ("sources", "categories"):

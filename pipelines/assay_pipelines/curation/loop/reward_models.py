@@ -21,7 +21,7 @@ from assay.runs.record import Run
 from assay.score import ScoreFailure
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_pipelines.curation.loop.config import ModelConfig
+from assay_pipelines.curation.loop.config import Stage1ModelConfig
 from assay_serving.scorer import ScoreItem, Scorer
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ProbeModels:
     """Linear probes; the head of each is a small file in the workspace's folder `loops`."""
 
     workspace: Workspace
-    config: ModelConfig
+    config: Stage1ModelConfig
     waivers: Mapping[str, str] = field(default_factory=dict)
     shared: FeatureCache | None = None  #: features that several loops use; None: the workspace's own
 
@@ -160,7 +160,7 @@ class BTModels:
     """Full Bradley-Terry trainings, each a checkpoint of the workspace with its own run and model card."""
 
     workspace: Workspace
-    config: ModelConfig
+    config: Stage1ModelConfig
     waivers: Mapping[str, str] = field(default_factory=dict)
 
     def train(
@@ -189,14 +189,19 @@ class BTModels:
 
     def load(self, trained: dict[str, Any]) -> Scorer:
         from assay_serving.engines.transformers import TransformersScorer
+        from assay_serving.model_config import ModelConfig
 
-        return TransformersScorer.load(str(self.workspace.root / trained["path"]), device=self.config.device)
+        return TransformersScorer.load(
+            ModelConfig(str(self.workspace.root / trained["path"]), device=self.config.device)
+        )
 
     def publish(self, run: Run, trained: dict[str, Any], name: str, sample: Sequence[PreferencePair]) -> str:
         return str(trained["artifact"])  # it is one already, under its iteration's name
 
 
-def open_models(workspace: Workspace, config: ModelConfig, waivers: Mapping[str, str] | None = None) -> RewardModels:
+def open_models(
+    workspace: Workspace, config: Stage1ModelConfig, waivers: Mapping[str, str] | None = None
+) -> RewardModels:
     """`waivers`: of the contamination ledger, for every training."""
     kind = ProbeModels if config.backend == "probe" else BTModels
     return kind(workspace, config, waivers or {})

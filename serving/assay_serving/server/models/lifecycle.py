@@ -25,6 +25,7 @@ from assay.domain import Message
 from assay.errors import AssayError, BackendError, BadInputError, ConflictError, NotFoundError
 from assay.score import ScoreFailure
 from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import Loader
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.server.cache.memory_cache import ScoreCache
 from assay_serving.server.core.settings import ServerSettings
@@ -309,10 +310,11 @@ class Lifecycle:
 
         def find() -> tuple[ModelConfig, str, str]:
             allowed = check_plan(plan, self._settings.model_folders, self._workspace)
-            _, name = plan.located(self._workspace)
+            loader = Loader(self._workspace)
+            name = loader.resolve(plan).name
             if plan.reference != allowed.reference:
                 allowed = replace(allowed, aliases=(*allowed.aliases, plan.reference))
-            return allowed, allowed.located(self._workspace)[0], name
+            return allowed, loader.resolve(allowed).reference, name
 
         return await asyncio.to_thread(find)
 
@@ -321,7 +323,8 @@ class Lifecycle:
         absent = self._roster.find_absent(plan.reference)
         if absent is None or wanted not in (None, absent.name):
             return None
-        return absent.plan, (await asyncio.to_thread(absent.plan.located, self._workspace))[0], absent.name
+        resolved = await asyncio.to_thread(Loader(self._workspace).resolve, absent.plan)
+        return absent.plan, resolved.reference, absent.name
 
     async def _open(self, name: str, folder: str, plan: ModelConfig) -> Scorer:
         try:
@@ -377,7 +380,7 @@ def open_checked(name: str, folder: str, plan: ModelConfig, workspace: Path | No
     if plan.engine == "transformers":
         check_room(name, folder, dtype=plan.dtype, device=plan.device)
     try:
-        scorer = plan.open(workspace)
+        scorer = Loader(workspace).open_served(plan)
     except (MemoryError, RuntimeError) as error:
         from assay.models.devices import is_out_of_memory
 

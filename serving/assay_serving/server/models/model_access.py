@@ -33,6 +33,7 @@ def is_address(entry: str) -> bool:
 
 def check_plan(plan: ModelConfig, allowed: Sequence[str], workspace: Path | None = None) -> ModelConfig:
     """The plan with the folder that its reference stands for. Raises what `check_reference` raises."""
+    _check_code(plan)
     _check_addresses(plan.engine_options, allowed)
     return replace(plan, reference=check_reference(plan.reference, allowed, workspace))
 
@@ -76,7 +77,7 @@ def check_reference(reference: str, allowed: Sequence[str], workspace: Path | No
 def _in_workspace(reference: str, workspace: Path | None) -> str | None:
     """The name or id of a model that the workspace lists, if it lies in the workspace."""
     from assay.runs.record import locate_model
-    from assay_serving.model_loader import find_workspace
+    from assay_serving.model_reference import find_workspace
 
     found = find_workspace(workspace)
     if found is None or not _BARE_NAME.fullmatch(reference):
@@ -85,6 +86,15 @@ def _in_workspace(reference: str, workspace: Path | None) -> str | None:
     if artifact is None or found.root not in Path(folder).resolve().parents:
         return None
     return reference
+
+
+def _check_code(plan: ModelConfig) -> None:
+    """Nothing that names Python code of its own, or a file, comes over the network."""
+    for field in ("engine", "kind"):
+        if ":" in (getattr(plan, field) or ""):
+            raise BadInputError("may only be a registered name here, not module:Name or file.py:Name", field=field)
+    if plan.engine_options.get("ca") is not None:
+        raise BadInputError("may only be set by who starts the server", field="engine_options")
 
 
 def _check_addresses(options: Mapping[str, Any], allowed: Sequence[str]) -> None:

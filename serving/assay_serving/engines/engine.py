@@ -1,0 +1,88 @@
+"""The engines that run reward models, and the scorers that the transformers engine has for each type of model.
+
+Covers: the two kinds of plug-ins, how a model's scorer is chosen. Leaves out: the engines themselves; finding models by
+name and length corrections (`assay_serving.model_loader`).
+
+A member of either kind is a class with a class method `load(config, loader) -> Scorer`; `loader` opens the models that
+are parts of this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from assay.errors import BadInputError
+from assay.registry import Kind
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_reference import is_composed, is_ensemble, kind_of, known_spec
+from assay_serving.scorer import Scorer
+
+REWARD_SERVER = "reward-server"
+
+ENGINES: Kind[Any] = Kind(
+    "engine",
+    "runs a reward model: load(config, loader) returns a Scorer",
+    {
+        "transformers": "assay_serving.engines.engine:TransformersEngine",
+        "vllm": "assay_serving.vllm.engine_loader:InProcessLoader",
+        "vllm-http": "assay_serving.vllm.engine_loader:VllmServerLoader",
+        "sglang-http": "assay_serving.vllm.engine_loader:SglangServerLoader",
+        REWARD_SERVER: "assay_serving.client.remote:RemoteScorer",
+    },
+    requires=("load",),
+    option="engine",
+)
+SCORERS: Kind[Any] = Kind(
+    "scorer",
+    "scores with one type of reward model in the transformers engine: load(config, loader) returns a Scorer",
+    {
+        "scalar": "assay_serving.engines.transformers:TransformersScorer",
+        "process_reward": "assay_serving.engines.process_reward:StepScorer",
+        "ratings": "assay_serving.engines.ratings:RatingsScorer",
+        "principle": "assay_serving.engines.principle:PrincipleScorer",
+        "generative": "assay_serving.generative.engine:GenerativeScorer",
+        "ensemble": "assay_serving.engines.ensemble:EnsembleScorer",
+        "composed": "assay_serving.composition.part_loader:PartLoader",
+    },
+    requires=("load",),
+    option="kind",
+)
+#: Field of a scalar model's spec -> the scorer that reads it.
+SCALAR_SCORERS = {"stepwise": "process_reward", "ratings": "ratings"}
+DESCRIPTIONS = ("ensemble", "composed")
+
+
+class ModelLoader(Protocol):
+    """What engines need to open the parts of a model."""
+
+    def load(self, config: ModelConfig) -> Scorer: ...
+
+    def locate(self, reference: str) -> str:
+        """The folder or hub id of a model that may be named in the workspace."""
+        ...
+
+
+class TransformersEngine:
+    """Runs models in this process by transformers, each by the scorer of its type."""
+
+    @classmethod
+    def load(cls, config: ModelConfig, loader: ModelLoader) -> Scorer:
+        """Raises BadInputError for engine options, of which it has none, and for a question to no principle model."""
+        if config.engine_options:
+            raise BadInputError("the transformers engine has no options of its own", field="engine_options")
+        kind = checked_kind(config)
+        spec = known_spec(config.reference) if kind == "scalar" else None
+        scorer = next((name for field, name in SCALAR_SCORERS.items() if getattr(spec, field, None) is not None), kind)
+        loaded: Scorer = SCORERS.find(scorer, field="kind").load(config, loader)
+        return loaded
+
+
+def checked_kind(config: ModelConfig) -> str:
+    """The kind of model; raises BadInputError where `question` is set and it is no principle model."""
+    if config.kind is None or is_ensemble(config.reference) or is_composed(config.reference):
+        kind = kind_of(config.reference)
+    else:
+        kind = config.kind
+    if config.question is not None and kind != "principle" and kind not in DESCRIPTIONS:
+        raise BadInputError(f"a question is for principle models, and {config.reference} is {kind}", field="question")
+    return kind

@@ -1,0 +1,99 @@
+"""What a reference to a model stands for: a URL, a folder, a hub id, an artifact of the workspace, a description file.
+
+Leaves out: opening it (`model_loader`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from assay.models.spec import RewardModelSpec
+    from assay.workspace import Workspace
+
+_NAMES_SHOWN = 20
+
+
+def is_url(reference: str) -> bool:
+    return reference.startswith(("http://", "https://"))
+
+
+def kind_of(reference: str) -> str:
+    """The kind in its spec; scalar for a model without one; "ensemble" or "composed" for the description of one."""
+    if is_composed(reference):
+        return "composed"
+    if is_ensemble(reference):
+        return "ensemble"
+    spec = known_spec(reference)
+    return spec.kind if spec is not None else "scalar"
+
+
+def is_ensemble(reference: str) -> bool:
+    """Whether it is the description of an ensemble, or a folder that holds one."""
+    path = Path(reference).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        return path.is_file() and not is_composed(reference)
+    return (path / "ensemble.yaml").is_file()
+
+
+def is_composed(reference: str) -> bool:
+    """Whether it is a file that says `kind: composed`, or a folder that holds composed.yaml."""
+    path = Path(reference).expanduser()
+    if path.suffix not in (".yaml", ".yml"):
+        return (path / "composed.yaml").is_file()
+    # Not parsed: the reader of the right kind reports a file that is not quite YAML.
+    declaration = re.compile(rb"""^(\{\s*)?["']?kind["']?\s*:\s*["']?composed\b""", re.MULTILINE)
+    return path.is_file() and declaration.search(path.read_bytes()) is not None
+
+
+def known_spec(reference: str) -> RewardModelSpec | None:
+    """The spec in the model's folder; None for a model without one, for an ensemble and for a composed reward."""
+    if is_ensemble(reference) or is_composed(reference):
+        return None
+    from assay.models.loading import resolve_model
+    from assay.models.spec import RewardModelSpec
+
+    folder = Path(resolve_model(reference))
+    return RewardModelSpec.read(folder) if folder.is_dir() else None
+
+
+def located(reference: str, workspace: Path | None = None) -> str:
+    """The folder or hub id of a model: see `assay.runs.record.locate_model`.
+
+    Raises NotFoundError with the workspace's models for a bare name that is none of them and nothing else.
+    """
+    from assay.models import embedded, tiny
+    from assay.runs.record import MODEL_KINDS, locate_model
+
+    opened = find_workspace(workspace)
+    folder, artifact = locate_model(opened, reference)
+    path_like = "/" in reference or reference.startswith((".", "~")) or Path(reference).exists()
+    if opened is None or artifact is not None or path_like or reference in (embedded.NAME, tiny.NAME):
+        return folder
+    with opened.store.unit() as db:
+        rows = db.execute(
+            """SELECT name FROM artifacts WHERE list_contains($kinds, kind)
+               GROUP BY name ORDER BY max(created_at) DESC""",
+            {"kinds": list(MODEL_KINDS)},
+        ).fetchall()
+    if not rows:
+        return folder
+    names = [str(name) for (name,) in rows[:_NAMES_SHOWN]]
+    more = f" and {len(rows) - len(names)} more" if len(rows) > len(names) else ""
+    raise NotFoundError(f"no model {reference!r}; the workspace has {', '.join(names)}{more}")
+
+
+def find_workspace(path: Path | None) -> Workspace | None:
+    """The workspace at `path`; without one, the workspace that every command finds, or None."""
+    from assay.workspace import Workspace
+
+    if path is not None:
+        return Workspace.open(path)
+    try:
+        return Workspace.find()
+    except NotFoundError:
+        return None
