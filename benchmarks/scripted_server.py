@@ -10,13 +10,13 @@ import argparse
 import asyncio
 
 from assay.http.listening import claim_port
+from assay.http.running import serve_until_stopped
 from assay_serving.engine_process.supervisor import Supervisor
 from assay_serving.model_config import ModelConfig
-from assay_serving.process import serve_until_stopped
+from assay_serving.server.app import app_of
 from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.http.app import app_of
 from assay_serving.server.http.config_file import ServeConfig
-from assay_serving.server.models.in_process import LocalHost
+from assay_serving.server.in_process import InProcessBackend
 from scripted_child import scripted
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     if config.workers:
         asyncio.run(Supervisor(config, listening, engine_program="scripted_child").run())
     else:
-        host = LocalHost(scripted(config.models)[0], settings)
+        host = InProcessBackend(scripted(config.models)[0], settings)
         serve_until_stopped(app_of(host, settings=settings), listening)
 
 

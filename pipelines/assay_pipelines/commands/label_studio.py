@@ -222,6 +222,8 @@ def serve_webhook(
     import logging
 
     from assay.errors import NotFoundError
+    from assay.http.listening import claim_port, url_of
+    from assay.http.running import serve_until_stopped
     from assay.workspace import Workspace
     from assay_pipelines.annotation.label_studio.connection import connect
     from assay_pipelines.annotation.label_studio.project import NONE_YET, find_project, list_projects
@@ -232,7 +234,6 @@ def serve_webhook(
         register_webhook,
         webhook_secret,
     )
-    from assay_serving.process import claim_port, serve_until_stopped, url_of
 
     ws = Workspace.find(workspace)
     secret = webhook_secret()

@@ -22,9 +22,9 @@ from typing import Any, Literal, TypeAlias
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from assay.http.running import running_app
 from assay.ids import digest
 from assay_pipelines.llm.questions import fraction
-from assay_serving.chat.running import running_app
 
 Fault: TypeAlias = Literal[
     "429",  # with Retry-After

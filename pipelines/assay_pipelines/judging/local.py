@@ -75,9 +75,9 @@ class LocalJudge(LlmJudge):
         """Load the model and serve it, once."""
         if self._started:
             return
+        from assay.http.running import running_app
         from assay_serving.chat.app import create_chat_app
         from assay_serving.chat.generation import ChatModel
-        from assay_serving.chat.running import running_app
 
         settings = self.settings.endpoint
         loaded = ChatModel.load(self._source, device=self._device, dtype=self._dtype, served_as=settings.model)

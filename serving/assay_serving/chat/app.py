@@ -25,7 +25,7 @@ from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.generation import ChatModel
 from assay_serving.chat.replies import chat_reply
-from assay_serving.server.auth.middleware import Gate
+from assay_serving.server.auth.middleware import RequestMiddleware
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.metrics.http_metrics import HttpMetrics
 
@@ -129,7 +129,7 @@ def create_chat_app(
 
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http_error)
-    app.add_middleware(Gate, service=service, refuse=_refusal)
+    app.add_middleware(RequestMiddleware, service=service, refuse=_refusal)
     return app
 
 

@@ -33,9 +33,10 @@ def serve_chat(
 
     Example: `assay serve-chat --model smollm2 --port 8001`
     """
+    from assay.http.listening import claim_port, url_of
+    from assay.http.running import serve_until_stopped
     from assay.runs.record import locate_model
     from assay_serving.model_reference import find_workspace
-    from assay_serving.process import claim_port, serve_until_stopped, url_of
     from assay_serving.server.auth.key_store import read_keys
 
     listening = claim_port(host, port)  # before the model, which takes a while

@@ -239,15 +239,15 @@ def _guarded(config: ServeConfig) -> ServerSettings:
 
 def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callable[[list[ModelInfo]], None]) -> None:
     """HTTP and the models in this process."""
+    from assay.http.running import serve_until_stopped
     from assay_serving.engine_process.engine import load
-    from assay_serving.process import serve_until_stopped
-    from assay_serving.server.http.app import app_of
-    from assay_serving.server.models.in_process import LocalHost
+    from assay_serving.server.app import app_of
+    from assay_serving.server.in_process import InProcessBackend
 
     workspace = Path(config.workspace) if config.workspace else None
     scorers, plans = load(config.models, workspace)
     infos = [scorer.info for scorer in scorers.values()]
-    host = LocalHost(scorers, config.settings, plans=plans, workspace=workspace)
+    host = InProcessBackend(scorers, config.settings, plans=plans, workspace=workspace)
     scorers.clear()  # the host alone holds a model, so that one can be unloaded
     serve_until_stopped(app_of(host, settings=config.settings), listening, lambda: announce(infos), tls=config.tls)
 

@@ -1,6 +1,6 @@
 """The engine's end of its connections to the fronts.
 
-Covers: the token, one task a request on a `ScoringHost`, cancellation, telling the fronts when the host's readiness
+Covers: the token, one task a request on a `ScoringBackend`, cancellation, telling the fronts when the host's readiness
 changes, a stop that answers what is in progress. Leaves out: the messages (`wire`), the models (the host).
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from assay.errors import AssayError, BackendError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import HELLO_BYTES, FrameConnection
-from assay_serving.server.core.scoring_backend import ScoringHost
+from assay_serving.server.core.scoring_backend import ScoringBackend
 
 logger = logging.getLogger("assay.serving")
 
@@ -29,7 +29,7 @@ class Endpoint:
 
     def __init__(
         self,
-        host: ScoringHost,
+        host: ScoringBackend,
         token: str,
         *,
         frame_bytes: int,
@@ -144,7 +144,7 @@ class _Front:
         if isinstance(message, wire.AskManage):
             return wire.Managed(message.id, await host.manage(message.order))
         if isinstance(message, wire.AskModels):
-            return wire.Models(message.id, await host.models(), await host.absent())
+            return wire.Models(message.id, await host.models(), await host.missing_models())
         if isinstance(message, wire.AskMetrics):
             return wire.Metrics(message.id, await host.metrics())
         raise BackendError("no request")

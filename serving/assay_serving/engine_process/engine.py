@@ -33,8 +33,8 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader
 from assay_serving.scorer import Scorer
 from assay_serving.server.core.logs import configure_logs
-from assay_serving.server.models.in_process import LocalHost
-from assay_serving.server.models.missing_models import AbsentModel, reason_of
+from assay_serving.server.in_process import InProcessBackend
+from assay_serving.server.models.missing_models import MissingModel, reason_of
 
 logger = logging.getLogger("assay.serving")
 
@@ -60,14 +60,14 @@ def load(plans: tuple[ModelConfig, ...], workspace: Path | None) -> Loaded:
     return scorers, named
 
 
-def load_again(load: Load, plans: tuple[ModelConfig, ...], workspace: Path | None) -> tuple[Loaded, list[AbsentModel]]:
+def load_again(load: Load, plans: tuple[ModelConfig, ...], workspace: Path | None) -> tuple[Loaded, list[MissingModel]]:
     """The models that can be loaded, and those that cannot any more. Each plan says its name.
 
     Raises BackendError if none can: then there is nothing to lose by another restart, which tries all of them.
     """
     scorers: dict[str, Scorer] = {}
     named: dict[str, ModelConfig] = {}
-    absent: list[AbsentModel] = []
+    absent: list[MissingModel] = []
     for plan in plans:
         try:
             found, by_name = load((plan,), workspace)
@@ -76,7 +76,7 @@ def load_again(load: Load, plans: tuple[ModelConfig, ...], workspace: Path | Non
             logger.error("%s is not served any more: it cannot be loaded again: %s", name, reason)
             if not isinstance(error, AssayError | OSError):
                 logger.error("%s", "".join(traceback.format_tb(error.__traceback__)))
-            absent.append(AbsentModel(name, plan, reason))
+            absent.append(MissingModel(name, plan, reason))
         else:
             scorers |= found
             named |= by_name
@@ -85,7 +85,7 @@ def load_again(load: Load, plans: tuple[ModelConfig, ...], workspace: Path | Non
     return (scorers, named), absent
 
 
-async def answer_fronts(supervised: Supervised, launch: EngineLaunch, host: LocalHost, loading_s: float) -> None:
+async def answer_fronts(supervised: Supervised, launch: EngineLaunch, host: InProcessBackend, loading_s: float) -> None:
     """Until the supervisor says stop; then what is in progress is answered first."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -114,12 +114,14 @@ def main(load: Load = load) -> int:
 
     started = time.monotonic()
     try:
-        absent: list[AbsentModel] = []
+        absent: list[MissingModel] = []
         if launch.restart:
             (scorers, plans), absent = load_again(load, launch.plans, workspace)
         else:
             scorers, plans = load(launch.plans, workspace)
-        host = LocalHost(scorers, launch.settings, plans=plans, absent=absent, workspace=workspace, on_plans=on_plans)
+        host = InProcessBackend(
+            scorers, launch.settings, plans=plans, missing=absent, workspace=workspace, on_plans=on_plans
+        )
     except AssayError as error:
         supervised.fail(error)
         return error.exit_code

@@ -1,7 +1,7 @@
 """The models of another process, behind the same interface as those of this one.
 
-Covers: `HostLink`, which sends requests to the engine process, gives the answers to who waits for them, and finds the
-engine again when it was restarted. Leaves out: the messages (`wire`), what answers them (`endpoint`).
+Covers: `EngineClient`, which sends requests to the engine process, gives the answers to who waits for them, and finds
+the engine again when it was restarted. Leaves out: the messages (`wire`), what answers them (`endpoint`).
 
 While the engine is away every request is refused with BusyError (503, Retry-After), those in progress too: a request
 has one answer, and it is a score, a failure or that.
@@ -19,7 +19,7 @@ from assay.errors import BackendError, BusyError, LateError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import FrameConnection
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.core.scoring_backend import ChatAnswer, ChatRequest, ScoreAnswer, ScoreRequest
+from assay_serving.server.core.scoring_backend import ChatRequest, ChatResponse, ScoreRequest, ScoreResponse
 
 M = TypeVar("M", bound=wire.Message)
 
@@ -31,8 +31,8 @@ _INQUIRY_S = 30.0  # for what the engine answers without a model
 _LONGEST_RETRY_S = 60.0
 
 
-class HostLink:
-    """A `ScoringHost` whose models are at the other end of a Unix socket."""
+class EngineClient:
+    """A `ScoringBackend` whose models are at the other end of a Unix socket."""
 
     def __init__(self, path: str, token: str, *, frame_bytes: int) -> None:
         self._path = path
@@ -83,10 +83,10 @@ class HostLink:
     async def models(self) -> list[ModelInfo]:
         return (await self._ask_models()).infos
 
-    async def absent(self) -> dict[str, str]:
+    async def missing_models(self) -> dict[str, str]:
         return (await self._ask_models()).absent
 
-    async def score(self, request: ScoreRequest) -> ScoreAnswer:
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
         if self.draining:
             raise BusyError("the server is draining", retry_after=2)
         message = await self._ask(wire.ask_score(next(self._numbers), request), request.timeout_s + _GRACE_S)
@@ -95,7 +95,7 @@ class HostLink:
             raise BackendError(f"{len(answer.results)} results for {len(request.items)} items")
         return answer
 
-    async def chat(self, request: ChatRequest) -> ChatAnswer:
+    async def chat(self, request: ChatRequest) -> ChatResponse:
         if self.draining:
             raise BusyError("the server is draining", retry_after=2)
         message = await self._ask(wire.AskChat(next(self._numbers), request), request.timeout_s + _GRACE_S)

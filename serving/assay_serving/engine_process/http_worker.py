@@ -12,21 +12,21 @@ import socket
 
 from assay.errors import AssayError
 from assay.http.listening import Tls
+from assay.http.running import serve_until_stopped
 from assay.system.gc_threshold import collect_less
 from assay_serving.engine_process.counters import SharedHttpMetrics
-from assay_serving.engine_process.engine_client import HostLink
-from assay_serving.engine_process.launch import FrontLaunch, Ready, Supervised, frame_bytes
-from assay_serving.process import serve_until_stopped
+from assay_serving.engine_process.engine_client import EngineClient
+from assay_serving.engine_process.launch import HttpWorkerLaunch, Ready, Supervised, frame_bytes
+from assay_serving.server.app import app_of
 from assay_serving.server.core.logs import configure_logs
-from assay_serving.server.http.app import app_of
 
 
 def main() -> int:
     collect_less()
     supervised = Supervised()
-    launch = supervised.launched(FrontLaunch)
+    launch = supervised.launched(HttpWorkerLaunch)
     configure_logs(launch.log_format, requests=launch.log_requests)
-    host = HostLink(launch.engine_path, launch.token, frame_bytes=frame_bytes(launch.settings))
+    host = EngineClient(launch.engine_path, launch.token, frame_bytes=frame_bytes(launch.settings))
     app = app_of(host, settings=launch.settings)
     app.state.service.metrics = SharedHttpMetrics(launch.metrics_folder)
     tls = Tls(launch.tls_cert, launch.tls_key) if launch.tls_cert and launch.tls_key else None

@@ -46,7 +46,7 @@ class EngineLaunch:
 
 
 @dataclass(frozen=True)
-class FrontLaunch:
+class HttpWorkerLaunch:
     """`listening_fd`: the inherited socket of the server. `engine_path`: the Unix socket. `metrics_folder`: where all
     fronts keep their counters, so that each can tell the sum."""
 
@@ -87,7 +87,7 @@ def event_of(line: bytes) -> Event:
     return _event.decode(line)
 
 
-def line_of(launch: EngineLaunch | FrontLaunch) -> bytes:
+def line_of(launch: EngineLaunch | HttpWorkerLaunch) -> bytes:
     return msgspec.json.encode(launch, enc_hook=os.fspath) + b"\n"
 
 

@@ -31,7 +31,7 @@ from assay_serving.engine_process.launch import (
     EngineLaunch,
     Event,
     Failed,
-    FrontLaunch,
+    HttpWorkerLaunch,
     Plans,
     Ready,
     event_of,
@@ -163,7 +163,7 @@ class Supervisor:
             return self._spawn("engine", self._engine_program, launch, engine_fd)
 
         def front(name: str) -> Callable[[], Any]:
-            launch = FrontLaunch(
+            launch = HttpWorkerLaunch(
                 fd,
                 str(self._folder / SOCKET),
                 self._token,
@@ -179,9 +179,9 @@ class Supervisor:
         names = [f"front {number}" for number in range(1, config.workers + 1)]
         return {"engine": engine, **{name: front(name) for name in names}}
 
-    async def _spawn(self, name: str, program: str, launch: EngineLaunch | FrontLaunch, fd: int) -> _Child:
+    async def _spawn(self, name: str, program: str, launch: EngineLaunch | HttpWorkerLaunch, fd: int) -> _Child:
         environment = {key: value for key, value in os.environ.items() if key != COUNTERS_FOLDER}
-        if isinstance(launch, FrontLaunch):
+        if isinstance(launch, HttpWorkerLaunch):
             environment[COUNTERS_FOLDER] = launch.metrics_folder
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -16,12 +16,12 @@ from assay.errors import AssayError, BackendError, BadInputError, BusyError
 from assay.score import Score, ScoreFailure
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem
 from assay_serving.server.core.scoring_backend import (
-    ChatAnswer,
     ChatRequest,
+    ChatResponse,
     Client,
     Priority,
-    ScoreAnswer,
     ScoreRequest,
+    ScoreResponse,
 )
 
 
@@ -92,7 +92,7 @@ class State(Message, frozen=True, array_like=True, tag=7):
 
 
 class Scored(Message, frozen=True, array_like=True, tag=8):
-    """A `ScoreAnswer`. `results`: of each item the score, or else the failure."""
+    """A `ScoreResponse`. `results`: of each item the score, or else the failure."""
 
     id: int
     model: str
@@ -103,7 +103,7 @@ class Scored(Message, frozen=True, array_like=True, tag=8):
 
 class Chatted(Message, frozen=True, array_like=True, tag=9):
     id: int
-    answer: ChatAnswer
+    answer: ChatResponse
 
 
 class Managed(Message, frozen=True, array_like=True, tag=10):
@@ -112,7 +112,7 @@ class Managed(Message, frozen=True, array_like=True, tag=10):
 
 
 class Models(Message, frozen=True, array_like=True, tag=11):
-    """`absent`: see `ScoringHost.absent`."""
+    """`absent`: see `ScoringBackend.absent`."""
 
     id: int
     infos: list[ModelInfo]
@@ -225,19 +225,19 @@ def score_request(message: AskScore) -> ScoreRequest:
     return ScoreRequest(items, message.model, priority, message.timeout_s, message.client, message.request_id)
 
 
-def scored(number: int, answer: ScoreAnswer) -> Scored:
+def scored(number: int, answer: ScoreResponse) -> Scored:
     results: list[tuple[Score | None, ScoreFailure | None]] = [
         (result, None) if isinstance(result, Score) else (None, result) for result in answer.results
     ]
     return Scored(number, answer.model, answer.version, results, answer.cached)
 
 
-def score_answer(message: Scored) -> ScoreAnswer:
+def score_answer(message: Scored) -> ScoreResponse:
     """Inverse of `scored`. Raises BackendError where a place is empty: no item goes without its score or failure."""
     results = tuple(score or failure for score, failure in message.results)
     if None in results:
         raise BackendError("the engine answered an item with nothing")
-    return ScoreAnswer(message.model, message.version, results, message.cached)  # type: ignore[arg-type]
+    return ScoreResponse(message.model, message.version, results, message.cached)  # type: ignore[arg-type]
 
 
 def refused(number: int, error: AssayError) -> Refused:

@@ -1,6 +1,6 @@
 """The scoring server."""
 
+from assay_serving.server.app import create_app
 from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.http.app import create_app
 
 __all__ = ["ServerSettings", "create_app"]

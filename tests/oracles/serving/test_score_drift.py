@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
 from assay.statistics.rank_correlation import kendall_tau_b, spearman
+from assay_serving.server.metrics.drift import chi_square_95, drift, smirnov_distance, stability_index
+from assay_serving.server.metrics.engine_metrics import ScoreStatistics
 from assay_serving.server.rollout.agreement import PairedScores, agreement, order_agreement
-from assay_serving.server.rollout.drift import chi_square_95, drift, smirnov_distance, stability_index
-from assay_serving.server.rollout.score_statistics import ScoreStatistics
 
 numbers = st.lists(st.floats(-50, 50), min_size=1, max_size=40)
 
@@ -136,7 +136,7 @@ def test_responses_that_are_asked_for_twice_make_no_pair() -> None:
 
 
 def test_only_the_latest_pairs_are_kept_and_an_item_counts_once() -> None:
-    pairs = PairedScores(kept=3)
+    pairs = PairedScores(capacity=3)
     for n in range(5):
         pairs.add(bytes([n]), b"p", n, -n)
     pairs.add(bytes([4]), b"p", 4, -9)

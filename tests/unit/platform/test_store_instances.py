@@ -14,7 +14,7 @@ from assay.errors import BackendError, BadInputError
 from assay.store import instances
 from assay.store.database import Database
 from assay.workspace import Workspace
-from assay_serving.server.cache.disk_cache import StoredScores
+from assay_serving.server.cache.disk_cache import DiskScoreCache
 
 #: Settings of the instance, that a unit leaves to the next.
 SETTINGS = """SELECT current_setting('memory_limit'), current_setting('threads'),
@@ -122,7 +122,7 @@ def test_a_folder_that_duckdb_cannot_open_is_refused_before_anything_is_made(tmp
         with pytest.raises(BadInputError, match="rename it or choose another"):
             Workspace.open(path)
     with pytest.raises(BadInputError, match=r"\? in its path"):
-        StoredScores.open(folder / "cache", max_rows=10)
+        DiskScoreCache.open(folder / "cache", max_rows=10)
 
 
 def test_an_instance_that_spilled_ends_before_another_process_may_spill(workspace: Workspace) -> None:

@@ -17,8 +17,8 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import ScoreRequest
 from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.models.in_process import LocalHost
-from assay_serving.server.models.missing_models import AbsentModel, reason_of
+from assay_serving.server.in_process import InProcessBackend
+from assay_serving.server.models.missing_models import MissingModel, reason_of
 
 PATIENCE_S = 30.0
 ITEMS = (ScoreItem((Message("user", "Name a metal."),), "Gold."),)
@@ -30,11 +30,11 @@ def scorer(tiny_reward_model: Path) -> TransformersScorer:
     return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
 
 
-def with_absent(scorer: TransformersScorer, tiny: Path, told: list[Any]) -> LocalHost:
+def with_absent(scorer: TransformersScorer, tiny: Path, told: list[Any]) -> InProcessBackend:
     """`rm` is live and `gone` is not; one alias belongs to both."""
     plans = {"rm": ModelConfig(str(tiny), "rm", aliases=(SHARED,))}
-    gone = AbsentModel("gone", ModelConfig("models/gone", "gone", aliases=(SHARED, "old-name")), "its disk is gone")
-    return LocalHost({"rm": scorer}, ServerSettings(), plans=plans, absent=[gone], on_plans=told.append)
+    gone = MissingModel("gone", ModelConfig("models/gone", "gone", aliases=(SHARED, "old-name")), "its disk is gone")
+    return InProcessBackend({"rm": scorer}, ServerSettings(), plans=plans, missing=[gone], on_plans=told.append)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -55,7 +55,7 @@ def test_no_other_model_is_taken_for_it_until_it_is_given_up(
 
         try:
             assert host.ready
-            assert await host.absent() == {"gone": "its disk is gone"}
+            assert await host.missing_models() == {"gone": "its disk is gone"}
             for name in ("gone", "models/gone", "old-name"):
                 with pytest.raises(BusyError, match=r"gone is not ready: .* its disk is gone") as refused:
                     await answered_by(name)
@@ -74,7 +74,7 @@ def test_no_other_model_is_taken_for_it_until_it_is_given_up(
                 "plans": host.plans(),
             }
             assert [[plan["served_as"] for plan in plans] for plans in told] == [["rm"]]
-            assert await host.absent() == {}
+            assert await host.missing_models() == {}
             assert await answered_by(None) == await answered_by(SHARED) == "rm"
             with pytest.raises(NotFoundError):
                 await answered_by("gone")

@@ -249,7 +249,7 @@ def test_a_broken_or_missing_file_keeps_the_keys_and_says_so_once(file: Path, ca
     assert ring.find(key)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(told) == 2
-    assert all("the 1 keys from before stay" in line for line in told)
+    assert all("the previous 1 keys stay" in line for line in told)
     file.write_bytes(whole)
     create_key(file, "b", ["score"])
     clock.now += 2

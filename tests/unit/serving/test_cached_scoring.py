@@ -24,9 +24,9 @@ from assay.errors import AssayError, BackendError, BusyError, LateError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_serving.server.core.scoring_backend import Client, Priority, ScoreAnswer, ScoreRequest
+from assay_serving.server.core.scoring_backend import Client, Priority, ScoreRequest, ScoreResponse
 from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.models.in_process import LocalHost
+from assay_serving.server.in_process import InProcessBackend
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -83,7 +83,7 @@ def asked(*responses: str, priority: Priority = Priority.INTERACTIVE, **more: An
     return ScoreRequest(items_of(*responses), priority=priority, **more)
 
 
-def rewards(answer: ScoreAnswer) -> list[float | str]:
+def rewards(answer: ScoreResponse) -> list[float | str]:
     return [result.reward if isinstance(result, Score) else result.code for result in answer.results]
 
 
@@ -94,8 +94,8 @@ def expected(*responses: str) -> list[float | str]:
 @asynccontextmanager
 async def serving(
     *engines: Engine, settings: ServerSettings | None = None, names: Sequence[str] = ("rm", "other")
-) -> AsyncIterator[LocalHost]:
-    host = LocalHost(dict(zip(names, engines, strict=False)), settings or ServerSettings(window_s=0))
+) -> AsyncIterator[InProcessBackend]:
+    host = InProcessBackend(dict(zip(names, engines, strict=False)), settings or ServerSettings(window_s=0))
     await host.start()
     try:
         yield host
@@ -109,13 +109,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
-async def until_waiting(host: LocalHost, items: int) -> None:
+async def until_waiting(host: InProcessBackend, items: int) -> None:
     while host.queues["rm"].waiting != items:
         await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
-async def busy(host: LocalHost, engine: Engine) -> AsyncIterator[None]:
+async def busy(host: InProcessBackend, engine: Engine) -> AsyncIterator[None]:
     """The engine is at work on one item inside the block."""
     engine.door.clear()
     calls = len(engine.calls)
@@ -445,7 +445,7 @@ def test_stopping_answers_nobody_with_silence() -> None:
     engine = Engine()
 
     async def work() -> None:
-        host = LocalHost({"rm": engine}, ServerSettings(window_s=0))
+        host = InProcessBackend({"rm": engine}, ServerSettings(window_s=0))
         await host.start()
         engine.door.clear()
         with_engine = asyncio.create_task(host.score(asked("a")))
@@ -491,7 +491,7 @@ def test_every_request_gets_exactly_its_own_results(
             await asyncio.sleep(0)
 
     async def one(
-        host: LocalHost, responses: list[str], priority: Priority, client: str, prompt: str, gone: int | None
+        host: InProcessBackend, responses: list[str], priority: Priority, client: str, prompt: str, gone: int | None
     ) -> None:
         request = ScoreRequest(items(prompt, responses), priority=priority, client=Client(client))
         task = asyncio.create_task(host.score(request))
@@ -519,7 +519,7 @@ def test_every_request_gets_exactly_its_own_results(
                 await turns(pause)
                 tasks.append(asyncio.create_task(one(host, responses, priority, client, prompt, gone)))
             await asyncio.gather(*tasks)
-            while host.roster.live[0]._scoring._flights:  # the engine may be at work for somebody who is gone
+            while host.registry.live[0]._computing:  # the engine may be at work for somebody who is gone
                 await asyncio.sleep(0.002)
             assert host.queues["rm"].waiting == 0
             assert host.ready

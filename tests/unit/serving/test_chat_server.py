@@ -11,6 +11,7 @@ import pytest
 
 from assay.domain import Comparison, Message
 from assay.errors import BadInputError
+from assay.http.running import running_app
 from assay.workspace import Workspace
 from assay_pipelines.judging.asking import ask
 from assay_pipelines.judging.local import LocalJudge
@@ -21,7 +22,6 @@ from assay_pipelines.llm.questions import Question
 from assay_serving.chat.app import create_chat_app
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.generation import ChatModel
-from assay_serving.chat.running import running_app
 
 KEY = "the-key"
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Name a metal."}], "max_tokens": 8}

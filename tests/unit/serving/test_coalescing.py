@@ -83,7 +83,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def waiting(running: RunningServer) -> int:
-    found: int = running.app.state.service.host.queues["rm"].waiting
+    found: int = running.app.state.service.backend.queues["rm"].waiting
     return found
 
 

@@ -334,12 +334,12 @@ def test_the_header_says_who_answered(client: httpx.Client, scorer: Transformers
 def test_a_model_answers_to_its_path_and_its_aliases(tiny_reward_model: Path, scorer: TransformersScorer) -> None:
     from fastapi.testclient import TestClient
 
-    from assay_serving.server.http.app import app_of
-    from assay_serving.server.models.in_process import LocalHost
+    from assay_serving.server.app import app_of
+    from assay_serving.server.in_process import InProcessBackend
 
     settings = ServerSettings()
     plan = ModelConfig(str(tiny_reward_model), "one", aliases=("first",))
-    host = LocalHost({"one": scorer, "two": scorer}, settings, plans={"one": plan})
+    host = InProcessBackend({"one": scorer, "two": scorer}, settings, plans={"one": plan})
     with TestClient(app_of(host, settings=settings)) as client:
         for name, status in (("one", 200), ("first", 200), (str(tiny_reward_model), 200), ("third", 404), (None, 400)):
             body = {"input": TEXT} | ({"model": name} if name else {})

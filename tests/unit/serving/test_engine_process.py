@@ -23,16 +23,16 @@ from assay.score import Part, Score, ScoreFailure
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import FrameConnection
 from assay_serving.engine_process.endpoint import Endpoint
-from assay_serving.engine_process.engine_client import HostLink
+from assay_serving.engine_process.engine_client import EngineClient
 from assay_serving.engine_process.folder import SOCKET, private_folder
-from assay_serving.engine_process.launch import EngineLaunch, FrontLaunch, frame_bytes, line_of
+from assay_serving.engine_process.launch import EngineLaunch, HttpWorkerLaunch, frame_bytes, line_of
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Rendered, ScoreItem
-from assay_serving.server.core.scoring_backend import ChatRequest, Client, Priority, ScoreAnswer, ScoreRequest
+from assay_serving.server.core.scoring_backend import ChatRequest, Client, Priority, ScoreRequest, ScoreResponse
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.http.config_file import path_of
-from assay_serving.server.models.in_process import LocalHost
+from assay_serving.server.in_process import InProcessBackend
 
 PROMPT = (Message("system", "Be brief."), Message("user", "Name a metal."))
 TOKEN = "token of this test"
@@ -56,13 +56,13 @@ def test_every_field_of_a_request_and_an_answer_arrives() -> None:
         named = {f.name for f in fields(whole)} - {"skipped"}
         assert all(getattr(whole, name) != getattr(plain, name) for name in named), "a field is not set in this test"
     assert wire.score_request(through(wire.ask_score(3, full_request), to_engine=True)) == full_request
-    answer = ScoreAnswer("rm", "v", (full_score, ScoreFailure("too_long", "too long", "rm")), 1)
+    answer = ScoreResponse("rm", "v", (full_score, ScoreFailure("too_long", "too long", "rm")), 1)
     assert wire.score_answer(through(wire.scored(3, answer), to_engine=False)) == answer
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_arrive_bit_for_bit(reward: float, probability: float) -> None:
-    answer = ScoreAnswer("rm", "v", (replace(full_score, reward=reward, probability=probability),))
+    answer = ScoreResponse("rm", "v", (replace(full_score, reward=reward, probability=probability),))
     score = wire.score_answer(through(wire.scored(1, answer), to_engine=False)).results[0]
     assert isinstance(score, Score)
     assert score.probability is not None
@@ -141,7 +141,7 @@ def test_what_a_child_is_told_arrives_whole() -> None:
     settings = ServerSettings(api_keys=("ä key",), max_items=3)
     plans = (ModelConfig("rm", "served", engine_options={"a": [1, None]}), ModelConfig("other"))
     engine = EngineLaunch(3, TOKEN, plans, settings, "/workspace", True, "json")
-    front = FrontLaunch(4, "/socket", TOKEN, settings, "/metrics", "cert", "key", True, "json")
+    front = HttpWorkerLaunch(4, "/socket", TOKEN, settings, "/metrics", "cert", "key", True, "json")
     for launch in (engine, front):
         line = line_of(launch)
         assert line.index(b"\n") == len(line) - 1
@@ -156,13 +156,13 @@ def scorer(tiny_reward_model: Path) -> TransformersScorer:
 class Pair:
     """A front's link and the engine's endpoint around one socket, which stays when the endpoint goes."""
 
-    def __init__(self, listening: socket.socket, link: HostLink) -> None:
+    def __init__(self, listening: socket.socket, link: EngineClient) -> None:
         self.listening = listening
         self.link = link
-        self.host: LocalHost
+        self.host: InProcessBackend
         self.endpoint: Endpoint
 
-    async def start_engine(self, host: LocalHost) -> None:
+    async def start_engine(self, host: InProcessBackend) -> None:
         self.host = host
         await host.start()
         self.endpoint = Endpoint(host, TOKEN, frame_bytes=FRAME_BYTES)
@@ -183,11 +183,11 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(host: LocalHost | None, *, token: str = TOKEN) -> AsyncIterator[Pair]:
+async def pair(host: InProcessBackend | None, *, token: str = TOKEN) -> AsyncIterator[Pair]:
     with private_folder() as folder, socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / SOCKET))
         listening.listen()
-        link = HostLink(str(folder / SOCKET), token, frame_bytes=FRAME_BYTES)
+        link = EngineClient(str(folder / SOCKET), token, frame_bytes=FRAME_BYTES)
         both = Pair(listening, link)
         try:
             if host is not None:
@@ -205,8 +205,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
-def local(scorer: TransformersScorer, **settings: Any) -> LocalHost:
-    return LocalHost({"rm": scorer}, ServerSettings(**settings))
+def local(scorer: TransformersScorer, **settings: Any) -> InProcessBackend:
+    return InProcessBackend({"rm": scorer}, ServerSettings(**settings))
 
 
 def some_items(count: int) -> tuple[ScoreItem, ...]:
@@ -241,7 +241,7 @@ def test_an_answer_with_a_result_too_few_is_no_answer(
         host = local(scorer)
         whole = host.score
 
-        async def short(request: ScoreRequest) -> ScoreAnswer:
+        async def short(request: ScoreRequest) -> ScoreResponse:
             answer = await whole(request)
             return replace(answer, results=answer.results[1:])
 
@@ -276,14 +276,14 @@ def test_refusals_come_through(scorer: TransformersScorer) -> None:
     run(work())
 
 
-class Held(LocalHost):
+class Held(InProcessBackend):
     """Answers when the door is opened; counts those who wait and those who gave up."""
 
     def prepare(self) -> Held:
         self.door, self.waiting, self.cancelled, self.orders = asyncio.Event(), 0, 0, list[dict[str, Any]]()
         return self
 
-    async def score(self, request: ScoreRequest) -> ScoreAnswer:
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
         self.waiting += 1
         try:
             await self.door.wait()

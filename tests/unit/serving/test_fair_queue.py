@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from assay.domain import Message
 from assay.score import ScoreResult
 from assay_serving.scorer import ScoreItem
-from assay_serving.server.batching.fair_queue import Backlog, Call, Pending
+from assay_serving.server.batching.fair_queue import Backlog, EngineCall, PendingRequest
 from assay_serving.server.core.scoring_backend import Priority
 
 LONG = 1e12  #: characters: as good as no bound
@@ -29,13 +29,13 @@ class Ear:
     """Remembers the places that were given up."""
 
     def __init__(self) -> None:
-        self.given_up_from: list[int] = []
+        self.abandoned_from: list[int] = []
 
     def scored(self, first: int, results: Sequence[ScoreResult]) -> None:
         raise AssertionError("a queue scores nothing")
 
-    def given_up(self, first: int) -> None:
-        self.given_up_from.append(first)
+    def abandoned(self, first: int) -> None:
+        self.abandoned_from.append(first)
 
 
 def request(
@@ -47,17 +47,19 @@ def request(
     prompt: str = "Hi.",
     deadline: float = float("inf"),
     ear: Ear | None = None,
-) -> Pending:
+) -> PendingRequest:
     """Responses of ten characters each."""
     items = [ScoreItem((Message("user", prompt),), "x" * 10) for _ in range(responses)]
-    return Pending(items, loop.create_future(), client=client, priority=priority, deadline=deadline, listener=ear)
+    return PendingRequest(
+        items, loop.create_future(), client=client, priority=priority, deadline=deadline, listener=ear
+    )
 
 
-def taken(call: Call, pending: Pending) -> int:
+def taken(call: EngineCall, pending: PendingRequest) -> int:
     return sum(stop - start for one, start, stop in call.parts if one is pending)
 
 
-def backlog_of(*requests: Pending, large: int = 100) -> Backlog:
+def backlog_of(*requests: PendingRequest, large: int = 100) -> Backlog:
     backlog = Backlog()
     for pending in requests:
         backlog.add(pending, large=large)
@@ -92,7 +94,7 @@ def test_clients_get_equal_shares_however_much_they_ask_for(loop: asyncio.Abstra
 
 
 def test_a_request_larger_than_a_turn_pays_for_it_later(loop: asyncio.AbstractEventLoop) -> None:
-    heavy = Pending(
+    heavy = PendingRequest(
         [ScoreItem((Message("user", "Hi."),), "x" * 5000) for _ in range(50)], loop.create_future(), client="heavy"
     )
     light = request(loop, 2000, client="light")
@@ -147,24 +149,24 @@ def test_a_flood_of_interactive_work_does_not_starve_bulk(loop: asyncio.Abstract
         assert calls <= 8 * 20
 
 
-def test_what_is_late_is_given_up_and_not_taken(loop: asyncio.AbstractEventLoop) -> None:
+def test_what_is_late_is_abandoned_and_not_taken(loop: asyncio.AbstractEventLoop) -> None:
     ear = Ear()
     late, timely = request(loop, 5, deadline=10, ear=ear), request(loop, 5, deadline=10.5)
     backlog = backlog_of(late, timely)
     call = backlog.next_call(512, LONG, 10)
     assert (call.late, taken(call, timely), call.items) == ([late], 5, 5)
-    assert ear.given_up_from == [0]
+    assert ear.abandoned_from == [0]
     assert (backlog.items, backlog.characters) == (0, 0)
 
 
-def test_a_part_that_was_taken_is_not_given_up(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_part_that_was_taken_is_not_abandoned(loop: asyncio.AbstractEventLoop) -> None:
     ear = Ear()
     pending = request(loop, 30, ear=ear)
     backlog = backlog_of(pending)
     backlog.next_call(8, LONG, 0)
     backlog.remove(pending)
     backlog.remove(pending)  # at once the last time
-    assert ear.given_up_from == [8]
+    assert ear.abandoned_from == [8]
     assert (backlog.items, backlog.characters, bool(backlog)) == (0, 0, False)
 
 
@@ -186,14 +188,14 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_every_item_is_in_one_call_or_given_up_and_the_counts_agree(steps: list[tuple[object, ...]]) -> None:
+def test_every_item_is_in_one_call_or_abandoned_and_the_counts_agree(steps: list[tuple[object, ...]]) -> None:
     loop = asyncio.new_event_loop()
     backlog = Backlog()
-    requests: list[Pending] = []
+    requests: list[PendingRequest] = []
     seen: dict[int, list[int]] = {}
     ears: dict[int, Ear] = {}
 
-    def play(call: Call, most: int) -> None:
+    def play(call: EngineCall, most: int) -> None:
         assert call.items <= most
         for pending, start, stop in call.parts:
             seen[id(pending)] += range(start, stop)
@@ -214,13 +216,13 @@ def test_every_item_is_in_one_call_or_given_up_and_the_counts_agree(steps: list[
                 play(call, items)
                 assert bool(call.parts) == waited
         assert backlog.items == sum(len(p.items) - p.taken for p in requests)
-        assert backlog.characters == sum(p.left for p in requests)
+        assert backlog.characters == sum(p.remaining for p in requests)
     while backlog:
         play(backlog.next_call(7, 300, 0), 7)
     assert backlog.characters == 0
     for pending in requests:
-        given_up = ears[id(pending)].given_up_from
-        assert len(given_up) <= 1
-        end = given_up[0] if given_up else len(pending.items)
+        abandoned = ears[id(pending)].abandoned_from
+        assert len(abandoned) <= 1
+        end = abandoned[0] if abandoned else len(pending.items)
         assert seen[id(pending)] == list(range(end))  # each once, in order
     loop.close()

@@ -28,8 +28,8 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
+from assay_serving.server.in_process import InProcessBackend
 from assay_serving.server.models import memory_check as memory_room
-from assay_serving.server.models.in_process import LocalHost
 from assay_serving.server.rollout.agreement import agreement
 from assay_serving.server.rollout.shadow import in_share
 
@@ -180,7 +180,7 @@ def test_a_swap_under_load_drops_nothing_and_every_reply_is_one_versions(
     with serving(tiny_reward_model, settings) as (running, client):
         # The one that was given is held by who gave it: watch one that the server has loaded itself.
         admin(client, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="now")
-        loaded = weakref.ref(running.app.state.service.host.roster.live[0].queue.scorer.model)
+        loaded = weakref.ref(running.app.state.service.backend.registry.live[0].queue.scorer.model)
         with clients_at(running.url) as clients:
             until(lambda: len(clients.replies) >= 30)
             outcome = admin(client, "POST", "/rm/swap", plan=plan(second), mode="now")
@@ -245,13 +245,13 @@ def test_a_swap_that_is_decided_by_hand_leaves_neither_model_in_memory_that_no_l
     tiny_reward_model: Path, second: Path
 ) -> None:
     with serving(tiny_reward_model) as (running, client):
-        host = running.app.state.service.host
+        host = running.app.state.service.backend
         admin(client, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="now")  # one that nobody else holds
-        old = weakref.ref(host.roster.live[0].queue.scorer.model)
+        old = weakref.ref(host.registry.live[0].queue.scorer.model)
         news = []
         for decided in ("abort", "promote"):
             admin(client, "POST", "/rm/swap", plan=plan(second), mode="shadow", share=1.0)
-            news.append(weakref.ref(host.roster.find("rm").new.queue.scorer.model))
+            news.append(weakref.ref(host.registry.find("rm").new.queue.scorer.model))
             ask(client, PROMPTS[0])
             until(lambda: admin(client, "GET", "/rm/swap")["swap"]["compared"] == len(ANSWERS))
             time.sleep(0.3)  # the swap's watcher has seen all that there is, and waits for more
@@ -459,25 +459,25 @@ def held(tiny_reward_model: Path) -> Iterator[HeldEngine]:
 
 @contextmanager
 def with_queued(held: HeldEngine) -> Iterator[tuple[httpx.Client, Any, list[Any], Any]]:
-    """A server, its roster, requests that wait for the engine, and a pool."""
+    """A server, its registry, requests that wait for the engine, and a pool."""
     with (
         running_server({"rm": held}, settings=ANYWHERE) as running,
         httpx.Client(base_url=running.url, timeout=PATIENCE_S) as client,
         ThreadPoolExecutor(8) as pool,
     ):
-        roster = running.app.state.service.host.roster
+        registry = running.app.state.service.backend.registry
         waiting = [pool.submit(ask, client, prompt) for prompt in PROMPTS[:5]]
-        until(lambda: roster.find("rm").live.in_flight == 5)
+        until(lambda: registry.find("rm").live.in_flight == 5)
         try:
-            yield client, roster, waiting, pool
+            yield client, registry, waiting, pool
         finally:
             held.door.set()
 
 
 def test_unloading_answers_what_is_queued_first(held: HeldEngine, engines: dict[str, TransformersScorer]) -> None:
-    with with_queued(held) as (client, roster, waiting, pool):
+    with with_queued(held) as (client, registry, waiting, pool):
         unloading = pool.submit(admin, client, "DELETE", "/rm")
-        until(lambda: "rm" not in roster)
+        until(lambda: "rm" not in registry)
         assert client.post("/v1/score", json={"model": "rm", "prompt": "a", "responses": []}).status_code in (404, 503)
         assert not unloading.done()
         held.door.set()
@@ -526,7 +526,7 @@ def test_a_canary_whose_engine_hangs_is_aborted_and_its_share_goes_back_to_the_o
     tiny_reward_model: Path, held: HeldEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The same model behind a closed door; as it is, no plan can name it.
-    monkeypatch.setattr("assay_serving.server.models.lifecycle.open_checked", lambda *_: held)
+    monkeypatch.setattr("assay_serving.server.rollout.lifecycle.open_checked", lambda *_: held)
     settings = replace(ANYWHERE, engine_timeout_s=0.3, cache_entries=0)
     with serving(tiny_reward_model, settings) as (_, client):
         admin(client, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="canary", share=1.0)
@@ -545,7 +545,7 @@ def test_an_order_goes_on_when_whoever_gave_it_is_gone(
 
     async def give_up() -> None:
         told: list[list[dict[str, Any]]] = []
-        host = LocalHost({"rm": load(tiny_reward_model)}, ANYWHERE, on_plans=told.append)
+        host = InProcessBackend({"rm": load(tiny_reward_model)}, ANYWHERE, on_plans=told.append)
         await host.start()
         order = asyncio.create_task(
             host.manage({"action": "swap", "name": "rm", "plan": plan(second), "terms": {"mode": "now"}})

@@ -11,9 +11,9 @@ from fastapi.responses import JSONResponse
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.http.running import running_app
 from assay.models.spec import Judging
 from assay.score import Score, ScoreFailure
-from assay_serving.chat.running import running_app
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
 from assay_serving.generative.remote import LEAST, JudgeEndpoint, RemoteWriter, read_choice

@@ -16,10 +16,11 @@ import pytest
 
 from assay.domain import Message
 from assay.errors import BadInputError, BusyError
+from assay.http.listening import claim_port
 from assay.score import Score, ScoreFailure, score_from_dict
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
-from assay_serving.process import RunningServer, claim_port, running_server
+from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings, create_app
 

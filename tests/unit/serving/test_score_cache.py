@@ -32,9 +32,8 @@ from assay_serving.generative.remote import JudgeEndpoint, RemoteWriter
 from assay_serving.generative.templates import POINTWISE
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem, Scorer
-from assay_serving.server.cache.disk_cache import FILE, StoredScores
-from assay_serving.server.cache.memory_cache import ScoreCache
-from assay_serving.server.cache.score_keys import ScoreKeys
+from assay_serving.server.cache.disk_cache import FILE, DiskScoreCache
+from assay_serving.server.cache.score_cache import ScoreCache, ScoreKeys
 
 PROMPT = (Message("user", "Name a metal."),)
 ITEM = ScoreItem(PROMPT, "Gold.")
@@ -235,7 +234,7 @@ def test_nothing_is_kept_where_nothing_may_be() -> None:
 # --- disk
 
 
-def find(stored: StoredScores, *keys: bytes) -> dict[bytes, Score]:
+def find(stored: DiskScoreCache, *keys: bytes) -> dict[bytes, Score]:
     return asyncio.run(stored.find(keys))
 
 
@@ -245,11 +244,11 @@ def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
         score(-1e-300, probability=1 / 3, uncertainty=2.5, principle='ünïcode "quoted"\n', calibration="k-1"),
         score(parts=(Part("rm", reward=1 / 3),)),
     ]
-    stored = StoredScores.open(tmp_path / "new" / "folder", max_rows=100)
+    stored = DiskScoreCache.open(tmp_path / "new" / "folder", max_rows=100)
     for n, one in enumerate(whole):
         stored.keep(number(n), one)
     stored.close()
-    again = StoredScores.open(tmp_path / "new" / "folder", max_rows=100)
+    again = DiskScoreCache.open(tmp_path / "new" / "folder", max_rows=100)
     assert find(again, *map(number, range(4))) == {number(n): one for n, one in enumerate(whole)}
     assert [again.may_have(number(n)) for n in range(3)] == [True] * 3
     assert sum(again.may_have(number(n)) for n in range(1000, 2000)) < 100
@@ -258,21 +257,21 @@ def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_the_oldest_rows_go_first_also_after_a_restart(tmp_path: Path) -> None:
     for start in range(0, 3000, 500):
-        stored = StoredScores.open(tmp_path, max_rows=1000)
+        stored = DiskScoreCache.open(tmp_path, max_rows=1000)
         for n in range(start, start + 500):
             stored.keep(number(n), score(n))
         stored.close()
     with duckdb.connect(str(tmp_path / FILE)) as db:
         [(rows,)] = db.execute("SELECT count(*) FROM scores").fetchall()
     assert 500 <= rows <= 1000
-    stored = StoredScores.open(tmp_path, max_rows=1000)
+    stored = DiskScoreCache.open(tmp_path, max_rows=1000)
     assert len(find(stored, *map(number, range(2500, 3000)))) == 500
     assert not find(stored, *map(number, range(1500)))
     stored.close()
 
 
 def test_a_score_that_is_there_already_is_no_second_row(tmp_path: Path) -> None:
-    stored = StoredScores.open(tmp_path, max_rows=100)
+    stored = DiskScoreCache.open(tmp_path, max_rows=100)
     for _ in range(3):
         stored.keep(number(1), score())
     stored.close()
@@ -284,9 +283,9 @@ WRITER = """
 import sys
 from pathlib import Path
 from assay.score import Score
-from assay_serving.server.stored_scores import StoredScores
+from assay_serving.server.cache.disk_cache import DiskScoreCache
 
-stored = StoredScores.open(Path(sys.argv[1]), max_rows=1_000_000)
+stored = DiskScoreCache.open(Path(sys.argv[1]), max_rows=1_000_000)
 n = 0
 while True:
     for _ in range(200):
@@ -320,7 +319,7 @@ def test_a_killed_process_costs_no_committed_score_and_no_file(tmp_path: Path, w
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    stored = StoredScores.open(tmp_path, max_rows=1_000_000)
+    stored = DiskScoreCache.open(tmp_path, max_rows=1_000_000)
     # All but what still waited is there, each with its own reward and in order: no holes.
     found = find(stored, *(n.to_bytes(32, "big") for n in range(last + 100_000)))
     rewards = [found[key].reward for key in sorted(found)]
@@ -330,14 +329,14 @@ def test_a_killed_process_costs_no_committed_score_and_no_file(tmp_path: Path, w
 
 
 def test_a_file_held_by_another_process_is_busy_and_names_it(tmp_path: Path) -> None:
-    StoredScores.open(tmp_path, max_rows=100).close()
+    DiskScoreCache.open(tmp_path, max_rows=100).close()
     holder = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
     process = spawn(holder, str(tmp_path / FILE), stdin=subprocess.PIPE)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "1\n"
         with pytest.raises(BusyError, match=rf"held by .*process {process.pid}"):
-            StoredScores.open(tmp_path, max_rows=100)
+            DiskScoreCache.open(tmp_path, max_rows=100)
     finally:
         process.communicate("")
 
@@ -348,7 +347,7 @@ def test_files_that_are_no_score_cache_are_refused_and_left_alone(tmp_path: Path
     with duckdb.connect(str(foreign / FILE)) as db:
         db.execute("CREATE TABLE comparisons (id INTEGER)")
     with pytest.raises(BadInputError, match="something else"):
-        StoredScores.open(foreign, max_rows=100)
+        DiskScoreCache.open(foreign, max_rows=100)
     with duckdb.connect(str(foreign / FILE)) as db:
         assert db.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("comparisons",)]
 
@@ -357,21 +356,21 @@ def test_files_that_are_no_score_cache_are_refused_and_left_alone(tmp_path: Path
     with duckdb.connect(str(shaped / FILE)) as db:
         db.execute("CREATE TABLE scores (reward DOUBLE)")
     with pytest.raises(BadInputError, match=FILE):
-        StoredScores.open(shaped, max_rows=100)
+        DiskScoreCache.open(shaped, max_rows=100)
 
     text = tmp_path / "text"
     text.mkdir()
     (text / FILE).write_text("no data base at all\n" * 1000, encoding="utf-8")
     with pytest.raises(BadInputError, match="not a score cache"):
-        StoredScores.open(text, max_rows=100)
+        DiskScoreCache.open(text, max_rows=100)
     assert (text / FILE).read_text(encoding="utf-8").startswith("no data base")
 
     with pytest.raises(BadInputError, match="no folder"):
-        StoredScores.open(text / FILE, max_rows=100)
+        DiskScoreCache.open(text / FILE, max_rows=100)
 
 
 def test_a_broken_file_is_refused_with_one_clear_line(tmp_path: Path) -> None:
-    stored = StoredScores.open(tmp_path, max_rows=10_000)
+    stored = DiskScoreCache.open(tmp_path, max_rows=10_000)
     for n in range(5000):
         stored.keep(number(n), score(n))
     stored.close()
@@ -379,7 +378,7 @@ def test_a_broken_file_is_refused_with_one_clear_line(tmp_path: Path) -> None:
         file.seek(4096)
         file.write(b"\xff" * 60_000)
     with pytest.raises(BadInputError, match=FILE) as caught:
-        StoredScores.open(tmp_path, max_rows=10_000)
+        DiskScoreCache.open(tmp_path, max_rows=10_000)
     assert "\n" not in str(caught.value)
 
 
@@ -387,9 +386,9 @@ ENDING = """
 import sys
 from pathlib import Path
 from assay.score import Score
-from assay_serving.server.stored_scores import StoredScores
+from assay_serving.server.cache.disk_cache import DiskScoreCache
 
-stored = StoredScores.open(Path(sys.argv[1]), max_rows=10_000)
+stored = DiskScoreCache.open(Path(sys.argv[1]), max_rows=10_000)
 for n in range(5000):
     stored.keep(n.to_bytes(32, "big"), Score(float(n), "rm", "v1", "t1", 7, truncated=False))
 sys.exit("an error somewhere else")
@@ -400,7 +399,7 @@ def test_a_process_that_ends_by_an_error_writes_what_waited(tmp_path: Path) -> N
     process = spawn(ENDING, str(tmp_path))
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors.splitlines()) == (1, ["an error somewhere else"])
-    stored = StoredScores.open(tmp_path, max_rows=10_000)
+    stored = DiskScoreCache.open(tmp_path, max_rows=10_000)
     assert len(find(stored, *(n.to_bytes(32, "big") for n in range(5000)))) == 5000
     stored.close()
     stored.close()
@@ -410,8 +409,8 @@ FILLING = """
 import asyncio, json, logging, resource, sys
 from pathlib import Path
 from assay.score import Score
-from assay_serving.server.score_cache import ScoreCache
-from assay_serving.server.settings import ServerSettings
+from assay_serving.server.cache.score_cache import ScoreCache
+from assay_serving.server.core.settings import ServerSettings
 
 logging.basicConfig(format="LOGGED %(message)s", stream=sys.stdout)
 cache = ScoreCache.of(ServerSettings(cache_path=sys.argv[1], cache_entries=100_000))
@@ -419,7 +418,7 @@ size = (Path(sys.argv[1]) / "scores.duckdb").stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 200_000, size + 200_000))
 for n in range(20_000):
     cache.put(n.to_bytes(32, "big"), Score(float(n), "rm", "v1", "t1", 7, truncated=False))
-stored = cache._stored
+stored = cache._disk
 while stored._waiting:
     pass
 assert cache.get((19_999).to_bytes(32, "big")).reward == 19_999.0
@@ -445,8 +444,8 @@ def test_a_disk_that_fills_up_is_logged_once_and_costs_only_this_tier(tmp_path: 
 
 
 def test_memory_and_disk_are_one_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    stored = StoredScores.open(tmp_path, max_rows=100)
-    cache = ScoreCache(entries=2, max_bytes=1 << 20, stored=stored)
+    stored = DiskScoreCache.open(tmp_path, max_rows=100)
+    cache = ScoreCache(entries=2, max_bytes=1 << 20, disk=stored)
     for n in range(10):
         cache.put(number(n), score(n))
     assert cache.on_disk([number(n) for n in (0, 5, 500)]) == [number(0), number(5)]

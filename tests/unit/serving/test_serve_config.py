@@ -73,7 +73,7 @@ def test_what_the_file_says_is_what_is_served(tmp_path: Path) -> None:
         ("port: high", "port", "expected int, got str"),
         ("api_keys: [1]", "api_keys[0]", "expected str, got int"),
         ("max_items: 2.5", "max_items", "expected int"),
-        ("17: x", "17", "no such field"),
+        ("17: x", "17", "no field is named"),
     ],
 )
 def test_a_wrong_field_is_named_with_the_file(tmp_path: Path, text: str, field: str, why: str) -> None:
@@ -126,7 +126,7 @@ def test_the_command_prints_the_example_and_names_what_is_wrong(
     assert "name at least one model" in err
     path = written(tmp_path, "models: [a, b]\nwokers: 3\n")
     code, _, err = run(capsys, "--config", str(path))
-    assert (code, err) == (2, f"assay: {path}: field 'wokers': no such field; did you mean workers?\n")
+    assert (code, err) == (2, f"assay: {path}: field 'wokers': no field is named 'wokers'; did you mean workers?\n")
     path = written(tmp_path, "models: [a, b]\ntls_cert: a.pem\ntls_key: b.pem\n")
     code, _, err = run(capsys, "--config", str(path), "--name", "only-one")
     assert (code, err) == (2, "assay: field '--name': 1 names for 2 models\n")
@@ -148,7 +148,7 @@ def test_one_process_looks_models_up_in_the_workspace_it_was_given(
     from assay_serving import process
     from assay_serving.commands import serve
     from assay_serving.engine_process import engine
-    from assay_serving.server.models import in_process as local_host
+    from assay_serving.server import in_process as local_host
 
     asked: list[Path | None] = []
 
@@ -156,13 +156,13 @@ def test_one_process_looks_models_up_in_the_workspace_it_was_given(
         asked.append(workspace)
         return {}, {}
 
-    class Host(local_host.LocalHost):
+    class Host(local_host.InProcessBackend):
         def __init__(self, *arguments: Any, workspace: Path | None = None, **options: Any) -> None:
             asked.append(workspace)
             super().__init__(*arguments, workspace=workspace, **options)
 
     monkeypatch.setattr(engine, "load", load)
-    monkeypatch.setattr(local_host, "LocalHost", Host)
+    monkeypatch.setattr(local_host, "InProcessBackend", Host)
     monkeypatch.setattr(process, "serve_until_stopped", lambda *_, **__: None)
     config = ServeConfig((ModelConfig("rm"),), workers=0, workspace=str(tmp_path))
     with socket.socket() as listening:

@@ -129,8 +129,8 @@ def run_web(
 ) -> None:
     """Serve on a claimed port until told to stop."""
     from assay.http.listening import url_of
+    from assay.http.running import serve_until_stopped
     from assay.workspace import Workspace
-    from assay_serving.process import serve_until_stopped
     from assay_web.app import create_app
     from assay_web.server.page import MISSING
     from assay_web.server.settings import WebSettings

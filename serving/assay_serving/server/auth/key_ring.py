@@ -1,7 +1,7 @@
-"""Which key a request carries, and what it opens.
+"""Checking the API key of a request.
 
-Covers: plain keys of the command line, keys of the file, which is read again when it changes, comparing in constant
-time, finding the key in a request's headers. Leaves out: the file (`keys`), which scope a route needs (`gate`).
+Covers: plain keys of the command line, keys of the file, which is reloaded when it changes, comparison in constant
+time, the key in a request's headers. Leaves out: the file (`key_store`), the scope that a route needs (`middleware`).
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.errors import AssayError
-from assay_serving.server.auth.key_store import SCOPES, Keys, id_of, read_keys
+from assay_serving.server.auth.key_store import SCOPES, KeyFile, id_of, read_keys
 from assay_serving.server.core.scoring_backend import Client
 
 logger = logging.getLogger("assay.serving")
 
-LOOK_S = 1.0  #: how often the file is looked at: a revoked key opens nothing after this time
+CHECK_S = 1.0  #: how often the file is checked: a revoked key is refused after this time
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who asks and what its key opens."""
+    """The client and the scopes of its key."""
 
     client: Client
     scopes: frozenset[str]
 
 
-OPEN = Access(Client(), frozenset(SCOPES))  #: of every caller, where no keys are set
+OPEN = Access(Client(), frozenset(SCOPES))  #: of every client where no keys are set
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _StoredKey:
     digest: str
     expires_at: float
     access: Access
@@ -47,63 +47,63 @@ class _Known:
 
 class KeyRing:
     """The keys of one server. Raises NotFoundError or BadInputError for a file that cannot be used at the start; beside
-    plain keys it may come later."""
+    plain keys it may be created later."""
 
     def __init__(
         self, plain: Sequence[str] = (), file: Path | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._file = file
         self._clock = clock
-        #: False: no keys are set, and everybody may ask. A keys file without a key opens to nobody.
+        #: False: no keys are set, and every request is accepted. A keys file without keys accepts none.
         self.needed = bool(plain) or file is not None
         names = ["api-key" if n == 0 else f"api-key-{n + 1}" for n in range(len(plain))]
         self._plain = [
             (_digest(key), Access(Client(name), frozenset(SCOPES))) for name, key in zip(names, plain, strict=True)
         ]
-        self._keys = Keys("00" * hashlib.blake2b.SALT_SIZE)
-        self._known: dict[str, _Known] = {}
+        self._keys = KeyFile("00" * hashlib.blake2b.SALT_SIZE)
+        self._stored: dict[str, _StoredKey] = {}
         self._seen: tuple[int, ...] = ()
-        self._next_look = -math.inf
+        self._next_check = -math.inf
         if file is not None:
             self._seen = _mark(file)
             if not plain or self._seen:
                 self._take(read_keys(file))
 
     def find(self, key: str) -> Access | None:
-        """What the key opens; None where it is unknown, revoked or expired."""
-        if self._file is not None and self._clock() >= self._next_look:
-            self._look()
+        """The access of a key; None where it is unknown, revoked or expired."""
+        if self._file is not None and self._clock() >= self._next_check:
+            self._reload()
         id_ = id_of(key)
         if id_ is not None and self._file is not None:
-            known = self._known.get(id_)  # the id is no secret
-            if known is None:
+            stored = self._stored.get(id_)  # the id is not secret
+            if stored is None:
                 return None
-            fits = hmac.compare_digest(self._keys.hash_of(key), known.digest)
-            return known.access if fits and time.time() < known.expires_at else None
-        digest, found = _digest(key), None
-        for own, access in self._plain:  # every one, each in constant time: no near miss shows
-            if hmac.compare_digest(digest, own):
-                found = access
-        return found
+            matches = hmac.compare_digest(self._keys.hash_of(key), stored.digest)
+            return stored.access if matches and time.time() < stored.expires_at else None
+        digest, match = _digest(key), None
+        for plain_digest, access in self._plain:  # all of them, each in constant time
+            if hmac.compare_digest(digest, plain_digest):
+                match = access
+        return match
 
-    def _look(self) -> None:
-        """Read the file again if it is another one. One that cannot be used leaves the keys as they are."""
+    def _reload(self) -> None:
+        """Reload the file if it has changed. A file that cannot be used leaves the keys as they are."""
         assert self._file is not None
-        self._next_look = self._clock() + LOOK_S
+        self._next_check = self._clock() + CHECK_S
         seen = _mark(self._file)
         if seen == self._seen:
             return
         self._seen = seen
         try:
             self._take(read_keys(self._file))
-            logger.warning("keys file read again: %d keys", len(self._known))
+            logger.warning("keys file reloaded: %d keys", len(self._stored))
         except AssayError as error:
-            logger.error("keys file not usable, the %d keys from before stay: %s", len(self._known), error)
+            logger.error("keys file not usable, the previous %d keys stay: %s", len(self._stored), error)
 
-    def _take(self, keys: Keys) -> None:
+    def _take(self, keys: KeyFile) -> None:
         self._keys = keys
-        self._known = {
-            entry.id: _Known(
+        self._stored = {
+            entry.id: _StoredKey(
                 entry.hash,
                 entry.expires_at,
                 Access(Client(entry.name, entry.requests_per_minute, entry.items_per_minute), frozenset(entry.scopes)),
@@ -113,10 +113,10 @@ class KeyRing:
 
 
 def key_in(authorization: str, x_api_key: str) -> str:
-    """The key of a request's headers, empty where there is none.
+    """The key in a request's headers, empty where there is none.
 
-    Bearer; Basic, which is what clients make of `http://anything:KEY@host` (the password, else the user name); a
-    header of its own. Never the query: it is part of the address, which proxies write into their logs.
+    Bearer; Basic, which clients send for `http://anything:KEY@host` (the password, else the user name); X-API-Key.
+    Never the query string: proxies write it into their logs.
     """
     scheme, _, token = authorization.partition(" ")
     scheme = scheme.lower()
@@ -132,12 +132,12 @@ def key_in(authorization: str, x_api_key: str) -> str:
 
 
 def _mark(file: Path) -> tuple[int, ...]:
-    """What changes whenever the file does; empty where it cannot be looked at."""
+    """Changes whenever the file does; empty where it cannot be read."""
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError:
         return ()
-    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
+    return (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
 
 
 def _digest(key: str) -> bytes:

@@ -1,11 +1,11 @@
-"""The file of API keys: whom each belongs to, what it opens, how much it may use. No key is in it, only hashes.
+"""The file of API keys: names, scopes and limits. It holds no keys, only hashes.
 
-Covers: making keys, hashing, reading and editing the file. Leaves out: which key a request carries (`key_ring`).
+Covers: creating keys, hashing, reading and editing the file. Leaves out: the key of a request (`key_ring`).
 
-A key is `assay_ID_SECRET`. The id is public and names the entry; the secret is 256 random bits. Because nobody can
-guess 256 random bits, a fast hash is right: a slow one (scrypt, argon2) protects passwords that people chose, and here
-would only let callers without a key burn the server's time. The hash is salted with 16 random bytes of the file, so
-that the same key in two files does not show.
+A key is `assay_ID_SECRET`. The id is public and names the entry; the secret is 256 random bits, which cannot be
+guessed, so a fast hash is enough: a slow one (scrypt, argon2) is for passwords, and would let clients without a key
+spend the server's time. The hash is salted with 16 random bytes of the file, so that one key has different hashes in
+two files.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FILE = "keys.json"  #: in a workspace
 ENVIRONMENT = "ASSAY_KEYS_FILE"
 PREFIX = "assay_"
 READ, SCORE, ADMIN = "read", "score", "admin"
-SCOPES = (READ, SCORE, ADMIN)  #: read: what describes the server, which every key opens
+SCOPES = (READ, SCORE, ADMIN)  #: read: routes that describe the server, which every key may use
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_RESERVED = re.compile(r"anonymous|api-key(-\d+)?")  # callers without an entry in the file
+_RESERVED = re.compile(r"anonymous|api-key(-\d+)?")  # clients without an entry in the file
 _ID = re.compile(r"[0-9a-f]{8}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SPAN = re.compile(r"(\d{1,6})([hdw])")
@@ -62,8 +62,8 @@ class KeyEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """What the file holds. `salt`: hexadecimal."""
+class KeyFile:
+    """The content of the file. `salt`: hexadecimal."""
 
     salt: str
     entries: tuple[KeyEntry, ...] = field(default_factory=tuple)
@@ -76,7 +76,7 @@ class Keys:
 
 
 def id_of(key: str) -> str | None:
-    """The public part of a key of ours, None for any other text."""
+    """The public part of an Assay key, None for any other text."""
     parts = key.split("_", 2)
     return parts[1] if len(parts) == 3 and key.startswith(PREFIX) and _ID.fullmatch(parts[1]) else None
 
@@ -90,24 +90,24 @@ def create_key(
     items_per_minute: float | None = None,
     expires: str | None = None,
 ) -> tuple[str, KeyEntry]:
-    """A new key and its entry, which is in the file (made if it is not there) when this returns.
+    """Create a key; its entry is in the file (created if needed) when this returns.
 
     `expires`: a span (`12h`, `90d`, `4w`) or an ISO date or time. Raises BadInputError for a name that is taken and
     for anything else that makes no sense.
     """
     if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
         raise BadInputError("a name is 1 to 64 letters, digits, '.', '_' or '-', and not anonymous or api-key")
-    scopes = tuple(scope for scope in SCOPES if scope in _known(scopes))
+    scopes = tuple(scope for scope in SCOPES if scope in _check_scopes(scopes))
     for label, rate in (("requests", requests_per_minute), ("items", items_per_minute)):
         _check_rate(rate, label)
     now = datetime.now(UTC)
     until = _iso(_expiry(expires, now)) if expires is not None else None
-    with _edited(path) as found:
-        keys = found[0]
+    with _edited(path) as edited:
+        keys = edited[0]
         if any(entry.name == name for entry in keys.entries):
             raise BadInputError(f"there is a key named {name}; revoke it first, or choose another name", file=path)
         ids = {entry.id for entry in keys.entries}
-        id_ = next(made for made in iter(lambda: secrets.token_hex(4), "") if made not in ids)
+        id_ = next(new for new in iter(lambda: secrets.token_hex(4), "") if new not in ids)
         key = f"{PREFIX}{id_}_{secrets.token_urlsafe(32)}"
         entry = KeyEntry(
             name,
@@ -119,25 +119,25 @@ def create_key(
             _iso(now),
             until,
         )
-        found[0] = replace(keys, entries=(*keys.entries, entry))
+        edited[0] = replace(keys, entries=(*keys.entries, entry))
     return key, entry
 
 
 def revoke_key(path: Path, name: str) -> KeyEntry:
-    """Take the key of that name (or id) out of the file. Raises NotFoundError where there is none."""
+    """Remove the key of that name (or id) from the file. Raises NotFoundError where there is none."""
     if not path.is_file():
         raise NotFoundError(f"no keys file at {path}")
-    with _edited(path) as found:
-        keys = found[0]
-        gone = [entry for entry in keys.entries if name in (entry.name, entry.id)]
-        if not gone:
+    with _edited(path) as edited:
+        keys = edited[0]
+        revoked = [entry for entry in keys.entries if name in (entry.name, entry.id)]
+        if not revoked:
             raise NotFoundError(f"no key named {name} in {path}")
-        found[0] = replace(keys, entries=tuple(entry for entry in keys.entries if entry is not gone[0]))
-    return gone[0]
+        edited[0] = replace(keys, entries=tuple(entry for entry in keys.entries if entry is not revoked[0]))
+    return revoked[0]
 
 
-def read_keys(path: Path) -> Keys:
-    """Raises NotFoundError where there is no file, BadInputError for a broken one or one that anybody may write."""
+def read_keys(path: Path) -> KeyFile:
+    """Raises NotFoundError where there is no file, BadInputError for a broken one or one that every user may write."""
     try:
         with path.open("rb") as stream:
             mode = os.fstat(stream.fileno()).st_mode
@@ -159,22 +159,22 @@ def read_keys(path: Path) -> Keys:
         listed = list(payload["keys"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInputError("not a keys file: it needs format, salt and keys", file=path) from error
-    entries = tuple(_entry(found, row, path) for row, found in enumerate(listed, start=1))
+    entries = tuple(_entry(fields, row, path) for row, fields in enumerate(listed, start=1))
     for what in ("name", "id"):
         seen = [getattr(entry, what) for entry in entries]
         if len(set(seen)) < len(seen):
             raise BadInputError(f"two keys have the same {what}", file=path)
-    return Keys(salt, entries)
+    return KeyFile(salt, entries)
 
 
-def _entry(found: Any, row: int, path: Path) -> KeyEntry:
+def _entry(fields: Any, row: int, path: Path) -> KeyEntry:
     try:
-        entry = KeyEntry(**{**found, "scopes": tuple(found["scopes"])})
+        entry = KeyEntry(**{**fields, "scopes": tuple(fields["scopes"])})
         if not (_NAME.fullmatch(entry.name) and _ID.fullmatch(entry.id) and _HASH.fullmatch(entry.hash)):
             raise ValueError("name, id or hash")
         if entry.expires is not None and datetime.fromisoformat(entry.expires).tzinfo is None:
             raise ValueError("expires without a time zone")
-        _known(entry.scopes)
+        _check_scopes(entry.scopes)
         _check_rate(entry.requests_per_minute, "requests")
         _check_rate(entry.items_per_minute, "items")
     except (KeyError, TypeError, ValueError) as error:
@@ -185,32 +185,32 @@ def _entry(found: Any, row: int, path: Path) -> KeyEntry:
 
 
 @contextmanager
-def _edited(path: Path) -> Iterator[list[Keys]]:
-    """The file's keys in a list of one; what is in the list at the end is written. One editor at a time."""
-    path = path.resolve()  # of a link, the file that it points to is replaced
+def _edited(path: Path) -> Iterator[list[KeyFile]]:
+    """The file's keys in a list of one, which is written at the end. One editor at a time."""
+    path = path.resolve()  # of a link, its target is replaced
     if not path.parent.is_dir():
         raise BadInputError("no such folder", file=path.parent)
-    # A lock of its own: the file itself is another one after each edit.
+    # A separate lock file: the keys file itself is replaced by each edit.
     handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        there = path.stat() if path.exists() else None
-        found = [read_keys(path) if there else Keys(secrets.token_hex(hashlib.blake2b.SALT_SIZE))]
-        yield found
+        status = path.stat() if path.exists() else None
+        edited = [read_keys(path) if status else KeyFile(secrets.token_hex(hashlib.blake2b.SALT_SIZE))]
+        yield edited
         with replacing(path) as temporary:
             target = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(target, "w", encoding="utf-8") as stream:
-                payload = {"format": FORMAT, "salt": found[0].salt, "keys": [asdict(e) for e in found[0].entries]}
+                payload = {"format": FORMAT, "salt": edited[0].salt, "keys": [asdict(e) for e in edited[0].entries]}
                 stream.write(json.dumps(payload, indent=1) + "\n")
-                if there:  # a server that reads it by its group still can
+                if status:  # keep it readable for a server of the same group
                     with suppress(PermissionError):
-                        os.fchown(stream.fileno(), there.st_uid, there.st_gid)
-                    os.fchmod(stream.fileno(), there.st_mode & 0o640 | 0o600)
+                        os.fchown(stream.fileno(), status.st_uid, status.st_gid)
+                    os.fchmod(stream.fileno(), status.st_mode & 0o640 | 0o600)
     finally:
         os.close(handle)
 
 
-def _known(scopes: Sequence[str]) -> Sequence[str]:
+def _check_scopes(scopes: Sequence[str]) -> Sequence[str]:
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         raise BadInputError(f"one or more of {', '.join(SCOPES)}", field="scope")

@@ -1,9 +1,9 @@
-"""What every request passes before its route: identity, key, scope, limits of the body; after it: metrics, a log line.
+"""Middleware around all routes: request id, key, scope and body limits before; metrics and a log line after.
 
 Covers: request ids, API keys on every path (documentation, metrics and unknown paths too), which scope a path needs,
-requests of web pages, bodies (`request_body`) and how many items they hold, how much may be in progress
-at once, unforeseen errors as problems. Logs hold no text of the caller's: not the body, not the path as sent, not the
-key. Leaves out: what routes do, keys themselves (`key_ring`), rates (`rate_limits`), slow headers (`connections`).
+cross-origin requests, bodies (`assay.http.request_body`) and their number of items, requests in progress, unexpected
+errors as problem details. Logs hold no client text: not the body, not the raw path, not the key. Leaves out: routes,
+keys (`key_ring`), rates (`rate_limits`), slow headers (`assay.http.connections`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from assay_serving.server.metrics.http_metrics import HttpMetrics
 logger = logging.getLogger("assay.serving")
 
 ADMIN_PATH = "/v1/admin"
-HEALTH = frozenset(("/healthz", "/readyz", "/health"))  #: what probes ask
+HEALTH = frozenset(("/healthz", "/readyz", "/health"))  #: paths of health probes
 _READ = HEALTH | PATHS | {"/metrics", "/v1/models"}
-ITEM_LISTS = ("items", "groups", "pairs")  #: fields of bodies, each of whose members is one item at least
+ITEM_LISTS = ("items", "groups", "pairs")  #: fields of bodies whose members are one item each, at least
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_WANTED = frozenset(
+_HEADERS = frozenset(
     (
         b"authorization",
         b"x-api-key",
@@ -50,20 +50,20 @@ _WANTED = frozenset(
         b"content-encoding",
     )
 )
-_OF_EVERY_REPLY = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_REPLY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 Headers = dict[bytes, bytes]
 
 
-class Gated(Protocol):
-    """What the gate needs of an application's service."""
+class LimitedService(Protocol):
+    """What the middleware needs of an application's service."""
 
     settings: ServerSettings
     metrics: HttpMetrics
 
 
 def scope_needed(method: str, path: str) -> str:
-    """Which scope a key needs here. Paths that nobody has thought of need the one to score."""
+    """The scope that a key needs for this path; unknown paths need the one to score."""
     if path == ADMIN_PATH or path.startswith(ADMIN_PATH + "/"):
         return ADMIN
     if method in ("GET", "HEAD") and (path in _READ or path.startswith("/v1/models/")):
@@ -71,13 +71,13 @@ def scope_needed(method: str, path: str) -> str:
     return SCORE
 
 
-class Gate:
-    """ASGI middleware around the whole application. `refuse`: the reply to an error of the gate's own."""
+class RequestMiddleware:
+    """ASGI middleware around the whole application. `refuse`: the reply to an error of the middleware."""
 
     def __init__(
         self,
         app: ASGIApp,
-        service: Gated,
+        service: LimitedService,
         refuse: Callable[[ProblemError, str], Response] = lambda problem, request_id: problem.response(request_id),
     ) -> None:
         settings = service.settings
@@ -93,22 +93,22 @@ class Gate:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # no route speaks websocket; none may answer without a key
+        if scope["type"] != "http":  # no route uses websockets
             await send({"type": "websocket.close", "code": 1008})
             return
         started = time.perf_counter()
-        headers: Headers = {name: value for name, value in scope["headers"] if name in _WANTED}
-        given = headers.get(b"x-request-id", b"").decode("latin-1")
-        request_id = given if _SAFE_ID.fullmatch(given) else secrets.token_hex(8)
+        headers: Headers = {name: value for name, value in scope["headers"] if name in _HEADERS}
+        client_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        request_id = client_id if _SAFE_ID.fullmatch(client_id) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        own_headers = [(b"x-request-id", request_id.encode()), *_OF_EVERY_REPLY]
+        reply_headers = [(b"x-request-id", request_id.encode()), *_REPLY_HEADERS]
         status = 0
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *own_headers]
+                message["headers"] = [*message.get("headers", ()), *reply_headers]
             await send(message)
 
         try:
@@ -118,7 +118,7 @@ class Gate:
                 if status == 0:
                     await self._refuse(problem, request_id)(scope, receive, answer)
         except Exception as error:
-            # The message may quote the caller: only the type and the places are logged.
+            # The message may quote the client: only the type and the traceback are logged.
             trace = "".join(traceback.format_tb(error.__traceback__))
             logger.error("%s %s\n%s", request_id, type(error).__name__, trace)
             if status == 0:
@@ -131,7 +131,7 @@ class Gate:
         self._check_page(headers)
         needed = scope_needed(scope["method"], scope["path"])
         scope["state"]["client"] = self._admit(scope, headers, needed).client
-        if needed == READ:  # nothing that waits for a model: a busy server still says that it lives
+        if needed == READ:  # needs no model: a busy server still answers
             await self.app(scope, receive, send)
             return
         if self._in_progress >= self.service.settings.max_requests:
@@ -146,20 +146,20 @@ class Gate:
             self._in_progress -= 1
 
     def _admit(self, scope: Scope, headers: Headers, needed: str) -> Access:
-        """Who asks. Raises ProblemError 401 for no or an unknown key, 403 for one that may not do this."""
+        """The client. Raises ProblemError 401 for no or an unknown key, 403 for one without the scope."""
         if not self._keys.needed:
             if needed == ADMIN and not self.service.settings.open_admin:
                 raise ProblemError(403, "administration needs a key, and this server has none")
             return OPEN
         if self.service.settings.open_health and needed == READ and scope["path"] in HEALTH:
             return OPEN
-        own = headers.get(b"x-api-key") or headers.get(b"api-key", b"")
-        key = key_in(headers.get(b"authorization", b"").decode("latin-1"), own.decode("latin-1"))
+        x_api_key = headers.get(b"x-api-key") or headers.get(b"api-key", b"")
+        key = key_in(headers.get(b"authorization", b"").decode("latin-1"), x_api_key.decode("latin-1"))
         access = self._keys.find(key) if key else None
         if access is None:
-            said = "the API key is not known here" if key else "an API key is needed: Authorization: Bearer KEY"
-            raise ProblemError(401, said, headers={"WWW-Authenticate": "Bearer"})
-        scope["state"]["client"] = access.client  # for the log, also of what is refused now
+            detail = "the API key is not known here" if key else "an API key is needed: Authorization: Bearer KEY"
+            raise ProblemError(401, detail, headers={"WWW-Authenticate": "Bearer"})
+        scope["state"]["client"] = access.client  # for the log, also of refused requests
         if needed != READ and needed not in access.scopes:
             raise ProblemError(
                 403,
@@ -169,7 +169,7 @@ class Gate:
         return access
 
     def _check_page(self, headers: Headers) -> None:
-        """Refuse what a web page of somebody else's sends from the browser of a person who can reach this server."""
+        """Refuse cross-origin requests, which another web page sends from a browser that can reach this server."""
         host = headers.get(b"host", b"")
         allowed = self.service.settings.allowed_hosts
         if allowed is not None and not _is_own(host.decode("latin-1"), allowed):
@@ -183,7 +183,7 @@ class Gate:
         metrics = self.service.metrics
         metrics.requests.labels(route, str(status)).inc()
         metrics.seconds.labels(route).observe(seconds)
-        expected = status < 500 or scope["path"] in HEALTH  # a probe that comes early is no fault
+        expected = status < 500 or scope["path"] in HEALTH  # an early probe is no error
         level = logging.INFO if expected else logging.WARNING
         if not logger.isEnabledFor(level):
             return
@@ -213,19 +213,19 @@ class Gate:
 
 
 def _template(scope: Scope) -> str:
-    """The path of the route that answered, or would have if the gate had let it: never what the caller wrote."""
-    if (found := getattr(scope.get("route"), "path", None)) is not None:
-        return str(found)
+    """The path template of the matching route, never the raw path of the request."""
+    if (path := getattr(scope.get("route"), "path", None)) is not None:
+        return str(path)
     routes = getattr(scope.get("app"), "routes", ())
     matches = ((route.matches(scope)[0], route) for route in routes)
-    known = [(match, route.path) for match, route in matches if match is not Match.NONE and hasattr(route, "path")]
-    whole = (path for match, path in known if match is Match.FULL)
-    return next(whole, known[0][1] if known else "unmatched")
+    candidates = [(match, r.path) for match, r in matches if match is not Match.NONE and hasattr(r, "path")]
+    full = (path for match, path in candidates if match is Match.FULL)
+    return next(full, candidates[0][1] if candidates else "unmatched")
 
 
 def _check_json(body: bytes, max_items: int) -> None:
-    """Raise ProblemError for what routes might read differently, or not survive, and for more items than they would
-    score: reading those one by one takes a thousand times as long as counting them. What is no JSON is left to them."""
+    """Raise ProblemError for JSON that parsers read differently or that exhausts them, and for more items than a route
+    scores: validating them takes a thousand times as long as counting. Invalid JSON is left to the route."""
     value = checked_json(body)
     members = [value[name] for name in ITEM_LISTS if name in value] if isinstance(value, dict) else []
     if (most := max((len(member) for member in members if isinstance(member, list)), default=0)) > max_items:
@@ -233,7 +233,7 @@ def _check_json(body: bytes, max_items: int) -> None:
 
 
 def _is_own(host: str, allowed: tuple[str, ...]) -> bool:
-    """An address, localhost, or an allowed name: a page cannot make a browser believe that it came from an address."""
+    """An address, localhost, or an allowed name: a page cannot fake an address as its origin."""
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
     name = name.lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost") or name in allowed:

@@ -1,8 +1,8 @@
 """How much each key may use: requests and items a minute, as token buckets.
 
-Covers: taking, refusing, giving back, counting by the name of the key. Leaves out: whose key it is (`key_ring`), the
-queue's own bound (`coalescing`). Kept where the models are, beside their one queue, so that the limits are exact
-however many processes take requests.
+Covers: reserving, refusing, refunding, counters per key. Leaves out: whose key it is (`key_ring`), the bound of the
+queue (`batching`). It runs in the process of the models, so that limits are exact however many processes accept
+requests.
 
 A bucket holds one minute's worth and refills evenly, so that a trainer may send its whole batch at once: in any span
 of t minutes a key gets at most (1 + t) times its rate.
@@ -43,49 +43,51 @@ class RateLimits:
     ) -> None:
         self._clock = clock
         self._buckets: dict[tuple[str, str], _Bucket] = {}
-        own = registry if registry is not None else CollectorRegistry()
+        registry = registry if registry is not None else CollectorRegistry()
         self._requests = Counter(
-            "assay_client_requests", "Requests within their key's limits", ["client"], registry=own
+            "assay_client_requests", "Requests within their key's limits", ["client"], registry=registry
         )
-        self._items = Counter("assay_client_items", "Items within their key's limits", ["client"], registry=own)
-        self._refused = Counter("assay_client_refused", "Requests over their key's limits", ["client"], registry=own)
+        self._items = Counter("assay_client_items", "Items within their key's limits", ["client"], registry=registry)
+        self._refused = Counter(
+            "assay_client_refused", "Requests over their key's limits", ["client"], registry=registry
+        )
 
-    def take(self, client: Client, items: int) -> None:
-        """Let one request of `items` in, or raise RateLimitError, which uses nothing up and says when to come back.
+    def reserve(self, client: Client, items: int) -> None:
+        """Count one request of `items`, or raise RateLimitError, which consumes nothing and says when to retry.
 
         Raises BadInputError for a request that has more items than the key gets in a minute: it can never pass.
         """
-        wanted: list[tuple[str, float, float]] = []
+        costs: list[tuple[str, float, float]] = []
         if client.requests_per_minute is not None:
-            wanted.append(("requests", client.requests_per_minute, 1.0))
+            costs.append(("requests", client.requests_per_minute, 1.0))
         if client.items_per_minute is not None:
-            wanted.append(("items", client.items_per_minute, float(items)))
-        if wanted:
-            self._spend(client.name, wanted)
+            costs.append(("items", client.items_per_minute, float(items)))
+        if costs:
+            self._spend(client.name, costs)
         self._requests.labels(client.name).inc()
         self._items.labels(client.name).inc(items)
 
     @contextmanager
-    def taken(self, client: Client, items: int) -> Iterator[None]:
-        """`take`, and `give_back` where the block raises BusyError: nothing was done for what it took."""
-        self.take(client, items)
+    def reserved(self, client: Client, items: int) -> Iterator[None]:
+        """`reserve`, and `refund` where the block raises BusyError: the request was not processed."""
+        self.reserve(client, items)
         try:
             yield
         except BusyError:
-            self.give_back(client, items)
+            self.refund(client, items)
             raise
 
-    def give_back(self, client: Client, items: int) -> None:
-        """Undo a `take` for a request that was then not accepted, e.g. because the queue was full."""
+    def refund(self, client: Client, items: int) -> None:
+        """Undo a `reserve` for a request that was then not accepted, e.g. because the queue was full."""
         for what, amount in (("requests", 1.0), ("items", float(items))):
             if (bucket := self._buckets.get((client.name, what))) is not None:
                 bucket.held = min(bucket.most, bucket.held + amount)
 
-    def _spend(self, name: str, wanted: list[tuple[str, float, float]]) -> None:
+    def _spend(self, name: str, costs: list[tuple[str, float, float]]) -> None:
         now = self._clock()
         buckets: list[tuple[_Bucket, float]] = []
         wait, limit = 0.0, ""
-        for what, rate, amount in wanted:
+        for what, rate, amount in costs:
             bucket = self._buckets.get((name, what))
             if bucket is None:
                 bucket = self._buckets[name, what] = _Bucket(rate, now)
@@ -93,7 +95,7 @@ class RateLimits:
             if amount > bucket.most:
                 raise BadInputError(f"{amount:.0f} items in one request; the key {name} may score {rate:g} a minute")
             buckets.append((bucket, amount))
-            if (seconds := (amount - bucket.held) * 60 / rate) > max(wait, 1e-6):  # not what rounding left
+            if (seconds := (amount - bucket.held) * 60 / rate) > max(wait, 1e-6):  # ignore rounding errors
                 wait, limit = seconds, f"{rate:g} {what} a minute"
         if limit:
             self._refused.labels(name).inc()

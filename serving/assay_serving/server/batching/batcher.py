@@ -1,56 +1,65 @@
-"""Many small requests, one engine: waiting items of all requests are scored together.
+"""Dynamic batching: queued items of all requests are scored together, in one thread that owns the engine.
 
-Covers: a bounded queue of requests, engine calls of a bounded length that take items of several requests (and a part
-of a large one), cancellation, deadlines, isolation of a request that breaks the engine, an engine that does not come
-back. Leaves out: HTTP, whose turn it is (`fair_queue`), the token batches of one engine call
-(`assay_serving.engines.batching`), results of before (`cached_scoring`).
+Covers: a bounded queue, engine calls of bounded length that take items of several requests (and parts of large ones),
+cancellation, deadlines, isolation of a request that breaks the engine, an engine that does not return. Leaves out:
+HTTP, the order of requests (`fair_queue`), token batches within one engine call (`assay_serving.engines.batching`),
+the cache.
 
-All methods run on the event loop; only the engine runs in the one thread that owns it.
+All methods run on the event loop; only the engine runs in its thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
+import threading
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TypeAlias
 
 from assay.errors import AssayError, BusyError, LateError
 from assay.score import ScoreFailure, ScoreResult
 from assay_serving.scorer import ScoreItem, Scorer
-from assay_serving.server.batching.engine_thread import EngineThread, Results
-from assay_serving.server.batching.fair_queue import LARGE_SHARE, Backlog, Call, Listener, Pending
+from assay_serving.server.batching.fair_queue import LARGE_SHARE, Backlog, EngineCall, Listener, PendingRequest
 from assay_serving.server.core.scoring_backend import Priority
 from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.metrics.http_metrics import EngineMetrics
+from assay_serving.server.metrics.engine_metrics import EngineMetrics
 
 logger = logging.getLogger("assay.serving")
+
+Score: TypeAlias = Callable[[Sequence[ScoreItem]], list[ScoreResult]]
+Results: TypeAlias = asyncio.Future[list[ScoreResult]]
+
+LAST_CALL_S = 10.0  #: for a call in progress when the process ends
 
 #: Characters per second until the engine has been measured: few enough that the first call is over soon.
 _FIRST_GUESS = 20_000.0
 _FIRST_GUESS_GENERATIVE = 200.0
 _WEIGHT_OF_NEW = 0.3  # of the latest call in the running speed
 _MOMENT_S = 0.02
-_GIVE_UP = 16  # requests of a broken call that fail alone, none between them scored: the engine itself is broken
+_GIVE_UP = 16  # requests that fail alone in a row: the engine itself is broken
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    call: Call
+    call: EngineCall
     items: list[ScoreItem]
     results: Results
     started: float
 
 
-class Coalescer:
+class DynamicBatcher:
     """The queue in front of one scorer, and the worker that empties it."""
 
     def __init__(self, name: str, scorer: Scorer, settings: ServerSettings, metrics: EngineMetrics) -> None:
         self.name = name
         self.scorer = scorer
-        self.stuck = False  #: an engine call has taken too long, and has not come back
+        self.stuck = False  #: an engine call has exceeded its time limit and has not returned
         self._settings = settings
         self._metrics = metrics
         self._backlog = backlog = Backlog()
@@ -62,10 +71,10 @@ class Coalescer:
         metrics.watch_queue(name, lambda: backlog.items)
 
     def start(self) -> None:
-        self._worker = asyncio.create_task(self._work(), name=f"coalescer-{self.name}")
+        self._worker = asyncio.create_task(self._work(), name=f"batcher-{self.name}")
 
     async def stop(self) -> None:
-        """Drop what waits. An engine call in progress ends by itself, unheard."""
+        """Drop queued requests. An engine call in progress runs to its end; its results are discarded."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
@@ -75,7 +84,7 @@ class Coalescer:
             for pending, start, _ in self._running.call.parts:
                 self._refuse([pending], error)
                 if pending.listener is not None:
-                    pending.listener.given_up(start)
+                    pending.listener.abandoned(start)
         self._thread.stop()
 
     @property
@@ -88,7 +97,7 @@ class Coalescer:
         """Items that no engine call has taken yet."""
         return self._backlog.items
 
-    def put(
+    def submit(
         self,
         items: Sequence[ScoreItem],
         *,
@@ -96,14 +105,14 @@ class Coalescer:
         client: str = "",
         deadline: float = float("inf"),
         listener: Listener | None = None,
-    ) -> Pending:
-        """Queue a request. `client`: whose share of the engine it takes; others: see `Pending`.
+    ) -> PendingRequest:
+        """Queue a request. `client`: the client whose share of the engine it uses; others: see `PendingRequest`.
 
-        Raises BusyError, with the seconds after which there should be room, when the queue is full, and when the
-        engine does not come back from a call.
+        Raises BusyError when the queue is full (with the seconds after which there should be room), and while the
+        engine is stuck in a call.
         """
         loop = asyncio.get_running_loop()
-        pending = Pending(
+        pending = PendingRequest(
             items,
             loop.create_future(),
             priority=priority,
@@ -128,11 +137,11 @@ class Coalescer:
         self._arrived.set()
         return pending
 
-    def drop(self, pending: Pending) -> None:
-        """Forget a request whose caller is gone; items already with the engine are scored unheard."""
+    def cancel(self, pending: PendingRequest) -> None:
+        """Drop a request whose client is gone; results of items already with the engine are discarded."""
         pending.done.cancel()
         if pending.taken < len(pending.items):
-            # The caller's own timer may be a moment before the deadline.
+            # The client's own timer may be a moment before the deadline.
             why = "late" if pending.deadline - asyncio.get_running_loop().time() < _MOMENT_S else "gone"
             self._metrics.dropped.labels(self.name, why).inc(len(pending.items) - pending.taken)
             self._backlog.remove(pending)
@@ -142,7 +151,7 @@ class Coalescer:
             if self._running is None and not self._send():
                 self._arrived.clear()
                 await self._arrived.wait()
-                # The engine was idle: give others a moment to join. When it was busy they had their time already.
+                # The engine was idle: wait for more requests to join. While it was busy they could.
                 await asyncio.sleep(self._settings.window_s)
                 continue
             running = self._running
@@ -178,7 +187,7 @@ class Coalescer:
 
     async def _outcome(self, running: _Running) -> list[ScoreResult] | AssayError | None:
         """The engine's results; an error of the whole model; None if the engine broke on these items."""
-        results = await self._heard(running.results, running.call, running.items)
+        results = await self._engine_results(running.results, running.call, running.items)
         seconds = time.perf_counter() - running.started
         self._metrics.call_items.labels(self.name).observe(len(running.items))
         self._metrics.call_seconds.labels(self.name).observe(seconds)
@@ -187,74 +196,71 @@ class Coalescer:
             self._speed += _WEIGHT_OF_NEW * (max(speed, 1.0) - self._speed)
         return results
 
-    async def _heard(
-        self, results: Results, call: Call, items: Sequence[ScoreItem]
+    async def _engine_results(
+        self, results: Results, call: EngineCall, items: Sequence[ScoreItem]
     ) -> list[ScoreResult] | AssayError | None:
-        """See `_outcome`. While the engine takes too long, its model is stuck: nobody waits for it in vain."""
+        """See `_outcome`. While a call exceeds its time limit, the model is stuck and refuses requests."""
         await asyncio.wait({results}, timeout=self._settings.engine_timeout_s)
         if not results.done():
             limit = self._settings.engine_timeout_s
-            logger.error("engine %s has not come back from %d items in %g s", self.name, len(items), limit)
+            logger.error("engine %s has not returned from %d items in %g s", self.name, len(items), limit)
             self.stuck = True
             self._refuse([pending for pending, _, _ in call.parts], LateError(f"the engine took more than {limit:g} s"))
             busy = BusyError(f"the engine of {self.name} does not answer", retry_after=10)
             self._refuse(self._backlog.clear(), busy)
             await asyncio.wait({results})
             self.stuck = False
-            logger.warning("engine %s has come back", self.name)
+            logger.warning("engine %s has returned", self.name)
         error = results.exception()
         if error is None and len(results.result()) == len(items):
             return results.result()
         # The message may quote a prompt: only the type and the places are logged.
-        said = type(error).__name__ if error is not None else f"{len(results.result())} results"
+        failure = type(error).__name__ if error is not None else f"{len(results.result())} results"
         trace = "".join(traceback.format_tb(error.__traceback__)) if error is not None else ""
-        logger.error("engine %s failed on %d items: %s\n%s", self.name, len(items), said, trace)
+        logger.error("engine %s failed on %d items: %s\n%s", self.name, len(items), failure, trace)
         return error if isinstance(error, AssayError) else None
 
-    async def _isolated(self, call: Call) -> list[ScoreResult]:
-        """Of a call that broke the engine: one request must not cost the others their scores. Halves are tried, then
-        halves of what breaks again."""
-        found: dict[int, list[ScoreResult]] = {}
-        alone = 0  # requests that failed by themselves since the last success
+    async def _isolated(self, call: EngineCall) -> list[ScoreResult]:
+        """The results of a call that broke the engine, by bisection: only the requests that break it again fail."""
+        by_part: dict[int, list[ScoreResult]] = {}
+        failed_alone = 0  # requests since the last success
         ranges = _halves(0, len(call.parts))
-        while ranges and alone < _GIVE_UP:
+        while ranges and failed_alone < _GIVE_UP:
             first, end = ranges.pop()
             parts = call.parts[first:end]
             items = [item for pending, start, stop in parts for item in pending.items[start:stop]]
-            results = await self._heard(self._thread.call(self.scorer.score, items), call, items)
+            results = await self._engine_results(self._thread.call(self.scorer.score, items), call, items)
             if isinstance(results, list):
-                alone, place = 0, 0
+                failed_alone, offset = 0, 0
                 for number, (_, start, stop) in enumerate(parts, first):
-                    found[number] = results[place : place + stop - start]
-                    place += stop - start
+                    by_part[number] = results[offset : offset + stop - start]
+                    offset += stop - start
             else:
                 ranges += _halves(first, end)
-                alone += end - first == 1
+                failed_alone += end - first == 1
         failure = ScoreFailure("backend", "the engine failed on this request", self.name)
         return [
             result
             for number, (_, start, stop) in enumerate(call.parts)
-            for result in found.get(number, [failure] * (stop - start))
+            for result in by_part.get(number, [failure] * (stop - start))
         ]
 
-    def _hand_out(self, call: Call, results: list[ScoreResult]) -> None:
-        if self.scorer.info.name != self.name:  # scores carry the name that the model is served under
-            results = [replace(result, model=self.name) for result in results]
+    def _hand_out(self, call: EngineCall, results: list[ScoreResult]) -> None:
         self._metrics.count_results(self.name, results)
-        place = 0
+        first = 0
         for pending, start, stop in call.parts:
-            pending.add(results[place : place + stop - start])
-            place += stop - start
+            pending.add(results[first : first + stop - start])
+            first += stop - start
 
-    def _fail(self, call: Call, error: AssayError) -> None:
-        """The model is gone, or busy: that is no fault of any request, and none is tried alone."""
+    def _fail(self, call: EngineCall, error: AssayError) -> None:
+        """The model is gone or busy: no request caused it, so none is retried alone."""
         if isinstance(error, BusyError | LateError):
             self._refuse([pending for pending, _, _ in call.parts], error)
         failure = ScoreFailure(error.code, "the engine failed on this request", self.name)
         self._hand_out(call, [failure] * call.items)
 
-    def _refuse(self, requests: Sequence[Pending], error: AssayError) -> None:
-        """Requests that get no results. Those with items in no call any more are out of the queue."""
+    def _refuse(self, requests: Sequence[PendingRequest], error: AssayError) -> None:
+        """Fail requests. Those without items in a call must have left the queue."""
         for pending in requests:
             if not pending.done.done():
                 pending.done.set_exception(error)
@@ -264,3 +270,68 @@ def _halves(first: int, end: int) -> list[tuple[int, int]]:
     """The range's halves, the first one last; none of a range of one."""
     middle = (first + end) // 2
     return [(middle, end), (first, middle)] if end - first > 1 else []
+
+
+_living: weakref.WeakSet[EngineThread] = weakref.WeakSet()
+
+
+class EngineThread:
+    """The thread that owns an engine: one call at a time, in order.
+
+    A process that ends waits for a call in progress for at most `LAST_CALL_S`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Score, Sequence[ScoreItem], Results] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        _living.add(self)
+
+    def call(self, score: Score, items: Sequence[ScoreItem]) -> Results:
+        """The results of `score(items)`; on the event loop."""
+        future: Results = asyncio.get_running_loop().create_future()
+        self._calls.put((score, items, future))
+        return future
+
+    def stop(self) -> None:
+        """End after the call in progress."""
+        self._calls.put(None)
+
+    def join(self, timeout: float) -> None:
+        """Wait until it has ended, or for `timeout` seconds."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            score, items, future = call
+            results: list[ScoreResult] | None = None
+            error: Exception | None = None
+            try:
+                if not future.cancelled():
+                    results = score(items)
+            except Exception as raised:
+                error = raised
+            try:
+                future.get_loop().call_soon_threadsafe(_settle, future, results, error)
+            except RuntimeError:
+                return  # the loop is closed
+            del call, score, items, future, results, error  # while waiting, hold no engine and no text
+
+
+def _settle(future: Results, results: list[ScoreResult] | None, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(results or [])
+
+
+@atexit.register
+def _end_all() -> None:
+    """Python kills daemon threads at exit, in the middle of the engine's own code."""
+    threads = list(_living)
+    for thread in threads:
+        thread.stop()
+    for thread in threads:
+        thread.join(LAST_CALL_S)

@@ -1,11 +1,11 @@
-"""Requests that wait for an engine, and which of their items the next engine call takes.
+"""Requests queued for an engine, and which of their items the next engine call takes.
 
 Covers: a fair share for every client, small requests beside large ones, items with the same prompt in one call,
-interactive work before bulk without starving it. Leaves out: time, threads, results (`coalescing`).
+interactive work before bulk without starving it. Leaves out: time, threads, results (`batcher`).
 
-The rules, all of order and size, none of the clock:
+The rules depend on order and size, never on the clock:
 
-- A client's small requests are one flow, its large ones another. Flows take turns by deficit round robin (Shreedhar and
+- A client's small requests are one flow, its large ones another. Flows are served by deficit round robin (Shreedhar and
   Varghese 1995): each gets the same number of characters in the long run, however many requests it has waiting. Within
   a flow: first come, first served.
 - Where a call takes an item, it also takes the other waiting items with the same prompt, which cost only their
@@ -32,19 +32,19 @@ WORTH_SHARING = 64  #: characters of a prompt; computing a shorter one again cos
 
 
 class Listener(Protocol):
-    """Hears what becomes of a request's items, also when its caller is gone."""
+    """Is notified of a request's results, also when its client is gone."""
 
     def scored(self, first: int, results: Sequence[ScoreResult]) -> None:
         """Results of items `first` and following."""
         ...
 
-    def given_up(self, first: int) -> None:
+    def abandoned(self, first: int) -> None:
         """Items `first` and all after it will not be scored."""
         ...
 
 
-class Pending:
-    """One request's items on their way. `done` resolves to the results in the items' order.
+class PendingRequest:
+    """The items of one request. `done` resolves to the results in the items' order.
 
     `deadline`: on the event loop's clock; items still waiting then are not scored.
     """
@@ -57,10 +57,10 @@ class Pending:
         "done",
         "items",
         "large",
-        "left",
         "listener",
         "priority",
         "prompts",
+        "remaining",
         "results",
         "sizes",
         "taken",
@@ -90,7 +90,7 @@ class Pending:
         self.sizes: list[int] = []  #: characters of each item without its prompt
         self.prompts: list[tuple[int, int]] = []  #: of each item: its prompt's identity (0: not worth sharing) and size
         self.characters = self._measure()  #: of all items, prompts that neighbours share counted once
-        self.left = self.characters  #: of the items that no call has taken
+        self.remaining = self.characters  #: of the items that no call has taken
 
     def _measure(self) -> int:
         total = 0
@@ -108,11 +108,11 @@ class Pending:
             total += size
         return total
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """The items that no call has taken will not be scored."""
-        first, self.taken, self.left = self.taken, len(self.items), 0
+        first, self.taken, self.remaining = self.taken, len(self.items), 0
         if self.listener is not None:
-            self.listener.given_up(first)
+            self.listener.abandoned(first)
 
     def add(self, results: Sequence[ScoreResult]) -> None:
         """Results of the next items, in order."""
@@ -124,12 +124,12 @@ class Pending:
             self.done.set_result(self.results)
 
 
-class Call:
-    """One engine call in the making: runs of items, at most `items` of them and about `characters` of text."""
+class EngineCall:
+    """One engine call being assembled: runs of items, at most `items` of them and about `characters` of text."""
 
     def __init__(self, items: int, characters: float) -> None:
-        self.parts: list[tuple[Pending, int, int]] = []  #: request, first item, end
-        self.late: list[Pending] = []  #: removed from the queue because their time is over
+        self.parts: list[tuple[PendingRequest, int, int]] = []  #: request, first item, end
+        self.late: list[PendingRequest] = []  #: removed from the queue because their deadline has passed
         self.items_left = items
         self.characters_left = characters
         self.items = 0
@@ -140,33 +140,33 @@ class Call:
     def has_room(self) -> bool:
         return self.items_left > 0 and self.characters_left > 0
 
-    def take(self, pending: Pending, most: float, only: int | None = None) -> int:
+    def take(self, pending: PendingRequest, most: float, only: int | None = None) -> int:
         """The next items of a request while there is room and they cost less than `most` characters; at least one.
         `only`: stop where another prompt than this begins. Returns what they cost."""
-        start = place = pending.taken
+        start = index = pending.taken
         spent = 0
         while True:
-            shared = pending.prompts[place]
+            shared = pending.prompts[index]
             prompt, size = shared
-            cost = own = pending.sizes[place]
+            cost = total = pending.sizes[index]
             if prompt not in self._prompts:
                 cost += size
                 if prompt:
                     self._prompts.add(prompt)
-            if not place or shared is not pending.prompts[place - 1]:
-                own += size
-            pending.left -= own
+            if not index or shared is not pending.prompts[index - 1]:
+                total += size
+            pending.remaining -= total
             spent += cost
             self.characters_left -= cost
             self.items_left -= 1
-            place += 1
-            if place == len(pending.items) or spent >= most or not self.has_room:
+            index += 1
+            if index == len(pending.items) or spent >= most or not self.has_room:
                 break
-            if only is not None and pending.prompts[place][0] != only:
+            if only is not None and pending.prompts[index][0] != only:
                 break
-        pending.taken = place
-        self.parts.append((pending, start, place))
-        self.items += place - start
+        pending.taken = index
+        self.parts.append((pending, start, index))
+        self.items += index - start
         self.characters += spent
         return spent
 
@@ -175,8 +175,8 @@ class _Flow:
     __slots__ = ("credit", "pendings")
 
     def __init__(self) -> None:
-        self.credit = 0.0  #: characters that it may still take in its turn; below 0 it has taken too much
-        self.pendings: OrderedDict[Pending, None] = OrderedDict()
+        self.credit = 0.0  #: characters that it may still take in its turn; negative after it has taken too much
+        self.pendings: OrderedDict[PendingRequest, None] = OrderedDict()
 
 
 class FairQueue:
@@ -186,12 +186,12 @@ class FairQueue:
         self.items = 0  #: waiting, not taken by a call
         self.characters = 0
         self._flows: OrderedDict[tuple[str, bool], _Flow] = OrderedDict()
-        self._alike: dict[int, dict[Pending, None]] = {}  #: requests by the prompt of their next item
+        self._alike: dict[int, dict[PendingRequest, None]] = {}  #: requests by the prompt of their next item
 
     def __bool__(self) -> bool:
         return self.items > 0
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: PendingRequest) -> None:
         flow = self._flows.get((pending.client, pending.large))
         if flow is None:
             flow = self._flows[pending.client, pending.large] = _Flow()
@@ -200,25 +200,25 @@ class FairQueue:
         self.items += len(pending.items)
         self.characters += pending.characters
 
-    def remove(self, pending: Pending) -> None:
-        """Give up the items of a request that no call has taken."""
+    def remove(self, pending: PendingRequest) -> None:
+        """Remove the items of a request that no call has taken."""
         if pending.taken == len(pending.items):
             return
         self.items -= len(pending.items) - pending.taken
-        self.characters -= pending.left
+        self.characters -= pending.remaining
         self._unlist(pending)
         self._leave_flow(pending)
-        pending.give_up()
+        pending.abandon()
 
-    def clear(self) -> list[Pending]:
-        """Give up everything; returns the requests."""
+    def clear(self) -> list[PendingRequest]:
+        """Remove everything; returns the requests."""
         waiting = [pending for flow in self._flows.values() for pending in flow.pendings]
         for pending in waiting:
             self.remove(pending)
         return waiting
 
-    def take(self, call: Call, now: float) -> None:
-        """Fill the call; at least one item if any waits. Requests whose deadline is `now` or before are given up."""
+    def take(self, call: EngineCall, now: float) -> None:
+        """Fill the call; at least one item if any waits. Requests whose deadline is `now` or before are removed."""
         quantum = max(1.0, call.characters_left / (2 * max(1, len(self._flows))))
         while self._flows and call.has_room:
             name, flow = next(iter(self._flows.items()))
@@ -229,7 +229,7 @@ class FairQueue:
             if flow.credit <= 0 and name in self._flows:
                 self._flows.move_to_end(name)
 
-    def _take(self, call: Call, pending: Pending, flow: _Flow, now: float) -> None:
+    def _take(self, call: EngineCall, pending: PendingRequest, flow: _Flow, now: float) -> None:
         start = pending.taken
         if not self._move(call, pending, now, most=flow.credit):
             return
@@ -237,35 +237,37 @@ class FairQueue:
             while prompt and call.has_room and (alike := self._alike.get(prompt)):
                 self._move(call, next(iter(alike)), now, most=float("inf"), only=prompt)
 
-    def _move(self, call: Call, pending: Pending, now: float, *, most: float, only: int | None = None) -> bool:
-        """Put items of a request into the call; False where its time is over."""
+    def _move(
+        self, call: EngineCall, pending: PendingRequest, now: float, *, most: float, only: int | None = None
+    ) -> bool:
+        """Put items of a request into the call; False where its deadline has passed."""
         if pending.deadline <= now:
             self.remove(pending)
             call.late.append(pending)
             return False
-        start, left = pending.taken, pending.left
+        start, remaining = pending.taken, pending.remaining
         self._unlist(pending)
         self._flows[pending.client, pending.large].credit -= call.take(pending, most, only)
         self.items -= pending.taken - start
-        self.characters -= left - pending.left
+        self.characters -= remaining - pending.remaining
         if pending.taken == len(pending.items):
             self._leave_flow(pending)
         else:
             self._list(pending)
         return True
 
-    def _leave_flow(self, pending: Pending) -> None:
+    def _leave_flow(self, pending: PendingRequest) -> None:
         name = (pending.client, pending.large)
         flow = self._flows[name]
         del flow.pendings[pending]
         if not flow.pendings:
             del self._flows[name]
 
-    def _list(self, pending: Pending) -> None:
+    def _list(self, pending: PendingRequest) -> None:
         if prompt := pending.prompts[pending.taken][0]:
             self._alike.setdefault(prompt, {})[pending] = None
 
-    def _unlist(self, pending: Pending) -> None:
+    def _unlist(self, pending: PendingRequest) -> None:
         if prompt := pending.prompts[pending.taken][0]:
             alike = self._alike[prompt]
             del alike[pending]
@@ -274,11 +276,11 @@ class FairQueue:
 
 
 class Backlog:
-    """All that waits for one engine. `next_call` says what it does next."""
+    """The queue of one engine."""
 
     def __init__(self) -> None:
         self._queues = {priority: FairQueue() for priority in Priority}
-        self._passed = 0  #: calls in a row in which bulk waited and had no part
+        self._passed = 0  #: calls in a row that left bulk waiting
 
     def __bool__(self) -> bool:
         return any(self._queues.values())
@@ -292,17 +294,17 @@ class Backlog:
     def characters(self) -> int:
         return sum(queue.characters for queue in self._queues.values())
 
-    def add(self, pending: Pending, *, large: int) -> None:
+    def add(self, pending: PendingRequest, *, large: int) -> None:
         """`large`: characters above which a request is a large one."""
         pending.large = pending.characters > large
         self._queues[pending.priority].add(pending)
 
-    def remove(self, pending: Pending) -> None:
+    def remove(self, pending: PendingRequest) -> None:
         self._queues[pending.priority].remove(pending)
 
-    def next_call(self, items: int, characters: float, now: float) -> Call:
+    def next_call(self, items: int, characters: float, now: float) -> EngineCall:
         """At most `items` items and about `characters` of text; at least one item if any waits in time."""
-        call = Call(items, characters)
+        call = EngineCall(items, characters)
         interactive, bulk = self._queues[Priority.INTERACTIVE], self._queues[Priority.BULK]
         if bulk and self._passed >= 1 / BULK_SHARE - 1:
             bulk.take(call, now)
@@ -310,14 +312,14 @@ class Backlog:
             self._passed = 0
             return call
         interactive.take(call, now)
-        taken = call.items
-        if bulk and taken:
+        interactive_items = call.items
+        if bulk and interactive_items:
             call.items_left = min(call.items_left, max(1, int(items * BULK_SHARE)))
             call.characters_left = min(call.characters_left, characters * BULK_SHARE)
         bulk.take(call, now)
-        self._passed = self._passed + 1 if bulk and call.items == taken else 0
+        self._passed = self._passed + 1 if bulk and call.items == interactive_items else 0
         return call
 
-    def clear(self) -> list[Pending]:
-        """Give up everything; returns the requests."""
+    def clear(self) -> list[PendingRequest]:
+        """Remove everything; returns the requests."""
         return [pending for queue in self._queues.values() for pending in queue.clear()]

@@ -1,10 +1,10 @@
 """The score cache's tier on disk: scores by content address in one DuckDB file that this process holds open.
 
-Covers: reads and batched writes in threads of their own, a bound on rows (the oldest go first), what a locked, foreign,
-broken or full file means. Leaves out: keys (`score_keys`), the tier in memory (`score_cache`).
+Covers: reads and batched writes in separate threads, a bound on rows (oldest first out), locked, foreign, broken and
+full files. Leaves out: keys and the tier in memory (`score_cache`).
 
-A score counts as stored when its batch is committed; a killed process loses at most the last moments' scores, never the
-file. A disk that fails later is logged once and costs only this tier: nothing is read or written any more.
+A score is stored when its batch is committed; a killed process loses at most the latest scores, never the file. A disk
+that fails later is logged once and disables only this tier.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("assay.serving")
 
 FILE = "scores.duckdb"
-FLUSH_S = 0.25  #: how long a score may wait for others to be written with
+FLUSH_S = 0.25  #: how long a score may wait to be written in a batch
 BATCH = 2000  #: scores in one commit
-_WAITING = 50_000  #: scores not yet written; past it new ones are not stored
-_ASKED = 500  #: keys in one query
-_KEEP = 0.9  #: of the rows allowed, after pruning: so that not every batch prunes
+_WAITING = 50_000  #: unwritten scores; beyond it new ones are not stored
+_QUERY_KEYS = 500  #: keys in one query
+_KEEP = 0.9  #: share of the maximum rows after pruning, so that not every batch prunes
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "512MB",
     "threads": 1,  # the cores are the engine's
@@ -45,8 +45,8 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-class StoredScores:
-    """An open file. Make it with `open`; `close` writes what waits."""
+class DiskScoreCache:
+    """An open file, from `open`; `close` writes what is queued."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, file: Path, max_rows: int) -> None:
         self.file = file
@@ -59,19 +59,19 @@ class StoredScores:
             self._known.add_all(batch.column(0).to_pylist())
             self._rows += len(batch)
         [(self._place,)] = db.execute("SELECT coalesce(max(place), 0) FROM scores").fetchall()
-        self._insert([])  # the first time loads what it needs, for most of a second: not while scores wait
+        self._insert([])  # the first insert imports for most of a second: not while scores wait
         self._usable = True
         self._waiting: deque[tuple[bytes, Score]] = deque()
-        self._told = threading.Event()  # something to write, or the end
-        self._ending = threading.Event()
+        self._wake = threading.Event()  # something to write, or closing
+        self._closing = threading.Event()
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="score-cache-read")
         self._writer = threading.Thread(target=self._write, name="score-cache-write", daemon=True)
         self._writer.start()
-        atexit.register(self.close)  # whatever ends the process, the thread must not be killed inside of DuckDB
+        atexit.register(self.close)  # the thread must not be killed inside DuckDB at exit
 
     @classmethod
-    def open(cls, folder: Path, *, max_rows: int) -> StoredScores:
-        """The cache in `folder`, which is made. Raises BusyError where another process holds the file, BadInputError
+    def open(cls, folder: Path, *, max_rows: int) -> DiskScoreCache:
+        """The cache in `folder`, which is created. Raises BusyError where another process holds the file, BadInputError
         for a file that is something else, BackendError where the disk fails."""
         import duckdb
 
@@ -85,7 +85,7 @@ class StoredScores:
         except duckdb.IOException as error:
             if is_held(str(error)):
                 raise BusyError(f"the score cache {file} is held by {holder_of(str(error))}") from error
-            # DuckDB says of a file that is none of its own that it cannot be read, as of a disk that fails.
+            # DuckDB reports a file of another format as unreadable, like a failing disk.
             if "valid DuckDB" in str(error):
                 raise BadInputError("not a score cache; remove it or name another folder", file=file) from error
             raise BackendError(f"cannot open the score cache {file}: {_line(error)}") from error
@@ -107,7 +107,7 @@ class StoredScores:
             raise
 
     def may_have(self, key: bytes) -> bool:
-        """False: certainly not stored, so that what is new costs no query. On any thread."""
+        """False: certainly not stored, so that new items cost no query. On any thread."""
         return self._usable and key in self._known
 
     async def find(self, keys: Sequence[bytes]) -> dict[bytes, Score]:
@@ -117,19 +117,19 @@ class StoredScores:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._find, keys)
 
     def keep(self, key: bytes, score: Score) -> None:
-        """Store a score soon. On any thread; never waits."""
+        """Store a score in the background. On any thread; never blocks."""
         if self._usable and len(self._waiting) < _WAITING:
             self._known.add(key)
             self._waiting.append((key, score))
-            self._told.set()
+            self._wake.set()
 
     def close(self) -> None:
-        """Write what waits and close the file. Closing it again does nothing."""
+        """Write what is queued and close the file. Closing it again does nothing."""
         atexit.unregister(self.close)
-        if self._ending.is_set():
+        if self._closing.is_set():
             return
-        self._ending.set()
-        self._told.set()
+        self._closing.set()
+        self._wake.set()
         self._writer.join()
         self._usable = False
         self._readers.shutdown()
@@ -141,11 +141,11 @@ class StoredScores:
 
         rows: list[tuple[bytes, str]] = []
         try:
-            for start in range(0, len(keys), _ASKED):
-                asked = list(keys[start : start + _ASKED])
-                places = ",".join("?" * len(asked))
+            for start in range(0, len(keys), _QUERY_KEYS):
+                batch = list(keys[start : start + _QUERY_KEYS])
+                places = ",".join("?" * len(batch))
                 rows += self._reading.execute(
-                    f"SELECT key, score FROM scores WHERE key IN ({places})", asked
+                    f"SELECT key, score FROM scores WHERE key IN ({places})", batch
                 ).fetchall()
             return {key: score for key, text in rows if isinstance(score := score_from_dict(json.loads(text)), Score)}
         except (duckdb.Error, ValueError, KeyError, TypeError) as error:
@@ -155,10 +155,10 @@ class StoredScores:
     def _write(self) -> None:
         import duckdb
 
-        while not (self._ending.is_set() and not self._waiting):
-            self._told.wait()
-            self._ending.wait(FLUSH_S)
-            self._told.clear()
+        while not (self._closing.is_set() and not self._waiting):
+            self._wake.wait()
+            self._closing.wait(FLUSH_S)
+            self._wake.clear()
             while self._waiting and self._usable:
                 batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
                 try:
@@ -185,30 +185,30 @@ class StoredScores:
         if self._rows > self.max_rows:
             spare = self._rows - int(_KEEP * self.max_rows)
             oldest = "SELECT place FROM scores ORDER BY place LIMIT 1 OFFSET ?"
-            [(gone,)] = self._db.execute(f"DELETE FROM scores WHERE place < ({oldest})", [spare]).fetchall()
-            self._rows -= gone
+            [(deleted,)] = self._db.execute(f"DELETE FROM scores WHERE place < ({oldest})", [spare]).fetchall()
+            self._rows -= deleted
 
-    def _fail(self, done: str, error: Exception) -> None:
+    def _fail(self, action: str, error: Exception) -> None:
         if self._usable:
             self._usable = False
             logger.error(
                 "the score cache %s cannot be %s any more (%s); scores are kept in memory only",
                 self.file,
-                done,
+                action,
                 _line(error),
             )
 
 
 class _Sketch:
-    """Which keys may be there: one bit a key, so that few that are not seem to be. Its bits are never taken back."""
+    """Which keys may be stored: one bit per key, with few false positives. Bits are never cleared."""
 
     def __init__(self, capacity: int) -> None:
         self._size = max(1 << 16, 64 * capacity)
         self._bits = bytearray(self._size // 8 + 1)
 
     def add(self, key: bytes) -> None:
-        place = int.from_bytes(key[:8], "little") % self._size
-        self._bits[place >> 3] |= 1 << (place & 7)
+        bit = int.from_bytes(key[:8], "little") % self._size
+        self._bits[bit >> 3] |= 1 << (bit & 7)
 
     def add_all(self, keys: Sequence[bytes]) -> None:
         places = np.frombuffer(b"".join(key[:8] for key in keys), "<u8") % np.uint64(self._size)
@@ -216,8 +216,8 @@ class _Sketch:
         np.bitwise_or.at(np.frombuffer(self._bits, np.uint8), places >> np.uint64(3), bits)
 
     def __contains__(self, key: bytes) -> bool:
-        place = int.from_bytes(key[:8], "little") % self._size
-        return bool(self._bits[place >> 3] >> (place & 7) & 1)
+        bit = int.from_bytes(key[:8], "little") % self._size
+        return bool(self._bits[bit >> 3] >> (bit & 7) & 1)
 
 
 def _line(error: BaseException) -> str:

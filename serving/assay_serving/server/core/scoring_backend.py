@@ -1,7 +1,7 @@
-"""What holds the models and answers for them: the one interface that routes know.
+"""The interface between routes and the models.
 
-Covers: requests and answers, who asks, the protocol. Leaves out: the models in this process (`local_host`), models in a
-process of their own (`assay_serving.engine_process`), HTTP (`service`, `scoring`).
+Covers: requests and responses, the client, the protocol of backends. Leaves out: models in this process (`in_process`),
+models in another process (`assay_serving.engine_process`), HTTP (`http.service`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from assay_serving.scorer import ModelInfo, ScoreItem
 class Priority(IntEnum):
     """Lower goes first."""
 
-    INTERACTIVE = 0  #: somebody waits for it
-    BULK = 1  #: a trainer or a job that has much more to come
+    INTERACTIVE = 0  #: a person waits for it
+    BULK = 1  #: a trainer or a job
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks: the name of its key, and what that key may use; None = without limit."""
+    """The sender of a request: the name of its key, and the limits of that key; None = without limit."""
 
     name: str = "anonymous"
     requests_per_minute: float | None = None
@@ -33,7 +33,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Items for one model. `model`: None where only one is served. `timeout_s`: from now to the answer."""
+    """Items for one model. `model`: None where only one is served. `timeout_s`: from now to the response."""
 
     items: tuple[ScoreItem, ...]
     model: str | None = None
@@ -44,11 +44,11 @@ class ScoreRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreAnswer:
+class ScoreResponse:
     """One result per item, in order, all by one version of the model that is served as `model`.
 
-    Of a canary a request of several prompts can have results of two; `version` is then both, joined by "+", and each
-    score says its own.
+    During a canary a request of several prompts can have results of two versions; `version` is then both, joined by
+    "+", and each score has its own.
     """
 
     model: str
@@ -74,7 +74,7 @@ class ChatRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatAnswer:
+class ChatResponse:
     """`finish`: stop (the model or a stop string ended it) or length."""
 
     model: str
@@ -85,12 +85,12 @@ class ChatAnswer:
     tokens_out: int
 
 
-class ScoringHost(Protocol):
+class ScoringBackend(Protocol):
     """Named models behind their queues. All methods are called on one event loop.
 
     `score` and `chat` raise NotFoundError (no such model), BadInputError, RateLimitError, BusyError (queue full, not
-    ready, absent, draining), LateError (not done within the request's time); cancelling the call drops what still
-    waits.
+    ready, missing, draining), LateError (not done within the request's time); cancelling the call drops what is
+    still queued.
     """
 
     @property
@@ -101,24 +101,24 @@ class ScoringHost(Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None:
-        """Drop what waits; nothing is answered afterwards."""
+        """Drop queued requests; nothing is answered afterwards."""
         ...
 
     def drain(self) -> None:
-        """Accept no new work; what is queued is still answered."""
+        """Accept no new work; queued requests are still answered."""
         ...
 
     async def models(self) -> list[ModelInfo]:
         """What is served; `name` is the name it is served under."""
         ...
 
-    async def absent(self) -> dict[str, str]:
-        """Names of models that should be served and are not, and why."""
+    async def missing_models(self) -> dict[str, str]:
+        """Names of models that should be served and could not be loaded, and why."""
         ...
 
-    async def score(self, request: ScoreRequest) -> ScoreAnswer: ...
+    async def score(self, request: ScoreRequest) -> ScoreResponse: ...
 
-    async def chat(self, request: ChatRequest) -> ChatAnswer: ...
+    async def chat(self, request: ChatRequest) -> ChatResponse: ...
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
         """An administrator's order and its outcome, as JSON objects."""

@@ -1,4 +1,4 @@
-"""How a server behaves: keys, limits, batching. Every limit has a default that suits one machine."""
+"""Settings of a server: keys, limits, batching, cache. The defaults suit one machine."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from assay.errors import BadInputError
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Limits are per request unless they say queue; characters stand for tokens, which are known only later."""
+    """Limits are per request unless named otherwise; characters stand for tokens, which are counted only later."""
 
     api_keys: tuple[str, ...] = ()  #: any of these opens every route
-    keys_file: str | None = None  #: of `assay keys`; neither keys nor a file = open to all who reach the port
+    keys_file: str | None = None  #: of `assay keys`; neither keys nor a file = open to all clients
     open_health: bool = False  #: /healthz, /readyz and /health answer without a key
     open_admin: bool = True  #: without keys administrators' routes are open as well; False = they are closed
     allowed_hosts: tuple[str, ...] | None = None  #: names in the Host header besides localhost, addresses; None = all
     model_folders: tuple[str, ...] = ()  #: what an administrator may load: folders, `hub:OWNER/NAME`; see model_access
-    max_requests: int = 1024  #: in progress at once, in each process that speaks HTTP; past it 503
+    dialects: tuple[str, ...] | None = None  #: wire formats by name, module:Name or file.py:Name; None = all installed
+    max_requests: int = 1024  #: in progress at once, per HTTP worker; beyond it 503
     max_buffered_bytes: int = 512 << 20  #: of their bodies
     max_item_characters: int = 1 << 20
     header_timeout_s: float = 15.0  #: to receive a request's headers
     max_items: int = 1024
     max_body_bytes: int = 16 << 20
-    max_queue_items: int = 8192  #: waiting for the engine, per model; past it 503 with Retry-After
+    max_queue_items: int = 8192  #: waiting for the engine, per model; beyond it 503 with Retry-After
     max_queue_characters: int = 64 << 20
     body_timeout_s: float = 30.0  #: to receive the whole body
     request_timeout_s: float = 120.0  #: from the body's end to the reply; below the 180 s of common trainers
-    window_s: float = 0.002  #: how long an idle engine waits for company to the first request
+    window_s: float = 0.002  #: how long an idle engine waits for more requests after the first
     batch_items: int = 512  #: most items of one engine call
     engine_call_s: float = 1.0  #: aimed-at length of one engine call, so that a small request never waits long
-    engine_timeout_s: float = 120.0  #: a longer engine call is given up: 504, and not ready until it ends after all
-    cache_entries: int = 100_000  #: scores kept in memory, of all models; 0 = none
+    engine_timeout_s: float = 120.0  #: a longer engine call fails with 504, and the server is not ready until it ends
+    cache_entries: int = 100_000  #: scores in memory, of all models; 0 = none
     cache_bytes: int = 128 << 20  #: of memory for them
-    cache_path: str | None = None  #: folder where all scores are kept as well, across restarts
-    cache_rows: int = 1_000_000  #: scores kept there; the oldest go first
+    cache_path: str | None = None  #: folder for all scores, across restarts
+    cache_rows: int = 1_000_000  #: scores on disk; the oldest are removed first
 
     @property
     def needs_key(self) -> bool:
-        """Whether a caller needs a key; else everybody who reaches the port may do everything."""
+        """Whether requests need a key."""
         return bool(self.api_keys) or self.keys_file is not None
 
     def __post_init__(self) -> None:

@@ -1,42 +1,31 @@
-"""The wire formats that trainers and servers already speak, answered by the models of this server.
+"""The wire formats that trainers and other servers use, one module each: its bodies, replies and routes.
 
-A module a peer: its bodies, its replies, its routes. What they share is in `shapes` (errors in the peer's own form) and
-`scored` (items in, scores out, a failure is an error). docs/serving/dialects.md says what each one does not do.
+Covers: the registered dialects. What they share is in `shapes` (errors in the format's own form), `texts` (bodies) and
+`scoring` (a failed item is an error). docs/serving/dialects.md lists what each one leaves out.
 """
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.routing import APIRoute
+from typing import Any
 
-from assay_serving.server.dialects.classify import classify_routes
-from assay_serving.server.dialects.llama_factory import llama_factory_routes
-from assay_serving.server.dialects.nemo_gym import nemo_gym_routes
-from assay_serving.server.dialects.openai_chat import openai_chat_routes
-from assay_serving.server.dialects.openrlhf import openrlhf_routes
-from assay_serving.server.dialects.sglang import sglang_routes
-from assay_serving.server.dialects.slime import slime_routes
-from assay_serving.server.dialects.vllm import vllm_routes
-from assay_serving.server.http.state import Service
+from assay.registry import Kind
 
-__all__ = ["dialect_routes"]
+_HERE = "assay_serving.server.dialects"
 
-
-def dialect_routes(service: Service) -> APIRouter:
-    """All dialects over one service."""
-    router = APIRouter()
-    for routes in (
-        classify_routes,
-        vllm_routes,
-        sglang_routes,
-        openrlhf_routes,
-        slime_routes,
-        llama_factory_routes,
-        nemo_gym_routes,
-        openai_chat_routes,
-    ):
-        for route in routes(service).routes:  # not included, see `json_route.mount`
-            assert isinstance(route, APIRoute)
-            route.tags.insert(0, "dialects")
-            router.routes.append(route)
-    return router
+#: A member takes the server's `ScoringService` and returns a `fastapi.APIRouter`.
+DIALECTS: Kind[Any] = Kind(
+    "dialect",
+    "A wire format of the scoring server: a function of the ScoringService that returns a fastapi.APIRouter.",
+    members={
+        "classify": f"{_HERE}.classify:classify_routes",
+        "llama-factory": f"{_HERE}.llama_factory:llama_factory_routes",
+        "nemo-gym": f"{_HERE}.nemo_gym:nemo_gym_routes",
+        "openai-chat": f"{_HERE}.openai_chat:openai_chat_routes",
+        "openrlhf": f"{_HERE}.openrlhf:openrlhf_routes",
+        "sglang": f"{_HERE}.sglang:sglang_routes",
+        "slime": f"{_HERE}.slime:slime_routes",
+        "vllm": f"{_HERE}.vllm:vllm_routes",
+    },
+    requires=("__call__",),
+    option="dialects",
+)

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Discriminator, RootModel, Tag
 
-from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.sglang import NativeReply, SglangNative, model_of, native_reply
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
 from assay_serving.server.dialects.vllm import (
@@ -20,7 +20,7 @@ from assay_serving.server.dialects.vllm import (
     classify_reply,
     form_of,
 )
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _Forms = Annotated[VllmInput, Tag(INPUT)] | Annotated[VllmChat, Tag(CHAT)] | Annotated[SglangNative, Tag(SGLANG)]
@@ -45,7 +45,7 @@ class ClassifyBody(RootModel[Annotated[_Forms, Discriminator(form_of)]]):
     )
 
 
-def classify_routes(service: Service) -> APIRouter:
+def classify_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=VllmRoute)
 
     @router.post(
@@ -55,11 +55,11 @@ def classify_routes(service: Service) -> APIRouter:
     )
     async def classify(body: ClassifyBody, request: Request) -> Response:
         """The raw reward of each rendered conversation, as vLLM (`input`) or SGLang (`text`) answers it."""
-        given = body.root
-        if isinstance(given, SglangNative):
-            found = await scored(service, request, given.items(), model=model_of(given.model))
-            return native_reply(found, request, single=given.single)
-        found = await scored(service, request, given.items(), model=given.model, uncut=given.uncut)
-        return classify_reply(found, request)
+        form = body.root
+        if isinstance(form, SglangNative):
+            scores = await score_all(service, request, form.items(), model=model_of(form.model))
+            return native_reply(scores, request, single=form.single)
+        scores = await score_all(service, request, form.items(), model=form.model, uncut=form.uncut)
+        return classify_reply(scores, request)
 
     return router

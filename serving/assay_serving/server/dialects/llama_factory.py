@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from assay.http.body_lists import ListOf
 from assay.http.problems import request_id_of, responses
 from assay_serving.scorer import Rendered
-from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import OpenBody, rendered_items
 from assay_serving.server.http.json_route import JsonRoute
-from assay_serving.server.http.routes import SCORING
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 
@@ -36,24 +35,24 @@ class EvaluationReply(BaseModel):
     scores: list[float]
 
 
-def llama_factory_routes(service: Service) -> APIRouter:
+def llama_factory_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
     @router.post(
         "/v1/score/evaluation",
         response_model=None,
-        responses={200: {"model": EvaluationReply}, **responses(*SCORING)},
+        responses={200: {"model": EvaluationReply}, **responses(*SCORING_STATUSES)},
     )
     async def evaluate(body: EvaluationBody, request: Request) -> Response:
         """LLaMA-Factory's reward route: the raw reward of each rendered text."""
         items = rendered_items(body.messages, Rendered(keep=body.max_length, keep_end=False))
-        found = await scored(service, request, items, model=body.model)
-        return found.reply(
+        scores = await score_all(service, request, items, model=body.model)
+        return scores.reply(
             {
                 "id": f"scoreval-{request_id_of(request)}",
                 "object": "score.evaluation",
-                "model": found.model,
-                "scores": found.rewards,
+                "model": scores.model,
+                "scores": scores.rewards,
             }
         )
 

@@ -18,14 +18,13 @@ from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
 from assay.http.problems import responses
 from assay_serving.scorer import ScoreItem
-from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, named
-from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, model_parameter
+from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, TextPart
 from assay_serving.server.http.json_route import JsonRoute
-from assay_serving.server.http.routes import SCORING
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
-_SAID: dict[str, Any] = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Gold."}]}]}
+_RESPONSE: dict[str, Any] = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Gold."}]}]}
 _PROMPT: list[Any] = [{"role": "user", "content": "Name a metal."}]
 _BETTER, _EVEN, _WORSE = 2.0, 3.5, 5.0
 
@@ -37,7 +36,7 @@ class OutputItem(OpenBody):
     content: ListOf[TextPart] | str | None = None
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         if self.type == "reasoning" or self.content is None:
             return ""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
@@ -50,7 +49,7 @@ class ResponseObject(OpenBody):
 
     @property
     def text(self) -> str:
-        return "".join(item.said for item in self.output)
+        return "".join(item.text for item in self.output)
 
 
 class CreateParams(OpenBody):
@@ -72,7 +71,7 @@ class VerifyBody(OpenBody):
 
     model_config = ConfigDict(
         extra="ignore",
-        json_schema_extra={"examples": [{"responses_create_params": {"input": _PROMPT}, "response": _SAID}]},
+        json_schema_extra={"examples": [{"responses_create_params": {"input": _PROMPT}, "response": _RESPONSE}]},
     )
 
     responses_create_params: CreateParams
@@ -104,7 +103,7 @@ class CompareResponsesBody(OpenBody):
 
     model_config = ConfigDict(
         extra="ignore",
-        json_schema_extra={"examples": [{"conversation_history": _PROMPT, "response_objs": [_SAID, _SAID]}]},
+        json_schema_extra={"examples": [{"conversation_history": _PROMPT, "response_objs": [_RESPONSE, _RESPONSE]}]},
     )
 
     conversation_history: ListOf[ChatTurn] = Field(min_length=1)
@@ -113,7 +112,7 @@ class CompareResponsesBody(OpenBody):
 
     def items(self) -> list[ScoreItem]:
         prompt = tuple(turn.message() for turn in self.conversation_history)
-        return [ScoreItem(prompt, given.text, self.principle) for given in self.response_objs]
+        return [ScoreItem(prompt, response.text, self.principle) for response in self.response_objs]
 
 
 class PairResult(BaseModel):
@@ -131,39 +130,39 @@ class CompareResponsesReply(BaseModel):
     metrics: dict[str, float]
 
 
-def nemo_gym_routes(service: Service) -> APIRouter:
+def nemo_gym_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
     @router.post(
         "/verify",
         response_model=None,
         operation_id="nemo_gym_verify",
-        responses={200: {"model": VerifyReply}, **responses(*SCORING)},
+        responses={200: {"model": VerifyReply}, **responses(*SCORING_STATUSES)},
         openapi_extra={"parameters": [MODEL_PARAMETER]},
     )
     async def verify(body: VerifyBody, request: Request) -> Response:
         """NeMo-Gym's `/verify`: the rollout again, with its reward. `?model=NAME` names one of several."""
-        found = await scored(service, request, [body.item()], model=named(request))
-        [score] = found.scores
+        scores = await score_all(service, request, [body.item()], model=model_parameter(request))
+        [score] = scores.scores
         parts = {part.name: part.value for part in score.parts if part.value is not None}
-        return found.reply(
+        return scores.reply(
             await request.json()
             | {"reward": score.reward}
             | ({"reward_components": parts} if parts else {})
-            | {"reward_model": found.model, "reward_version": found.version, "reward_truncated": score.truncated}
+            | {"reward_model": scores.model, "reward_version": scores.version, "reward_truncated": score.truncated}
         )
 
     @router.post(
         "/compare",
         response_model=None,
         operation_id="nemo_gym_compare",
-        responses={200: {"model": CompareResponsesReply}, **responses(*SCORING)},
+        responses={200: {"model": CompareResponsesReply}, **responses(*SCORING_STATUSES)},
         openapi_extra={"parameters": [MODEL_PARAMETER]},
     )
     async def compare(body: CompareResponsesBody, request: Request) -> Response:
         """NeMo-Gym's `/compare`: a reward for each response. `?model=NAME` names one of several."""
-        found = await scored(service, request, body.items(), model=named(request))
-        return found.reply(comparison(found.rewards))
+        scores = await score_all(service, request, body.items(), model=model_parameter(request))
+        return scores.reply(comparison(scores.rewards))
 
     return router
 

@@ -13,12 +13,11 @@ from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.chat.replies import ChatCompletionResponse, chat_reply
 from assay_serving.server.core.scoring_backend import ChatRequest
 from assay_serving.server.dialects.shapes import EnvelopedError, OpenAIRoute, shaped_errors
-from assay_serving.server.http.handler import client_of, unless_hung_up
-from assay_serving.server.http.replies import json_reply
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.json_route import json_reply
+from assay_serving.server.http.service import ScoringService, client_of, until_disconnect
 
 
-def openai_chat_routes(service: Service) -> APIRouter:
+def openai_chat_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=OpenAIRoute)
 
     @router.post(
@@ -33,7 +32,7 @@ def openai_chat_routes(service: Service) -> APIRouter:
             raise ProblemError(
                 400, f"{field} is not supported by this server", code="unsupported_parameter", more=problem
             )
-        asked = ChatRequest(
+        chat_request = ChatRequest(
             body.model,
             tuple(Message(message.role, message.content) for message in body.messages),
             body.limit,
@@ -45,16 +44,16 @@ def openai_chat_routes(service: Service) -> APIRouter:
             client=client_of(request),
             request_id=request_id_of(request),
         )
-        made = await unless_hung_up(request, service.host.chat(asked))
+        response = await until_disconnect(request, service.backend.chat(chat_request))
         return json_reply(
             chat_reply(
                 str(request_id_of(request)),
-                model=made.model,
-                version=made.version,
-                text=made.text,
-                finish=made.finish,
-                tokens_in=made.tokens_in,
-                tokens_out=made.tokens_out,
+                model=response.model,
+                version=response.version,
+                text=response.text,
+                finish=response.finish,
+                tokens_in=response.tokens_in,
+                tokens_out=response.tokens_out,
             )
         )
 

@@ -17,11 +17,10 @@ from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
 from assay.http.problems import responses
 from assay_serving.scorer import Rendered, ScoreItem
-from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import OpenBody
 from assay_serving.server.http.json_route import JsonRoute
-from assay_serving.server.http.routes import SCORING
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
 #: Of clients whose body names no model: several of them share a server by their URLs.
 MODEL_PARAMETER: dict[str, Any] = {
@@ -65,33 +64,33 @@ class GetRewardReply(BaseModel):
     extra_logs: dict[str, list[float]]
 
 
-def openrlhf_routes(service: Service) -> APIRouter:
+def openrlhf_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
     @router.post(
         "/get_reward",
         response_model=None,
-        responses={200: {"model": GetRewardReply}, **responses(*SCORING)},
+        responses={200: {"model": GetRewardReply}, **responses(*SCORING_STATUSES)},
         openapi_extra={"parameters": [MODEL_PARAMETER]},
     )
     async def get_reward(body: GetRewardBody, request: Request) -> Response:
         """OpenRLHF's remote reward model. `?model=NAME` in its URL names one of several."""
-        found = await scored(service, request, body.items(), model=named(request))
-        probabilities = [score.probability for score in found.scores if score.probability is not None]
-        calibrated = len(probabilities) == len(found.scores)
-        logs = {"reward_tokens": [float(score.tokens) for score in found.scores]}
-        return found.reply(
+        scores = await score_all(service, request, body.items(), model=model_parameter(request))
+        probabilities = [score.probability for score in scores.scores if score.probability is not None]
+        calibrated = len(probabilities) == len(scores.scores)
+        logs = {"reward_tokens": [float(score.tokens) for score in scores.scores]}
+        return scores.reply(
             {
-                "rewards": found.rewards,
-                "scores": probabilities if calibrated else found.rewards,
-                "extra_logs": logs if found.scores else {},
+                "rewards": scores.rewards,
+                "scores": probabilities if calibrated else scores.rewards,
+                "extra_logs": logs if scores.scores else {},
             }
         )
 
     return router
 
 
-def named(request: Request) -> str | None:
+def model_parameter(request: Request) -> str | None:
     """The model that the URL names."""
     return request.query_params.get("model")
 

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from assay.http.body_lists import ListOf
 from assay.http.problems import request_id_of
 from assay_serving.scorer import Rendered, ScoreItem
-from assay_serving.server.dialects.scored import Scored, scored
+from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import FlatError, SglangRoute, shaped_errors
 from assay_serving.server.dialects.texts import OpenBody, Texts, rendered_items
 from assay_serving.server.dialects.vllm import encoded
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _NO_MODEL = "default"  #: what SGLang's clients send where they name none
@@ -50,8 +50,8 @@ class SglangNative(OpenBody):
         return isinstance(self.text, str) or bool(self.input_ids and isinstance(self.input_ids[0], int))
 
     def items(self) -> list[ScoreItem]:
-        given = self.text if self.text is not None else self.input_ids
-        return rendered_items(given, Rendered(add_special_tokens=True)) if given else []
+        texts = self.text if self.text is not None else self.input_ids
+        return rendered_items(texts, Rendered(add_special_tokens=True)) if texts else []
 
 
 class EmbeddingsBody(OpenBody):
@@ -95,7 +95,7 @@ class EmbeddingsReply(BaseModel):
     usage: EmbeddingsUsage
 
 
-def sglang_routes(service: Service) -> APIRouter:
+def sglang_routes(service: ScoringService) -> APIRouter:
     """All but `/classify`, which vLLM has too."""
     router = APIRouter(route_class=SglangRoute)
 
@@ -105,18 +105,18 @@ def sglang_routes(service: Service) -> APIRouter:
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
         """SGLang's `/v1/embeddings` of a reward model: the raw reward as an embedding of one number."""
         items = rendered_items(body.input, Rendered(add_special_tokens=True))
-        found = await scored(service, request, items, model=model_of(body.model))
+        scores = await score_all(service, request, items, model=model_of(body.model))
         data = [
             {"object": "embedding", "index": index, "embedding": encoded([reward], body.encoding_format)}
-            for index, reward in enumerate(found.rewards)
+            for index, reward in enumerate(scores.rewards)
         ]
-        usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
-        return found.reply({"object": "list", "model": found.model, "data": data, "usage": usage})
+        usage = {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens}
+        return scores.reply({"object": "list", "model": scores.model, "data": data, "usage": usage})
 
     return router
 
 
-def native_reply(found: Scored, request: Request, *, single: bool) -> Response:
+def native_reply(scores: DialectScores, request: Request, *, single: bool) -> Response:
     """One object, or a bare list of them."""
     entries: list[dict[str, Any]] = [
         {
@@ -125,13 +125,13 @@ def native_reply(found: Scored, request: Request, *, single: bool) -> Response:
                 "id": f"{request_id_of(request)}-{number}",
                 "finish_reason": None,
                 "prompt_tokens": score.tokens,
-                "weight_version": found.version,
+                "weight_version": scores.version,
             },
         }
-        for number, score in enumerate(found.scores)
+        for number, score in enumerate(scores.scores)
     ]
-    return found.reply(entries[0] if single else entries)
+    return scores.reply(entries[0] if single else entries)
 
 
-def model_of(named: str | None) -> str | None:
-    return None if named == _NO_MODEL else named
+def model_of(name: str | None) -> str | None:
+    return None if name == _NO_MODEL else name

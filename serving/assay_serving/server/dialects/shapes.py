@@ -1,7 +1,7 @@
 """Errors in a peer's own form, with the status that makes its client do the right thing.
 
-vLLM and OpenAI: `{"error": {...}}`; SGLang's OpenAI routes: the same fields without the envelope; everybody else gets
-problem details. What the gate refuses (keys, oversized bodies) is problem details everywhere: it knows no dialect.
+vLLM and OpenAI: `{"error": {...}}`; SGLang's OpenAI routes: the same fields without the envelope; other
+routes reply with problem details. Errors of the middleware (keys, oversized bodies) are problem details everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from assay_serving.server.http.json_route import JsonRoute
 
 #: Wrong input is 400 to these clients. verl's router gives up on any 4xx, so a rate limit must not be one.
 _STATUS = {422: 400, 429: 503}
-_GATE = (401, 403, 408, 413, 415, 429, 503, 504)
+_MIDDLEWARE_STATUSES = (401, 403, 408, 413, 415, 429, 503, 504)
 _TYPES = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
 
 
@@ -74,8 +74,8 @@ class ShapedRoute(JsonRoute):
 
 def _without_forms(error: RequestValidationError) -> RequestValidationError:
     """Places in the body without the names of its forms."""
-    found = [{**each, "loc": tuple(part for part in each["loc"] if " " not in str(part))} for each in error.errors()]
-    return RequestValidationError(found)
+    errors = [{**each, "loc": tuple(part for part in each["loc"] if " " not in str(part))} for each in error.errors()]
+    return RequestValidationError(errors)
 
 
 def _info(status: int, problem: ProblemError) -> dict[str, Any]:
@@ -106,8 +106,8 @@ class OpenAIRoute(ShapedRoute):
 
 
 def shaped_errors(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of the errors of a shaped route: the gate's problems, and the dialect's own form."""
-    described = responses(*_GATE)
+    """OpenAPI of the errors of a shaped route: problem details of the middleware, and the dialect's form."""
+    described = responses(*_MIDDLEWARE_STATUSES)
     for status in (413, 415, 429, 503, 504):
         described[status]["model"] = model
     # A body that is no JSON is refused before a dialect is known.

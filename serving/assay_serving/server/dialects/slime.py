@@ -18,12 +18,11 @@ from assay.http.body_lists import ListOf
 from assay.http.problems import ProblemError, responses
 from assay.models.chat.formats import FAMILIES
 from assay_serving.scorer import Rendered, ScoreItem
-from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, named
-from assay_serving.server.dialects.scored import scored
+from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, model_parameter
+from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody
 from assay_serving.server.http.json_route import JsonRoute
-from assay_serving.server.http.routes import SCORING
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
 #: What samplers leave at a response's end; in a message of its own it would be read as text.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<｜end▁of▁sentence｜>", "</s>")
@@ -70,13 +69,13 @@ class SlimeDetail(BaseModel):
     version: str
 
 
-def slime_routes(service: Service) -> APIRouter:
+def slime_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
     @router.post(
         "/slime",
         response_model=None,
-        responses={200: {"model": float | SlimeDetail}, **responses(*SCORING)},
+        responses={200: {"model": float | SlimeDetail}, **responses(*SCORING_STATUSES)},
         openapi_extra={"parameters": _QUERY},
     )
     async def slime(body: SlimeBody, request: Request) -> Response:
@@ -84,11 +83,11 @@ def slime_routes(service: Service) -> APIRouter:
         detail = request.query_params.get("detail", "false")
         if detail not in ("true", "false"):
             raise ProblemError(422, "detail: true or false", more={"errors": [{"field": "detail"}]})
-        found = await scored(service, request, [body.item()], model=named(request))
-        [score] = found.scores
+        scores = await score_all(service, request, [body.item()], model=model_parameter(request))
+        [score] = scores.scores
         if detail == "false":
-            return found.reply(score.reward)
-        return found.reply({name: getattr(score, name) for name in SlimeDetail.model_fields} | {"model": found.model})
+            return scores.reply(score.reward)
+        return scores.reply({name: getattr(score, name) for name in SlimeDetail.model_fields} | {"model": scores.model})
 
     return router
 

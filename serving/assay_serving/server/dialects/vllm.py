@@ -20,10 +20,10 @@ from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
 from assay.http.problems import request_id_of
 from assay_serving.scorer import Rendered, ScoreItem
-from assay_serving.server.dialects.scored import Scored, scored
+from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, Texts, conversation_item, rendered_items
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _PAIR: dict[str, Any] = {"queries": "Name a metal.", "documents": ["Gold.", "Glass."]}
@@ -143,15 +143,15 @@ class ScorePairs(OpenBody):
             (self.text_1, self.text_2),
             (self.data_1, self.data_2),
         )
-        given = next(((_listed(a), _listed(b)) for a, b in sides if a is not None and b is not None), None)
-        if given is None:
+        pair = next(((_listed(a), _listed(b)) for a, b in sides if a is not None and b is not None), None)
+        if pair is None:
             raise BadInputError("give queries and documents")
-        queries, documents = given
+        queries, documents = pair
         if len(queries) == 1:
             queries = queries * len(documents)
         if len(queries) != len(documents):
             raise BadInputError(f"{len(queries)} queries and {len(documents)} documents do not pair up")
-        return [asked(query, document) for query, document in zip(queries, documents, strict=True)]
+        return [question_item(query, document) for query, document in zip(queries, documents, strict=True)]
 
 
 class RerankBody(OpenBody):
@@ -245,7 +245,7 @@ class RerankReply(BaseModel):
     results: list[Ranked]
 
 
-def vllm_routes(service: Service) -> APIRouter:
+def vllm_routes(service: ScoringService) -> APIRouter:
     """All but `/classify`, which SGLang has too."""
     router = APIRouter(route_class=VllmRoute)
     errors = shaped_errors(EnvelopedError)
@@ -253,39 +253,38 @@ def vllm_routes(service: Service) -> APIRouter:
     @router.post("/pooling", response_model=None, responses={200: {"model": PoolingReply}, **errors})
     async def pooling(body: PoolingBody, request: Request) -> Response:
         """vLLM's `/pooling` with task classify: the raw reward of each text."""
-        given = body.root
-        found = await scored(service, request, given.items(), model=given.model, uncut=given.uncut)
+        form = body.root
+        scores = await score_all(service, request, form.items(), model=form.model, uncut=form.uncut)
         data = [
-            {"index": index, "object": "pooling", "data": encoded([reward], given.encoding_format)}
-            for index, reward in enumerate(found.rewards)
+            {"index": index, "object": "pooling", "data": encoded([reward], form.encoding_format)}
+            for index, reward in enumerate(scores.rewards)
         ]
-        return found.reply(listed(found, request, "pooling", data))
+        return scores.reply(listed(scores, request, "pooling", data))
 
     @router.post("/score", response_model=None, responses={200: {"model": ScoresReply}, **errors})
     async def score(body: ScorePairs, request: Request) -> Response:
         """vLLM's `/score`: the raw reward of each document as the response to its query."""
         uncut = body.truncate_prompt_tokens is None
-        found = await scored(service, request, body.pairs(), model=body.model, uncut=uncut)
-        data = [{"index": index, "object": "score", "score": reward} for index, reward in enumerate(found.rewards)]
-        return found.reply(listed(found, request, "score", data))
+        scores = await score_all(service, request, body.pairs(), model=body.model, uncut=uncut)
+        data = [{"index": index, "object": "score", "score": reward} for index, reward in enumerate(scores.rewards)]
+        return scores.reply(listed(scores, request, "score", data))
 
     async def rerank(body: RerankBody, request: Request) -> Response:
         """vLLM's `/rerank`: the documents as responses to the query, best first."""
         documents = _listed(body.documents)
-        items = [asked(body.query, document) for document in documents]
-        found = await scored(service, request, items, model=body.model, uncut=body.truncate_prompt_tokens is None)
-        order = sorted(range(len(documents)), key=lambda index: -found.rewards[index])
+        items = [question_item(body.query, document) for document in documents]
+        scores = await score_all(service, request, items, model=body.model, uncut=body.truncate_prompt_tokens is None)
+        order = sorted(range(len(documents)), key=lambda index: -scores.rewards[index])
         results = [
             {
                 "index": index,
                 "document": {"text": documents[index], "multi_modal": None},
-                "relevance_score": found.rewards[index],
+                "relevance_score": scores.rewards[index],
             }
             for index in order[: body.top_n or None]
         ]
-        usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
-        made = {"id": _id("score", request), "model": found.model, "usage": usage, "results": results}
-        return found.reply(made)
+        usage = {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens}
+        return scores.reply({"id": _id("score", request), "model": scores.model, "usage": usage, "results": results})
 
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         router.add_api_route(
@@ -299,23 +298,23 @@ def vllm_routes(service: Service) -> APIRouter:
     return router
 
 
-def classify_reply(found: Scored, request: Request) -> Response:
+def classify_reply(scores: DialectScores, request: Request) -> Response:
     data = [
         {"index": index, "label": "LABEL_0", "probs": [reward], "num_classes": 1}
-        for index, reward in enumerate(found.rewards)
+        for index, reward in enumerate(scores.rewards)
     ]
-    return found.reply(listed(found, request, "classify", data))
+    return scores.reply(listed(scores, request, "classify", data))
 
 
-def listed(found: Scored, request: Request, kind: str, data: list[dict[str, Any]]) -> dict[str, Any]:
+def listed(scores: DialectScores, request: Request, kind: str, data: list[dict[str, Any]]) -> dict[str, Any]:
     """A reply that is a list: `ListReply`."""
     return {
         "id": _id(kind, request),
         "object": "list",
         "created": int(time.time()),
-        "model": found.model,
+        "model": scores.model,
         "data": data,
-        "usage": usage_of(found.tokens),
+        "usage": usage_of(scores.tokens),
     }
 
 
@@ -336,7 +335,7 @@ def encoded(numbers: list[float], encoding: Literal["float", "base64"]) -> list[
     return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
 
 
-def asked(query: str, document: str) -> ScoreItem:
+def question_item(query: str, document: str) -> ScoreItem:
     return ScoreItem((Message("user", query),), document)
 
 

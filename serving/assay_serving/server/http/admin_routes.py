@@ -1,7 +1,7 @@
-"""Routes for administrators: load, unload and swap models, see how they score.
+"""Routes for administrators: load, unload and swap models, read their statistics.
 
-Covers: bodies and replies of `/v1/admin/`, orders made of them. Leaves out: carrying them out (`lifecycle`), who may
-give them (`gate`: keys with the scope admin).
+Covers: bodies and replies of `/v1/admin/`, and the orders they become. Leaves out: executing orders
+(`rollout.lifecycle`), permissions (`auth.middleware`: keys with the scope admin).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from assay.errors import BackendError
 from assay.http.problems import ProblemError, responses
-from assay_serving.server.http.replies import json_reply
+from assay_serving.server.http.json_route import json_reply
 from assay_serving.server.http.request_bodies import Body
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import ScoringService
 
 _STATUSES = (401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 _SEEING = (401, 403, 404, 422, 429, 503)
@@ -51,8 +51,8 @@ class LoadBody(Body):
 
 
 class SwapBody(Body):
-    """`now`: new requests get the new model once it is loaded. `shadow`: it scores a share of the prompts unseen.
-    `canary`: that share gets its scores. The last two go on until promoted or aborted."""
+    """`now`: new requests get the new model once it is loaded. `shadow`: it scores a share of the prompts in the
+    background. `canary`: that share gets its scores. The last two run until promoted or aborted."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -73,11 +73,11 @@ class SwapBody(Body):
     plan: PlanBody
     mode: Literal["now", "shadow", "canary"] = "shadow"
     share: float = Field(0.1, gt=0, le=1, description="Of all prompts.")
-    min_items: int = Field(500, ge=1, description="Scored by both before it may be promoted by itself.")
+    min_items: int = Field(500, ge=1, description="Scored by both before it may be promoted automatically.")
     promote_when: dict[str, float] = Field(
         {},
         description="At least: order_agreement (the low end of its interval), kendall_within, spearman_within; at "
-        "most: drift_psi, drift_ks, failed, truncated. Empty: promoted by hand only.",
+        "most: drift_psi, drift_ks, failed, truncated. Empty: promoted manually only.",
     )
     max_failure_rate: float = Field(
         0.05, ge=0, le=1, description="Aborted when its share of failures is above the old model's by more than this."
@@ -88,26 +88,26 @@ class SwapBody(Body):
 
 
 class _Reply(BaseModel):
-    """More fields than these may come."""
+    """More fields may be added."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class AdminModelBody(_Reply):
-    """One model: what it is, how it was loaded, what it has to do, what its scores look like."""
+    """One model: its properties, how it was loaded, its load, statistics of its scores."""
 
     name: str
     info: dict[str, Any]
     plan: dict[str, Any] | None = Field(description="None: it was not loaded by the server.")
-    in_flight: int = Field(description="Requests without an answer yet.")
+    in_flight: int = Field(description="Requests without a response yet.")
     waiting_items: int
-    retiring: int = Field(description="Replaced models that still owe answers.")
-    swap: Literal["shadow", "canary"] | None = Field(description="The mode of the swap that goes on.")
-    scores: dict[str, Any] = Field(description="Window, truncated and failed shares, drift, time to answer.")
+    retiring: int = Field(description="Replaced models with requests in flight.")
+    swap: Literal["shadow", "canary"] | None = Field(description="The mode of the swap in progress.")
+    scores: dict[str, Any] = Field(description="Window, truncated and failed shares, drift, latency.")
 
 
 class AbsentBody(_Reply):
-    """A model that could not be loaded again when the engine process was restarted. Load its name to try once more."""
+    """A model that could not be loaded again when the engine process was restarted. Load its name to retry."""
 
     name: str
     reason: str
@@ -116,8 +116,8 @@ class AbsentBody(_Reply):
 
 class AdminModelsReply(_Reply):
     models: list[AdminModelBody]
-    not_ready: list[AbsentBody] = Field(description="Those that should be served and cannot be loaded any more.")
-    changing: dict[str, str] = Field(description="Names that are being changed, and what is being done.")
+    not_ready: list[AbsentBody] = Field(description="Models that should be served and could not be loaded again.")
+    changing: dict[str, str] = Field(description="Names with a change in progress, and the change.")
 
 
 class ModelReply(_Reply):
@@ -141,16 +141,16 @@ class SwapReply(_Reply):
     swap: SwapState
 
 
-def admin_routes(service: Service) -> APIRouter:
-    """Routes over one service's host."""
+def admin_routes(service: ScoringService) -> APIRouter:
+    """Routes over one service's backend."""
     router = APIRouter(prefix="/v1/admin/models", tags=["administration"])
 
-    async def outcome(order: dict[str, Any]) -> Response:
+    async def execute(order: dict[str, Any]) -> Response:
         try:
-            found = await service.host.manage(order)
-        except BackendError as error:  # unlike a caller, an administrator is told why
+            outcome = await service.backend.manage(order)
+        except BackendError as error:  # an administrator gets the reason, unlike other clients
             raise ProblemError(500, str(error), code=error.code) from error
-        return json_reply({name: value for name, value in found.items() if name != "plans"})
+        return json_reply({name: value for name, value in outcome.items() if name != "plans"})
 
     @router.get(
         "",
@@ -159,8 +159,8 @@ def admin_routes(service: Service) -> APIRouter:
         responses={200: {"model": AdminModelsReply}, **responses(*_SEEING)},
     )
     async def models() -> Response:
-        """All models with their statistics, and the changes that are going on."""
-        return await outcome({"action": "status"})
+        """All models with their statistics, and changes in progress."""
+        return await execute({"action": "status"})
 
     @router.post(
         "",
@@ -169,8 +169,8 @@ def admin_routes(service: Service) -> APIRouter:
         responses={200: {"model": ModelReply}, **responses(*_STATUSES)},
     )
     async def load(body: LoadBody) -> Response:
-        """Load a model. Answers when requests to it are scored; the other models answer meanwhile."""
-        return await outcome({"action": "load", "name": body.name, "plan": body.plan.model_dump()})
+        """Load a model. Replies when requests to it are scored; other models are served meanwhile."""
+        return await execute({"action": "load", "name": body.name, "plan": body.plan.model_dump()})
 
     # Before the routes of a name alone, because a name may hold slashes.
     @router.post(
@@ -180,8 +180,8 @@ def admin_routes(service: Service) -> APIRouter:
         responses={200: {"model": SwapReply}, **responses(*_STATUSES)},
     )
     async def swap(name: str, body: SwapBody) -> Response:
-        """Load a model that takes over the name. Answers when it is loaded, with mode now when it has taken over."""
-        return await outcome({"action": "swap", "name": name, **body.order()})
+        """Load a model that replaces the one of this name. Replies when it is loaded; with mode now when it is live."""
+        return await execute({"action": "swap", "name": name, **body.order()})
 
     @router.get(
         "/{name:path}/swap",
@@ -190,8 +190,8 @@ def admin_routes(service: Service) -> APIRouter:
         responses={200: {"model": SwapReply}, **responses(*_SEEING)},
     )
     async def swap_status(name: str) -> Response:
-        """The swap that goes on, or the last one: how the two models agree, drift, failures, speed."""
-        return await outcome({"action": "swap_status", "name": name})
+        """The swap in progress, or the last one: agreement of the two models, drift, failures, speed."""
+        return await execute({"action": "swap_status", "name": name})
 
     @router.post(
         "/{name:path}/promote",
@@ -200,8 +200,8 @@ def admin_routes(service: Service) -> APIRouter:
         responses={200: {"model": SwapReply}, **responses(*_STATUSES)},
     )
     async def promote(name: str) -> Response:
-        """The new model takes over; the old one answers what it has and is unloaded."""
-        return await outcome({"action": "promote", "name": name})
+        """The new model replaces the old one, which is unloaded after its requests in flight."""
+        return await execute({"action": "promote", "name": name})
 
     @router.post(
         "/{name:path}/abort",
@@ -211,7 +211,7 @@ def admin_routes(service: Service) -> APIRouter:
     )
     async def abort(name: str) -> Response:
         """The old model stays; the new one is unloaded."""
-        return await outcome({"action": "abort", "name": name})
+        return await execute({"action": "abort", "name": name})
 
     @router.post(
         "/{name:path}/reference",
@@ -221,7 +221,7 @@ def admin_routes(service: Service) -> APIRouter:
     )
     async def reference(name: str) -> Response:
         """Measure drift against the present window from now on."""
-        return await outcome({"action": "reference", "name": name})
+        return await execute({"action": "reference", "name": name})
 
     @router.get(
         "/{name:path}",
@@ -231,7 +231,7 @@ def admin_routes(service: Service) -> APIRouter:
     )
     async def model(name: str) -> Response:
         """One model with its statistics."""
-        return await outcome({"action": "status", "name": name})
+        return await execute({"action": "status", "name": name})
 
     @router.delete(
         "/{name:path}",
@@ -240,7 +240,7 @@ def admin_routes(service: Service) -> APIRouter:
         responses={200: {"model": UnloadedReply}, **responses(*_STATUSES)},
     )
     async def unload(name: str) -> Response:
-        """Unload a model. New requests to it are refused at once; answers when those it had are answered."""
-        return await outcome({"action": "unload", "name": name})
+        """Unload a model. New requests are refused at once; replies when requests in flight are answered."""
+        return await execute({"action": "unload", "name": name})
 
     return router

@@ -1,7 +1,7 @@
-"""The file of `assay serve --config`: models, address, limits and the rest in YAML.
+"""The YAML file of `assay serve --config`: models, address, limits and other settings.
 
-Covers: reading it strictly (a field that there is not, and a value of the wrong type, are named with the file), an
-example to start from. Leaves out: options of the command line, which go before it (`commands.serve`).
+Covers: reading it strictly (unknown fields and values of the wrong type are errors that name the file), an example to
+start from. Leaves out: options of the command line, which override it (`commands.serve`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ import yaml
 
 from assay.errors import AssayError, BadInputError, NotFoundError
 from assay.http.listening import Tls
+from assay.registry import unknown
 from assay_serving.model_config import ModelConfig
 from assay_serving.server.core.logs import FORMATS, Format
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.models.model_access import is_address
 
 MOST_WORKERS = 64
-_PLACE = re.compile(r"(?P<what>.*) - at `\$(?P<place>[^`]*)`")
+_ERROR_PATH = re.compile(r"(?P<what>.*) - at `\$(?P<path>[^`]*)`")
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """All that a server is started with. The fields of `settings` stand beside the others in the file."""
+    """Everything a server is started with. In the file, the fields of `settings` stand beside the others."""
 
     models: tuple[ModelConfig, ...]
     host: str = "127.0.0.1"
@@ -46,9 +47,9 @@ class ServeConfig:
         if not self.models:
             raise BadInputError("a server needs at least one model", field="models")
         if not 0 <= self.port <= 65535:
-            raise BadInputError(f"goes from 0 to 65535, not {self.port}", field="port")
+            raise BadInputError(f"must be 0 to 65535, not {self.port}", field="port")
         if not 0 <= self.workers <= MOST_WORKERS:
-            raise BadInputError(f"goes from 0 to {MOST_WORKERS}, not {self.workers}", field="workers")
+            raise BadInputError(f"must be 0 to {MOST_WORKERS}, not {self.workers}", field="workers")
         if self.log_format not in FORMATS:
             raise BadInputError(f"{self.log_format!r} is not one of {', '.join(FORMATS)}", field="log_format")
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -63,8 +64,8 @@ class ServeConfig:
 def read_config(path: Path) -> dict[str, Any]:
     """The file's fields with its values, `models` as plans, paths that exist beside the file made absolute.
 
-    Raises BadInputError naming file and field, NotFoundError where there is no such file. What is missing is left out:
-    the command line may bring it.
+    Raises BadInputError naming file and field, NotFoundError where there is no such file. Missing fields are left
+    out: the command line may set them.
     """
     try:
         payload = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -84,32 +85,32 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def config_of(values: Mapping[str, Any]) -> ServeConfig:
     """From the fields of the configuration and of `ServerSettings` by name. Raises BadInputError naming the field."""
-    own = {name: value for name, value in values.items() if name in _OWN}
+    fields_here = {name: value for name, value in values.items() if name in _CONFIG_FIELDS}
     settings = {name: value for name, value in values.items() if name in _SETTINGS}
-    if "max_items" not in settings and "max_queue_items" in settings:  # a small queue alone is no contradiction
+    if "max_items" not in settings and "max_queue_items" in settings:  # a small queue alone is valid
         settings["max_items"] = min(ServerSettings.max_items, settings["max_queue_items"])
-    return ServeConfig(**{"models": (), **own}, settings=ServerSettings(**settings))
+    return ServeConfig(**{"models": (), **fields_here}, settings=ServerSettings(**settings))
 
 
 def path_of(kind: type[Any], value: Any) -> Any:
-    """For msgspec, which has no paths of its own: the path that a text names."""
+    """Decodes paths for msgspec, which does not know them."""
     if kind is Path and isinstance(value, str):
         return Path(value)
-    raise NotImplementedError(kind)  # what msgspec asks of such a hook: it then names the field itself
+    raise NotImplementedError(kind)  # required by msgspec: it then names the field
 
 
 def example() -> str:
-    """A file that works as it is, with every common field explained."""
+    """A complete file with every common field explained."""
     return (resources.files("assay_serving.server") / "serve.example.yaml").read_text(encoding="utf-8")
 
 
-_OWN = {f.name: f for f in fields(ServeConfig) if f.name != "settings"}
+_CONFIG_FIELDS = {f.name: f for f in fields(ServeConfig) if f.name != "settings"}
 _SETTINGS = {f.name: f for f in fields(ServerSettings)}
 _FILES = ("tls_cert", "tls_key", "workspace", "keys_file", "cache_path")
 
 
 def _read_fields(payload: Mapping[Any, Any], folder: Path) -> dict[str, Any]:
-    _refuse_unknown(payload, [*_OWN, *_SETTINGS], "")
+    _refuse_unknown(payload, [*_CONFIG_FIELDS, *_SETTINGS], "")
     values = dict(payload)
     entries = values.pop("models", [])
     if not isinstance(entries, list):
@@ -122,6 +123,8 @@ def _read_fields(payload: Mapping[Any, Any], folder: Path) -> dict[str, Any]:
         read["model_folders"] = tuple(
             entry if is_address(entry) else str(folder / Path(entry).expanduser()) for entry in read["model_folders"]
         )
+    if read.get("dialects"):
+        read["dialects"] = tuple(_beside(name, folder) for name in read["dialects"])
     if entries:
         read["models"] = tuple(_read_plan(entry, number, folder) for number, entry in enumerate(entries))
     return read
@@ -134,20 +137,26 @@ def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_plan(entry: Any, number: int, folder: Path) -> ModelConfig:
-    place = f"models[{number}]"
+    field_path = f"models[{number}]"
     if isinstance(entry, str):
         entry = {"reference": entry}
     if not isinstance(entry, dict):
-        raise BadInputError("must be a name, or a mapping with a reference", field=place)
-    _refuse_unknown(entry, list(ModelConfig.__dataclass_fields__), f"{place}.")
+        raise BadInputError("must be a name, or a mapping with a reference", field=field_path)
+    _refuse_unknown(entry, list(ModelConfig.__dataclass_fields__), f"{field_path}.")
     kinds = _hints(ModelConfig)
-    typed = {name: _converted(value, kinds[name], f"{place}.{name}") for name, value in entry.items()}
+    typed = {name: _converted(value, kinds[name], f"{field_path}.{name}") for name, value in entry.items()}
     try:
         plan = ModelConfig.from_dict(typed)
     except AssayError as error:
-        raise BadInputError(str(error), field=place) from error
+        raise BadInputError(str(error), field=field_path) from error
     beside = folder / plan.reference
     return replace(plan, reference=str(beside)) if beside.exists() else plan
+
+
+def _beside(name: str, folder: Path) -> str:
+    """`file.py:Name` with its path counted from the folder of the configuration."""
+    source, colon, attribute = name.rpartition(":")
+    return f"{folder / source}:{attribute}" if colon and source.endswith(".py") else name
 
 
 def _hints(cls: type[Any]) -> dict[str, Any]:
@@ -160,16 +169,12 @@ def _converted(value: Any, kind: Any, name: str) -> Any:
     try:
         return msgspec.convert(value, kind, dec_hook=path_of)
     except msgspec.ValidationError as error:
-        found = _PLACE.fullmatch(str(error))
-        what, place = (found["what"], name + found["place"]) if found else (str(error), name)
-        raise BadInputError(what[:1].lower() + what[1:].replace("`", ""), field=place) from None
+        match = _ERROR_PATH.fullmatch(str(error))
+        what, field_path = (match["what"], name + match["path"]) if match else (str(error), name)
+        raise BadInputError(what[:1].lower() + what[1:].replace("`", ""), field=field_path) from None
 
 
-def _refuse_unknown(payload: Mapping[Any, Any], known: list[str], prefix: str) -> None:
+def _refuse_unknown(payload: Mapping[Any, Any], valid: list[str], prefix: str) -> None:
     for name in payload:
-        if name not in known:
-            from difflib import get_close_matches
-
-            close = get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise BadInputError(f"no such field; {hint}", field=f"{prefix}{name}")
+        if name not in valid:
+            raise unknown("field", name, valid, field=f"{prefix}{name}")

@@ -1,8 +1,7 @@
-"""Routes that take a JSON body: described to OpenAPI by FastAPI as usual, read in one step when they are called.
+"""Routes with a JSON body: described to OpenAPI by FastAPI, parsed in one step by pydantic's own JSON parser.
 
-FastAPI parses a body, checks it, opens two exit stacks, solves dependencies and calls the route; a route here has one
-body and no dependencies, so its bytes go through pydantic's own JSON parser straight into the body (docs/serving/api.md
-has what that gains). Routes without a body are FastAPI's.
+FastAPI parses a body, validates it, opens two exit stacks and resolves dependencies; a route here has one body and no
+dependencies (docs/serving/api.md has what that saves). Routes without a body are FastAPI's.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.http.problems import ProblemError
 
-MAX_ERRORS = 1000  #: past it they are counted, not told: a list of each takes microseconds and a kilobyte an error
+MAX_ERRORS = 1000  #: beyond it errors are only counted: listing one takes microseconds and a kilobyte
 
 
 class JsonRoute(APIRoute):
@@ -45,22 +45,27 @@ class JsonRoute(APIRoute):
             except ValidationError as error:
                 if (count := error.error_count()) > MAX_ERRORS:
                     raise ProblemError(422, f"{count} values of the body are wrong") from None
-                found = error.errors(include_url=False, include_context=False, include_input=False)
+                errors = error.errors(include_url=False, include_context=False, include_input=False)
                 if not content:
-                    found = [{"type": "missing", "loc": (), "msg": "Field required", "input": None}]
-                raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in found]) from None
+                    errors = [{"type": "missing", "loc": (), "msg": "Field required", "input": None}]
+                raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in errors]) from None
             return await endpoint(body=body, request=request)
 
         return handle
 
 
+def json_reply(payload: dict[str, Any]) -> Response:
+    """The payload as a response."""
+    return Response(to_json(payload), media_type="application/json")
+
+
 def mount(app: FastAPI, router: APIRouter) -> None:
-    """Make the router's routes the application's own. An included router looks for its route twice a request."""
+    """Add the router's routes to the application itself: an included router matches routes twice per request."""
     app.router.routes.extend(router.routes)
 
 
 def _answering(handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> ASGIApp:
-    """The handler as an application. Its errors are those of the application's own handlers, as with any route."""
+    """The handler as an ASGI application; its errors go to the application's error handlers."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         response = await handle(Request(scope, receive, send))
@@ -71,7 +76,7 @@ def _answering(handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> AS
 
 def check_content_type(request: Request) -> None:
     """Raises ProblemError 415 for a body that says it is not JSON; one that says nothing is taken for JSON."""
-    given = request.headers.get("content-type", "")
-    media = given.partition(";")[0].strip().lower()
+    content_type = request.headers.get("content-type", "")
+    media = content_type.partition(";")[0].strip().lower()
     if media and media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
         raise ProblemError(415, "not a JSON body; send one, with Content-Type: application/json")

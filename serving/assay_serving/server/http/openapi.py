@@ -1,7 +1,7 @@
-"""The server's OpenAPI description: what FastAPI makes of the routes, completed.
+"""The server's OpenAPI description: FastAPI's own, completed.
 
-Covers: the body of problems, keys, request ids, an example of every request and reply. Leaves out: what routes say of
-themselves (`routes`, `bodies`, `replies`).
+Covers: the body of problems, keys, request ids, an example of every request and reply. Leaves out: descriptions of
+routes, bodies and replies, which stand beside them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def describe(app: FastAPI) -> None:
 
 
 def _completed(app: FastAPI) -> dict[str, Any]:
-    found: dict[str, Any] = get_openapi(
+    description: dict[str, Any] = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
-    components = found.setdefault("components", {})
+    components = description.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     schemas["ProblemBody"] = ProblemBody.model_json_schema()
     for name, examples in _examples_of(BaseModel).items():
@@ -48,8 +48,8 @@ def _completed(app: FastAPI) -> dict[str, Any]:
             schemas[name]["examples"] = examples
     components["securitySchemes"] = _KEYS
     # The empty choice: a server without keys is open.
-    found["security"] = [{name: []} for name in _KEYS] + [{}]
-    for operation in _operations(found):
+    description["security"] = [{name: []} for name in _KEYS] + [{}]
+    for operation in _operations(description):
         for reply in operation["responses"].values():
             reply.setdefault("headers", {})["X-Request-Id"] = _REQUEST_ID
         for media in _media(operation):
@@ -57,23 +57,23 @@ def _completed(app: FastAPI) -> dict[str, Any]:
             examples = schemas.get(reference, {}).get("examples")
             if examples and not {"example", "examples"} & media.keys():
                 media["examples"] = {str(number): {"value": each} for number, each in enumerate(examples, start=1)}
-    return found
+    return description
 
 
 def _examples_of(base: type[BaseModel]) -> dict[str, list[Any]]:
     """Of the server's own bodies, by name."""
-    found: dict[str, list[Any]] = {}
+    examples: dict[str, list[Any]] = {}
     for each in base.__subclasses__():
-        found |= _examples_of(each)
+        examples |= _examples_of(each)
         extra = each.model_config.get("json_schema_extra")
-        if each.__module__.startswith(__package__ or "") and isinstance(extra, dict) and "examples" in extra:
-            examples: Any = extra["examples"]
-            found[each.__name__] = list(examples)
-    return found
+        if each.__module__.startswith("assay_serving.server.") and isinstance(extra, dict) and "examples" in extra:
+            listed: Any = extra["examples"]
+            examples[each.__name__] = list(listed)
+    return examples
 
 
-def _operations(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in found["paths"].values():
+def _operations(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in description["paths"].values():
         yield from path.values()
 
 

@@ -1,19 +1,14 @@
-"""What the native routes give: the replies' shapes for OpenAPI, with an example of each, and the JSON itself.
+"""Replies of the native routes: their shapes for OpenAPI, with an example of each.
 
-The models here describe; replies are written as plain dictionaries, because checking one's own reply costs more than
-making it. A test holds every reply to its model.
+The models here only describe. Routes write plain dictionaries, because validating a reply costs more than building it;
+a test checks every reply against its model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
-
-from assay.score import Score, ScoreResult
 
 _Json = dict[str, Any]
 _SCORE: _Json = {
@@ -108,21 +103,21 @@ class UsageBody(Reply):
     cached: int = Field(description="Results that no engine had to compute for this request.")
 
 
-class Answer(Reply):
+class ScoringReply(Reply):
     model: str
     version: str
     usage: UsageBody
     request_id: str | None
 
 
-class OfPrinciple(Reply):
+class PrincipleResults(Reply):
     """One result per item (or response), in the order of the request."""
 
     principle: str
     results: list[ResultBody]
 
 
-class ScoreReply(Answer):
+class ScoreReply(ScoringReply):
     """`results`: one per item (or response), in the order of the request, groups one after the other. A request with
     `principles` is answered in `by_principle` instead, and `results` is empty."""
 
@@ -147,7 +142,7 @@ class ScoreReply(Answer):
     )
 
     results: list[ResultBody]
-    by_principle: list[OfPrinciple] | None = None
+    by_principle: list[PrincipleResults] | None = None
 
 
 class PreferenceBody(Reply):
@@ -167,7 +162,7 @@ class PreferenceBody(Reply):
     )
 
 
-class CompareReply(Answer):
+class CompareReply(ScoringReply):
     """One result per pair, in the order of the request."""
 
     model_config = ConfigDict(
@@ -196,7 +191,7 @@ class CompareReply(Answer):
     results: list[PreferenceBody]
 
 
-class RankReply(Answer):
+class RankReply(ScoringReply):
     """`order`: places of the responses, best first, failed ones last. `ranks` and `results` are in the request's order:
     rank 1 is the best, equal ranks are ties, null has no score."""
 
@@ -308,15 +303,3 @@ class ProblemBody(Reply):
     detail: str
     request_id: str | None
     errors: list[dict[str, Any]] | None = None
-
-
-def json_reply(payload: dict[str, Any]) -> Response:
-    """The payload as a response."""
-    return Response(to_json(payload), media_type="application/json")
-
-
-def usage_of(results: Sequence[ScoreResult], cached: int) -> dict[str, int]:
-    """The JSON of `UsageBody`."""
-    scores = [result for result in results if isinstance(result, Score)]
-    tokens = sum(score.tokens for score in scores)
-    return {"items": len(results), "failed": len(results) - len(scores), "tokens": tokens, "cached": cached}

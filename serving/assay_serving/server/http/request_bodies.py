@@ -1,8 +1,7 @@
-"""What the native routes take, as pydantic models: the outer boundary, from which OpenAPI is made.
+"""Request bodies of the native routes as pydantic models, from which OpenAPI is generated.
 
-Covers: shapes and types, and the items to score that they mean. Leaves out: replies (`replies`); whether a conversation
-can be scored, which only the model's template knows and which fails that one item (`assay.score.ScoreFailure`), not the
-request.
+Covers: shapes and types, and the items to score. Leaves out: replies (`replies`); whether a conversation can be scored,
+which depends on the model's template and fails only that item (`assay.score.ScoreFailure`).
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ class ItemBody(Body):
         return ScoreItem(prompt, response, self.principle, label=_label(self.label), references=tuple(self.references))
 
 
-class AlikeBody(Body):
-    """What several responses to one prompt share, given once."""
+class SharedPromptBody(Body):
+    """What several responses to one prompt share."""
 
     prompt: PromptBody = Field(description=_PROMPT)
     principle: str | None = Field(None, description=_PRINCIPLE)
@@ -93,8 +92,8 @@ class AlikeBody(Body):
         ]
 
 
-class GroupBody(AlikeBody):
-    """Several responses to one prompt; what they share is given once."""
+class GroupBody(SharedPromptBody):
+    """Several responses to one prompt."""
 
     responses: ListOf[str]
 
@@ -102,15 +101,15 @@ class GroupBody(AlikeBody):
         return self.items_of(self.responses)
 
 
-class AskBody(Body):
-    """What every scoring request may say of itself."""
+class ScoringBody(Body):
+    """Options of every scoring request."""
 
     model: str | None = Field(None, description="Needed only where several models are served.")
     priority: Literal["interactive", "bulk"] = Field(
-        "interactive", description="Interactive requests go before bulk ones, a trainer's or a job's."
+        "interactive", description="Interactive requests go before bulk ones of trainers and jobs."
     )
     timeout: float | None = Field(
-        None, gt=0, description="Seconds after which nobody needs the answer; the server's own limit bounds it."
+        None, gt=0, description="Seconds after which the reply is not needed any more; at most the server's own limit."
     )
 
     @property
@@ -118,7 +117,7 @@ class AskBody(Body):
         return Priority.BULK if self.priority == "bulk" else Priority.INTERACTIVE
 
 
-class ScoreBody(AskBody):
+class ScoreBody(ScoringBody):
     """Responses to score: as `items`, as `groups`, or as one `prompt` with its `responses`."""
 
     model_config = ConfigDict(
@@ -176,25 +175,25 @@ class ScoreBody(AskBody):
     def score_items(self) -> list[ScoreItem]:
         """The items in order; with `principles`, all of the first principle, then all of the second, ..."""
         if self.items is not None:
-            found = [item.item() for item in self.items]
+            items = [item.item() for item in self.items]
         elif self.groups is not None:
-            found = [item for group in self.groups for item in group.items()]
+            items = [item for group in self.groups for item in group.items()]
         else:
             prompt, label, references = prompt_of(self.prompt or ""), _label(self.label), tuple(self.references)
-            found = [
+            items = [
                 ScoreItem(prompt, response, self.principle, label=label, references=references)
                 for response in self.responses or ()
             ]
         if self.principles is None:
-            return found
+            return items
         return [
             ScoreItem(item.prompt, item.response, principle, label=item.label, references=item.references)
             for principle in self.principles
-            for item in found
+            for item in items
         ]
 
 
-class PairBody(AlikeBody):
+class PairBody(SharedPromptBody):
     """Two responses to one prompt."""
 
     a: str = Field(description="One response.")
@@ -204,7 +203,7 @@ class PairBody(AlikeBody):
         return self.items_of((self.a, self.b))
 
 
-class CompareBody(AskBody):
+class CompareBody(ScoringBody):
     """Pairs to compare."""
 
     model_config = ConfigDict(
@@ -224,7 +223,7 @@ class CompareBody(AskBody):
     pairs: ListOf[PairBody]
 
 
-class RankBody(AskBody, GroupBody):
+class RankBody(ScoringBody, GroupBody):
     """Responses to one prompt, to be put in order."""
 
     model_config = ConfigDict(

@@ -1,6 +1,6 @@
 """The native routes: scores, comparisons, ranks, principles, models, health, readiness, metrics.
 
-Leaves out: keys, limits and logs (`gate`), the models (`host`), administration (`admin_routes`).
+Leaves out: keys, limits and logs (`auth.middleware`), the models (the backend), administration (`admin_routes`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 
 from assay.http.problems import ProblemError, request_id_of, responses
+from assay.score import Score
 from assay_serving.preference import PairRule, prefer, rank
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.core.scoring_backend import ScoreAnswer
-from assay_serving.server.http.handler import answer
-from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.core.scoring_backend import ScoreResponse
+from assay_serving.server.http.json_route import JsonRoute, json_reply
 from assay_serving.server.http.replies import (
     CompareReply,
     HealthReply,
@@ -24,18 +24,13 @@ from assay_serving.server.http.replies import (
     RankReply,
     ReadyReply,
     ScoreReply,
-    json_reply,
-    usage_of,
 )
 from assay_serving.server.http.request_bodies import CompareBody, RankBody, ScoreBody
-from assay_serving.server.http.state import Service
-from assay_serving.server.models.missing_models import absent_error
-
-#: Statuses that a scoring route can answer besides 200.
-SCORING = (401, 403, 404, 408, 413, 415, 422, 429, 503, 504)
+from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
+from assay_serving.server.models.missing_models import missing_model_error
 
 
-def native_routes(service: Service) -> APIRouter:
+def native_routes(service: ScoringService) -> APIRouter:
     """Routes over one service."""
     router = APIRouter(route_class=JsonRoute)
 
@@ -44,50 +39,50 @@ def native_routes(service: Service) -> APIRouter:
         operation_id="score",
         tags=["scores"],
         response_model=None,
-        responses={200: {"model": ScoreReply}, **responses(*SCORING)},
+        responses={200: {"model": ScoreReply}, **responses(*SCORING_STATUSES)},
     )
     async def score(body: ScoreBody, request: Request) -> Response:
         """Score responses. An item that cannot be scored has an `error` in its place; the others have their scores."""
         items = body.score_items()
-        found = await answer(service, request, items, model=body.model, priority=body.rank, timeout_s=body.timeout)
-        results = [result.to_dict() for result in found.results]
+        response = await service.score(request, items, model=body.model, priority=body.rank, timeout_s=body.timeout)
+        results = [result.to_dict() for result in response.results]
         if body.principles is None:
-            return json_reply(_reply(found, request, {"results": results}))
+            return _reply(response, request, {"results": results})
         each = len(results) // len(body.principles)
         by_principle = [
             {"principle": principle, "results": results[number * each : (number + 1) * each]}
             for number, principle in enumerate(body.principles)
         ]
-        return json_reply(_reply(found, request, {"results": [], "by_principle": by_principle}))
+        return _reply(response, request, {"results": [], "by_principle": by_principle})
 
     @router.post(
         "/v1/compare",
         operation_id="compare",
         tags=["scores"],
         response_model=None,
-        responses={200: {"model": CompareReply}, **responses(*SCORING)},
+        responses={200: {"model": CompareReply}, **responses(*SCORING_STATUSES)},
     )
     async def compare(body: CompareBody, request: Request) -> Response:
         """Which of two responses is preferred, by how much and how surely, for each of the pairs."""
         items = [item for pair in body.pairs for item in pair.items()]
-        found = await answer(service, request, items, model=body.model, priority=body.rank, timeout_s=body.timeout)
-        rule = _rule(found, await service.host.models())
-        pairs = zip(found.results[::2], found.results[1::2], strict=True)
-        return json_reply(_reply(found, request, {"results": [prefer(a, b, rule).to_dict() for a, b in pairs]}))
+        response = await service.score(request, items, model=body.model, priority=body.rank, timeout_s=body.timeout)
+        rule = _pair_rule(response, await service.backend.models())
+        pairs = zip(response.results[::2], response.results[1::2], strict=True)
+        return _reply(response, request, {"results": [prefer(a, b, rule).to_dict() for a, b in pairs]})
 
     @router.post(
         "/v1/rank",
         operation_id="rank",
         tags=["scores"],
         response_model=None,
-        responses={200: {"model": RankReply}, **responses(*SCORING)},
+        responses={200: {"model": RankReply}, **responses(*SCORING_STATUSES)},
     )
     async def rank_responses(body: RankBody, request: Request) -> Response:
         """The responses in order, best first; those without a score last, with their reason and without a rank."""
-        found = await answer(
-            service, request, body.items(), model=body.model, priority=body.rank, timeout_s=body.timeout
+        response = await service.score(
+            request, body.items(), model=body.model, priority=body.rank, timeout_s=body.timeout
         )
-        return json_reply(_reply(found, request, rank(found.results, body.tie_margin).to_dict()))
+        return _reply(response, request, rank(response.results, body.tie_margin).to_dict())
 
     @router.get(
         "/v1/principles",
@@ -98,7 +93,7 @@ def native_routes(service: Service) -> APIRouter:
     )
     async def principles(model: str | None = None) -> Response:
         """Which served models judge by a principle, how they ask, and principles that they were trained with."""
-        infos = await service.host.models() if model is None else [await _named(service, model)]
+        infos = await service.backend.models() if model is None else [await _model_info(service, model)]
         return json_reply({"object": "list", "data": [_principles(info) for info in infos]})
 
     @router.get(
@@ -110,8 +105,8 @@ def native_routes(service: Service) -> APIRouter:
     )
     async def models() -> Response:
         """The served models, with what is needed to interpret and reproduce their scores."""
-        data = [_model(info) for info in await service.host.models()]
-        return json_reply({"object": "list", "data": data, **_not_ready(await service.host.absent())})
+        data = [_model(info) for info in await service.backend.models()]
+        return json_reply({"object": "list", "data": data, **_not_ready(await service.backend.missing_models())})
 
     @router.get(
         "/v1/models/{name:path}",  # names of the hub have a slash
@@ -122,7 +117,7 @@ def native_routes(service: Service) -> APIRouter:
     )
     async def model(name: str) -> Response:
         """One served model."""
-        return json_reply(_model(await _named(service, name)))
+        return json_reply(_model(await _model_info(service, name)))
 
     @router.get(
         "/healthz",
@@ -148,8 +143,8 @@ def native_routes(service: Service) -> APIRouter:
         if not service.ready:
             code = "draining" if service.draining else "not_ready"
             raise ProblemError(503, service.state, code=code, headers={"Retry-After": "1"})
-        names = [info.name for info in await service.host.models()]
-        return json_reply({"status": "ready", "models": names, **_not_ready(await service.host.absent())})
+        names = [info.name for info in await service.backend.models()]
+        return json_reply({"status": "ready", "models": names, **_not_ready(await service.backend.missing_models())})
 
     @router.get(
         "/metrics",
@@ -169,42 +164,45 @@ def native_routes(service: Service) -> APIRouter:
     async def metrics() -> Response:
         """Prometheus text format."""
         return Response(
-            service.metrics.text() + await service.host.metrics(), media_type="text/plain; version=1.0.0; charset=utf-8"
+            service.metrics.text() + await service.backend.metrics(),
+            media_type="text/plain; version=1.0.0; charset=utf-8",
         )
 
     return router
 
 
-def _reply(found: ScoreAnswer, request: Request, found_as: dict[str, Any]) -> dict[str, Any]:
-    """What every scoring reply says besides its results."""
-    return {
-        "model": found.model,
-        "version": found.version,
-        **found_as,
-        "usage": usage_of(found.results, found.cached),
-        "request_id": request_id_of(request),
+def _reply(response: ScoreResponse, request: Request, payload: dict[str, Any]) -> Response:
+    """The reply of a scoring route: `payload` with what all of them have."""
+    scores = [result for result in response.results if isinstance(result, Score)]
+    usage = {
+        "items": len(response.results),
+        "failed": len(response.results) - len(scores),
+        "tokens": sum(score.tokens for score in scores),
+        "cached": response.cached,
     }
+    head = {"model": response.model, "version": response.version}
+    return json_reply({**head, **payload, "usage": usage, "request_id": request_id_of(request)})
 
 
-def _rule(found: ScoreAnswer, infos: list[ModelInfo]) -> PairRule:
+def _pair_rule(response: ScoreResponse, infos: list[ModelInfo]) -> PairRule:
     """Of the model that answered; none where another version has taken its name since."""
-    info = next((info for info in infos if (info.name, info.version) == (found.model, found.version)), None)
+    info = next((info for info in infos if (info.name, info.version) == (response.model, response.version)), None)
     return PairRule.of(info) if info is not None else PairRule()
 
 
-async def _named(service: Service, name: str) -> ModelInfo:
-    infos = await service.host.models()
+async def _model_info(service: ScoringService, name: str) -> ModelInfo:
+    infos = await service.backend.models()
     for info in infos:
         if info.name == name:
             return info
-    if (reason := (await service.host.absent()).get(name)) is not None:
-        raise absent_error(name, reason)
+    if (reason := (await service.backend.missing_models()).get(name)) is not None:
+        raise missing_model_error(name, reason)
     raise ProblemError(404, f"no such model; served: {', '.join(info.name for info in infos)}")
 
 
-def _not_ready(absent: dict[str, str]) -> dict[str, Any]:
-    """The member of a reply that says which models are missing; none where none is."""
-    return {"not_ready": [{"id": name, "reason": reason} for name, reason in absent.items()]} if absent else {}
+def _not_ready(missing: dict[str, str]) -> dict[str, Any]:
+    """The member of a reply that says which models are missing; empty where none is."""
+    return {"not_ready": [{"id": name, "reason": reason} for name, reason in missing.items()]} if missing else {}
 
 
 def _model(info: ModelInfo) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Conversations for generative models of this process: one at a time, and a bounded number that wait.
+"""Chat completions by generative models of this process: one at a time, with a bounded queue.
 
-Leaves out: HTTP (`dialects.openai_chat`), the model (`generative.token_writer`). An answer that nobody waits for any
-more is written to its end: generation cannot be broken off.
+Leaves out: HTTP (`dialects.openai_chat`), the model (`generative.token_writer`). A completion whose client is gone is
+generated to its end: generation cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from assay.errors import BadInputError, BusyError, LateError
 from assay.models.devices import is_out_of_memory
 from assay_serving.chat.completion import Completes, Completion
 from assay_serving.scorer import Scorer
-from assay_serving.server.core.scoring_backend import ChatAnswer, ChatRequest
+from assay_serving.server.core.scoring_backend import ChatRequest, ChatResponse
 
 #: A conversation is cut off there (finish: length): scores of the same model wait meanwhile.
 WRITING_S = 60.0
 MOST_WAITING = 64
 
 
-class Chatting:
-    """Used on the event loop; the models write in a thread of its own."""
+class ChatQueue:
+    """Used on the event loop; models generate in one thread."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chat")
         self._waiting = 0
 
-    async def answer(self, name: str, scorer: Scorer, request: ChatRequest) -> ChatAnswer:
+    async def complete(self, name: str, scorer: Scorer, request: ChatRequest) -> ChatResponse:
         """Raises BadInputError (no generative model, too long), BusyError (queue full), LateError."""
         if not isinstance(scorer, Completes):
             raise BadInputError(f"{name} is a {scorer.info.kind} reward model: it scores, and writes nothing")
@@ -54,12 +54,14 @@ class Chatting:
         self._waiting += 1
         try:
             async with asyncio.timeout(request.timeout_s):
-                made = await asyncio.get_running_loop().run_in_executor(self._thread, write)
+                completion = await asyncio.get_running_loop().run_in_executor(self._thread, write)
         except TimeoutError:
             raise LateError(f"not written within {request.timeout_s:g} s") from None
         finally:
             self._waiting -= 1
-        return ChatAnswer(name, scorer.info.version, made.text, made.finish, made.tokens_in, made.tokens_out)
+        return ChatResponse(
+            name, scorer.info.version, completion.text, completion.finish, completion.tokens_in, completion.tokens_out
+        )
 
     def stop(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

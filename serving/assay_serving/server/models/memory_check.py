@@ -1,7 +1,7 @@
-"""Whether the weights of one more model fit in what memory is free, asked before they are read.
+"""Whether the weights of one more model fit into free memory, checked before they are read.
 
-Covers: the size of a checkpoint's weights in the wanted number format, free memory of this machine, of its container
-and of a GPU. Leaves out: what a forward pass needs on top, which depends on the requests.
+Covers: the size of a checkpoint's weights in the number format it is loaded in, free memory of this machine, of its
+container and of a GPU. Leaves out: what a forward pass needs on top, which depends on the requests.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from assay.errors import BackendError
 from assay.models.devices import pick_device
 
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-_WANTED = {"float32": 4, "bfloat16": 2, "float16": 2}
+_LOADED = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def check_room(name: str, folder: str, *, dtype: str, device: str) -> None:
-    """Raises BackendError where the weights alone are more than what is free. Says nothing of models whose files do
-    not tell their size: those of a hub, ensembles, compositions."""
+    """Raises BackendError where the weights alone need more than the free memory. Skips models whose size is not known
+    from files: hub ids, ensembles, compositions."""
     needed = weight_bytes(Path(folder).expanduser(), dtype)
     free = free_bytes(device) if needed else None
     if free is not None and needed > free:
@@ -39,14 +39,14 @@ def weight_bytes(folder: Path, dtype: str) -> int:
                 (length,) = struct.unpack("<Q", stream.read(8))
                 header = json.loads(stream.read(length)) if length < path.stat().st_size else {}
         except (OSError, ValueError, struct.error):
-            continue  # loading says what is wrong with it
+            continue  # loading reports what is wrong
         for tensor in (value for key, value in header.items() if key != "__metadata__"):
-            total += math.prod(tensor["shape"]) * _WANTED.get(dtype, _BYTES.get(tensor["dtype"], 1))
+            total += math.prod(tensor["shape"]) * _LOADED.get(dtype, _BYTES.get(tensor["dtype"], 1))
     return total
 
 
 def free_bytes(device: str) -> int | None:
-    """Of the GPU that `device` names or stands for, else of this machine and its container; None: nobody knows."""
+    """Of the GPU that `device` names or stands for, else of this machine and its container; None: unknown."""
     chosen = pick_device(device)
     if chosen.type == "cuda":
         import torch
@@ -54,8 +54,8 @@ def free_bytes(device: str) -> int | None:
         return int(torch.cuda.mem_get_info(chosen)[0])
     if chosen.type != "cpu":
         return None
-    found = [free for free in (_machine_free(), _container_free()) if free is not None]
-    return min(found) if found else None
+    limits = [free for free in (_machine_free(), _container_free()) if free is not None]
+    return min(limits) if limits else None
 
 
 def _machine_free() -> int | None:

@@ -55,8 +55,8 @@ def check_reference(reference: str, allowed: Sequence[str], workspace: Path | No
         if f"{HUB}{reference}" in allowed or f"{HUB}{owner}/*" in allowed:
             return reference
     folders = [Path(entry).expanduser().resolve() for entry in allowed if not is_address(entry)]
-    if (own := _in_workspace(reference, workspace)) is not None:
-        return own
+    if _in_workspace(reference, workspace):
+        return reference
     path = Path(reference)
     if reference.startswith("~"):
         raise BadInputError(_REFUSED, field="reference")
@@ -64,28 +64,26 @@ def check_reference(reference: str, allowed: Sequence[str], workspace: Path | No
     for folder in folders:
         # Links are followed first: one in an allowed folder does not lead out of it.
         for candidate in (folder / path, path.absolute()):
-            found = candidate.resolve()
-            if found == folder or folder in found.parents:
+            target = candidate.resolve()
+            if target == folder or folder in target.parents:
                 inside = True
-                if found.exists():
-                    return str(found)
+                if target.exists():
+                    return str(target)
     if inside and folders:
         raise NotFoundError("no such model in the folders that are allowed")
     raise BadInputError(_REFUSED, field="reference")
 
 
-def _in_workspace(reference: str, workspace: Path | None) -> str | None:
-    """The name or id of a model that the workspace lists, if it lies in the workspace."""
+def _in_workspace(reference: str, workspace: Path | None) -> bool:
+    """Whether it is the name or id of a model that lies in the workspace."""
     from assay.runs.record import locate_model
     from assay_serving.model_reference import find_workspace
 
-    found = find_workspace(workspace)
-    if found is None or not _BARE_NAME.fullmatch(reference):
-        return None
-    folder, artifact = locate_model(found, reference)
-    if artifact is None or found.root not in Path(folder).resolve().parents:
-        return None
-    return reference
+    opened = find_workspace(workspace)
+    if opened is None or not _BARE_NAME.fullmatch(reference):
+        return False
+    folder, artifact = locate_model(opened, reference)
+    return artifact is not None and opened.root in Path(folder).resolve().parents
 
 
 def _check_code(plan: ModelConfig) -> None:
@@ -109,5 +107,5 @@ def _check_addresses(options: Mapping[str, Any], allowed: Sequence[str]) -> None
 
 def _begins(address: str, entry: str) -> bool:
     """Whether the address is the entry or below it: `http://gpu:8000` is no beginning of `http://gpu:8000.evil.org`."""
-    rest = address.removeprefix(entry.rstrip("/"))
-    return address.startswith(entry.rstrip("/")) and (rest == "" or rest[0] in "/?#")
+    suffix = address.removeprefix(entry.rstrip("/"))
+    return address.startswith(entry.rstrip("/")) and (suffix == "" or suffix[0] in "/?#")

@@ -1,6 +1,6 @@
-"""Which models there are, and which one answers a request.
+"""The models by name, and which one scores a request.
 
-Leaves out: how one answers (`served_model`, `swap`), loading and unloading (`lifecycle`).
+Leaves out: scoring (`served_model`, `rollout.swap`), loading and unloading (`rollout.lifecycle`).
 """
 
 from __future__ import annotations
@@ -9,32 +9,31 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from assay.errors import BadInputError, BusyError, NotFoundError
-from assay_serving.scorer import ModelInfo
-from assay_serving.server.core.scoring_backend import ScoreAnswer, ScoreRequest
-from assay_serving.server.models.missing_models import AbsentModel, absent_error
+from assay_serving.server.core.scoring_backend import ScoreRequest, ScoreResponse
+from assay_serving.server.models.missing_models import MissingModel, missing_model_error
 from assay_serving.server.models.served_model import ServedModel
 
 
-class Answering(Protocol):
-    """What stands behind a name: a model, or two of them while one takes over from the other."""
+class NamedModel(Protocol):
+    """What serves a name: a model, or two of them during a swap."""
 
     @property
     def live(self) -> ServedModel:
         """The model that `/v1/models` shows under this name."""
         ...
 
-    async def answer(self, request: ScoreRequest) -> ScoreAnswer: ...
+    async def score(self, request: ScoreRequest) -> ScoreResponse: ...
 
 
-class Roster:
-    """Names and what answers for them. Used on the event loop only, so every change is at once.
+class ModelRegistry:
+    """Used on the event loop only, so every change is atomic.
 
-    Absent models keep their names and aliases, so that no other model is taken for one; they are no entries.
+    Missing models keep their names and aliases, so that no other model is mistaken for one; they are no entries.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, Answering] = {}
-        self._absent: dict[str, AbsentModel] = {}
+        self._entries: dict[str, NamedModel] = {}
+        self._missing: dict[str, MissingModel] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -50,50 +49,47 @@ class Roster:
         return [entry.live for entry in self._entries.values()]
 
     @property
-    def absent(self) -> list[AbsentModel]:
-        return list(self._absent.values())
+    def missing(self) -> list[MissingModel]:
+        return list(self._missing.values())
 
-    def infos(self) -> list[ModelInfo]:
-        return [served.info for served in self.live]
-
-    def put(self, name: str, entry: Answering) -> None:
-        """From now on `entry` answers for `name`; its place among the names stays."""
-        self._absent.pop(name, None)
+    def put(self, name: str, entry: NamedModel) -> None:
+        """From now on `entry` serves `name`; the order of names stays."""
+        self._missing.pop(name, None)
         self._entries[name] = entry
 
-    def miss(self, absent: AbsentModel) -> None:
-        """Nothing answers for its name, which is free."""
-        self._absent[absent.name] = absent
+    def set_missing(self, model: MissingModel) -> None:
+        """Nothing serves its name, which is free."""
+        self._missing[model.name] = model
 
     def remove(self, name: str) -> None:
-        """Also of an absent model, which then is none any more."""
-        if self._absent.pop(name, None) is None:
+        """Remove a model, or the record of a missing one."""
+        if self._missing.pop(name, None) is None:
             del self._entries[name]
 
-    def find_absent(self, name: str) -> AbsentModel | None:
-        return self._absent.get(name)
+    def find_missing(self, name: str) -> MissingModel | None:
+        return self._missing.get(name)
 
-    def find(self, name: str) -> Answering:
-        """Raises NotFoundError for an unknown name, BusyError for the name of an absent model."""
-        if name in self._absent:
-            raise absent_error(name, self._absent[name].reason)
+    def find(self, name: str) -> NamedModel:
+        """Raises NotFoundError for an unknown name, BusyError for the name of a missing model."""
+        if name in self._missing:
+            raise missing_model_error(name, self._missing[name].reason)
         if name not in self._entries:
             raise NotFoundError(f"no such model; served: {', '.join(self._entries) or 'none'}")
         return self._entries[name]
 
-    def pick(self, model: str | None) -> Answering:
-        """What answers for the model that a request names, by its name or by an alias that no other has.
+    def pick(self, model: str | None) -> NamedModel:
+        """The model that a request names, by its name or by an unambiguous alias.
 
         Raises NotFoundError for an unknown one, BadInputError if none is named and several are served (a score by the
-        wrong model looks like a score), BusyError if it is absent or there is none at all.
+        wrong model looks like a score), BusyError if it is missing or no model is loaded.
         """
-        names = [*self._entries, *self._absent]
+        names = [*self._entries, *self._missing]
         if not names:
             raise BusyError("no model is loaded", retry_after=5)
         if model is not None:
-            called = [name for name, entry in self._entries.items() if entry.live.answers_to(model)]
-            called += [name for name, absent in self._absent.items() if absent.plan.answers_to(model)]
-            return self.find(called[0] if model not in names and len(called) == 1 else model)
+            matches = [name for name, entry in self._entries.items() if entry.live.answers_to(model)]
+            matches += [name for name, missing in self._missing.items() if missing.plan.answers_to(model)]
+            return self.find(matches[0] if model not in names and len(matches) == 1 else model)
         if len(names) > 1:
             raise BadInputError(f"several models are served; name one of {', '.join(names)}", field="model")
         return self.find(names[0])

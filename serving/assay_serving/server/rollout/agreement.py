@@ -1,10 +1,10 @@
-"""How far two models agree on the same items: what an operator looks at before one takes over from the other.
+"""How far two models agree on the same items, for the decision whether one replaces the other.
 
-Covers: the latest pairs of scores, order within prompts, ranks, distributions, one scale for both. Leaves out: where
-the pairs come from (`shadow`), what is decided on them (`swap`).
+Covers: the latest pairs of scores, order within prompts, rank correlations, distributions, a common scale. Leaves out:
+the source of the pairs (`shadow`), the decision (`lifecycle`).
 
-Rewards are comparable within one prompt only, so the order inside prompts is the figure to trust; statistics over all
-items also count how hard the prompts are, on which two models agree easily.
+Rewards are comparable within one prompt only, so the order within prompts is the most reliable figure; statistics over
+all items also reflect how hard the prompts are, on which two models agree easily.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy.typing as npt
 from assay.errors import BadInputError
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay.statistics.rank_correlation import kendall_tau_b, spearman
-from assay_serving.server.rollout.drift import Drift, Floats, drift
+from assay_serving.server.metrics.drift import Drift, Floats, drift
 
 PAIRS_KEPT = 4096
 
 
 @dataclass(frozen=True)
-class Order:
-    """Pairs of responses to one prompt on which the old model has an opinion, and whether the new one shares it."""
+class OrderAgreement:
+    """Pairs of responses to one prompt on which the old model has an order, and how often the new one has the same."""
 
     pairs: int
     prompts: int
@@ -52,7 +52,7 @@ class Agreement:
     kendall: float | None
     spearman_within: float | None  #: mean over the prompts that the old model does not score all alike
     kendall_within: float | None
-    order: Order | None
+    order: OrderAgreement | None
     drift: Drift  #: of new scores from old ones, as they are
     drift_aligned: Drift | None  #: after bringing the new ones to the old scale
 
@@ -61,20 +61,20 @@ class Agreement:
 
 
 class PairedScores:
-    """The latest scores that both models gave, of each item once however often it is asked for.
+    """The latest scores by both models; an item that is scored again counts once.
 
     `item`: an identity of the item; `group`: of what makes rewards comparable, its prompt.
     """
 
-    def __init__(self, kept: int = PAIRS_KEPT) -> None:
-        self._kept = kept
+    def __init__(self, capacity: int = PAIRS_KEPT) -> None:
+        self._capacity = capacity
         self._pairs: OrderedDict[bytes, tuple[bytes, float, float]] = OrderedDict()
-        self.total = 0  #: items, those no longer kept too
+        self.total = 0  #: items, including evicted ones
 
     def add(self, item: bytes, group: bytes, old: float, new: float) -> None:
         self.total += item not in self._pairs
         self._pairs[item] = (group, old, new)
-        if len(self._pairs) > self._kept:
+        if len(self._pairs) > self._capacity:
             self._pairs.popitem(last=False)
 
     def columns(self) -> tuple[list[bytes], Floats, Floats]:
@@ -113,22 +113,22 @@ def agreement(groups: list[bytes], old: Floats, new: Floats) -> Agreement:
     )
 
 
-def order_agreement(groups: list[bytes], old: Floats, new: Floats) -> Order | None:
+def order_agreement(groups: list[bytes], old: Floats, new: Floats) -> OrderAgreement | None:
     """None where no prompt has two responses that the old model tells apart."""
     credits: list[npt.NDArray[np.float64]] = []
     for a, b in _prompts(groups, old, new):
         first, second = np.triu_indices(len(a), 1)
         by_old, by_new = np.sign(a[first] - a[second]), np.sign(b[first] - b[second])
-        told = by_old != 0
-        if told.any():
-            credits.append((1 + by_old[told] * by_new[told]) / 2)
+        ordered = by_old != 0
+        if ordered.any():
+            credits.append((1 + by_old[ordered] * by_new[ordered]) / 2)
     if not credits:
         return None
     shares = np.concatenate(credits)
-    prompts = [str(place) for place, of_prompt in enumerate(credits) for _ in of_prompt]
+    prompts = [str(index) for index, of_prompt in enumerate(credits) for _ in of_prompt]
     resampled = cluster_bootstrap(shares.tolist(), prompts)
     interval = wider(wilson(float(shares.sum()), len(shares)), resampled)
-    return Order(len(shares), len(credits), float(shares.mean()), interval)
+    return OrderAgreement(len(shares), len(credits), float(shares.mean()), interval)
 
 
 def _prompts(groups: list[bytes], old: Floats, new: Floats) -> Iterator[tuple[Floats, Floats]]:

@@ -1,7 +1,7 @@
-"""What scores look like now, and how a swap goes, for Prometheus: computed when they are read.
+"""Prometheus gauges of the latest scores and of swaps in progress, computed when they are read.
 
-Leaves out: the figures (`score_statistics`, `swap`), counters since the start (`metrics`). Labels are names of models
-and codes of failures, both closed sets; principles are not, and no label.
+Leaves out: the figures and the counters since the start (`metrics.engine_metrics`). Labels are model names and failure
+codes, both closed sets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from assay_serving.server.rollout.swap import Swap
 
 
 class ScoreGauges(Collector):
-    """`models`: those that answer; `swaps`: those that go on."""
+    """`models`: the live ones; `swaps`: those in progress."""
 
     def __init__(self, models: Callable[[], Iterable[ServedModel]], swaps: Callable[[], Iterable[Swap]]) -> None:
         self._models = models
@@ -65,11 +65,11 @@ class ScoreGauges(Collector):
             compared.add_metric([name], swap.pairs.total)
             dropped.add_metric([name], swap.dropped)
             excess.add_metric([name], swap.failure_excess())
-            if swap.latest is not None and (found := swap.latest.order) is not None:
+            if swap.latest is not None and (order_agreement := swap.latest.order) is not None:
                 for bound, value in (
-                    ("low", found.interval.low),
-                    ("value", found.agreement),
-                    ("high", found.interval.high),
+                    ("low", order_agreement.interval.low),
+                    ("value", order_agreement.agreement),
+                    ("high", order_agreement.interval.high),
                 ):
                     order.add_metric([name, bound], value)
         yield from (compared, dropped, excess, order)

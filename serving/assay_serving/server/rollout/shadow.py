@@ -1,11 +1,11 @@
-"""Scoring what has been answered already once more, by another model, without the callers noticing.
+"""Scoring answered items a second time, by another model, in the background.
 
-Covers: which prompts belong to the share, the bounded backlog, when it may use the engine. Leaves out: what the pairs
-of scores say (`agreement`), who answers the callers (`swap`).
+Covers: which prompts belong to the share, the bounded backlog, when it may use the engine. Leaves out: comparing the
+pairs of scores (`agreement`), the responses to clients (`swap`).
 
-Live traffic goes first without exception: a small call is begun only while no request of either model is unanswered,
-and what does not fit in the backlog is dropped and counted. Live requests that come during such a call share the
-machine with it. A server that is never idle compares nothing, and says so by the number dropped.
+Live traffic always goes first: a small call starts only while neither model has a request in flight, and items that do
+not fit in the backlog are dropped and counted. Live requests that arrive during such a call share the machine with it.
+A server that is never idle compares nothing, which the number of dropped items shows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ logger = logging.getLogger("assay.serving")
 
 BACKLOG_ITEMS = 4096
 BACKLOG_CHARACTERS = 16 << 20
-CALL_ITEMS = 16  #: of one call, so that live requests that come meanwhile soon have the machine to themselves
+CALL_ITEMS = 16  #: per call, so that live requests wait only briefly
 CALL_S = 120.0
-_LOOK_S = 0.005  # between looks whether the server is idle
+_LOOK_S = 0.005  # between checks whether the server is idle
 
-#: Item, the result that its caller got, the other model's result.
+#: Item, the result that its client got, the other model's result.
 Compared = Callable[[ScoreItem, ScoreResult, ScoreResult], None]
 
 
@@ -53,15 +53,15 @@ def item_key(item: ScoreItem) -> bytes:
 
 
 def _prompt_bytes(item: ScoreItem) -> bytes:
-    """A conversation that its caller has rendered does not show its prompt: all of it stands for that."""
+    """The whole conversation where it arrived rendered: its prompt is not known."""
     if item.rendered is not None:
         return repr(item.rendered).encode("utf-8", "surrogatepass")
-    told = "".join([f"{m.role}{len(m.content)}:{m.content}" for m in item.prompt])
-    return told.encode("utf-8", "surrogatepass")
+    text = "".join([f"{m.role}{len(m.content)}:{m.content}" for m in item.prompt])
+    return text.encode("utf-8", "surrogatepass")
 
 
-class ShadowLane:
-    """The backlog of one comparison and the worker that empties it. `busy`: live requests that have no answer yet."""
+class ShadowScorer:
+    """The backlog of one comparison and the worker that empties it. `busy`: the number of live requests in flight."""
 
     def __init__(self, busy: Callable[[], int], compared: Compared) -> None:
         self._busy = busy
@@ -70,14 +70,14 @@ class ShadowLane:
         self._characters = 0
         self._arrived = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
-        self.dropped = 0  #: items that the backlog had no room for
-        self.in_call = 0  #: requests of the lane's own that are in progress
+        self.dropped = 0  #: items that did not fit in the backlog
+        self.in_call = 0  #: own requests in progress
 
     def start(self) -> None:
         self._worker = asyncio.create_task(self._work(), name="shadow")
 
     async def stop(self) -> None:
-        """Forget what waits; the call in progress is cancelled."""
+        """Clear the backlog and cancel the call in progress."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
@@ -89,7 +89,7 @@ class ShadowLane:
         return len(self._backlog)
 
     def offer(self, model: ServedModel, items: Sequence[ScoreItem], results: Sequence[ScoreResult]) -> None:
-        """Have `model` score items that were answered with `results`, all or (no room) none of them."""
+        """Have `model` score items that were answered with `results`; all of them, or none if they do not fit."""
         characters = sum(item.characters for item in items)
         if len(self._backlog) + len(items) > BACKLOG_ITEMS or self._characters + characters > BACKLOG_CHARACTERS:
             self.dropped += len(items)
@@ -109,25 +109,25 @@ class ShadowLane:
 
     def _take(self) -> list[tuple[ServedModel, ScoreItem, ScoreResult]]:
         model = self._backlog[0][0]
-        taken: list[tuple[ServedModel, ScoreItem, ScoreResult]] = []
-        while self._backlog and len(taken) < CALL_ITEMS and self._backlog[0][0] is model:
-            taken.append(self._backlog.popleft())
-            self._characters -= taken[-1][1].characters
-        return taken
+        batch: list[tuple[ServedModel, ScoreItem, ScoreResult]] = []
+        while self._backlog and len(batch) < CALL_ITEMS and self._backlog[0][0] is model:
+            batch.append(self._backlog.popleft())
+            self._characters -= batch[-1][1].characters
+        return batch
 
-    async def _score(self, taken: list[tuple[ServedModel, ScoreItem, ScoreResult]]) -> None:
-        model, items = taken[0][0], tuple(item for _, item, _ in taken)
+    async def _score(self, batch: list[tuple[ServedModel, ScoreItem, ScoreResult]]) -> None:
+        model, items = batch[0][0], tuple(item for _, item, _ in batch)
         request = ScoreRequest(items, priority=Priority.BULK, timeout_s=CALL_S, client=Client("shadow"))
-        found: Sequence[ScoreResult]
+        results: Sequence[ScoreResult]
         self.in_call += 1
         try:
-            found = (await model.answer(request)).results
+            results = (await model.score(request)).results
         except AssayError as error:
-            found = [ScoreFailure(error.code, "the whole call failed", model.name)] * len(items)
+            results = [ScoreFailure(error.code, "the whole call failed", model.name)] * len(items)
         except Exception as error:
             logger.error("shadow scoring by %s failed: %s", model.name, type(error).__name__)
-            found = [ScoreFailure("backend", "the whole call failed", model.name)] * len(items)
+            results = [ScoreFailure("backend", "the whole call failed", model.name)] * len(items)
         finally:
             self.in_call -= 1
-        for (_, item, result), other in zip(taken, found, strict=True):
+        for (_, item, result), other in zip(batch, results, strict=True):
             self._compared(item, result, other)

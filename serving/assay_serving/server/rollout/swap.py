@@ -1,11 +1,11 @@
-"""Two models behind one name, until one of them is left.
+"""Two models behind one name during a swap.
 
-Covers: who answers which request, what is scored by both, failures of the new model, the report on both. Leaves out:
-loading and unloading them (`lifecycle`), how the second score is come by (`shadow`).
+Covers: which model scores a request, which items both score, failures of the new model, the report on both. Leaves out:
+loading and unloading them (`lifecycle`), the second score (`shadow`).
 
-Shadow: every caller gets the old model's scores. Canary: a share of the prompts gets the new model's, and all responses
-to a prompt, in whatever requests they come, get one model's, because rewards are comparable within a prompt only. A
-conversation that its caller has rendered does not show its prompt: the old model answers it in either mode.
+Shadow: every client gets the old model's scores. Canary: a share of the prompts gets the new model's, and all responses
+to one prompt, in any request, get the scores of one model, because rewards are comparable within a prompt only. The
+prompt of a conversation that arrives rendered is not known: the old model scores it in either mode.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any
 
 from assay.score import Score, ScoreResult
 from assay_serving.scorer import ScoreItem
-from assay_serving.server.core.scoring_backend import ScoreAnswer, ScoreRequest
-from assay_serving.server.metrics.http_metrics import EngineMetrics
+from assay_serving.server.core.scoring_backend import ScoreRequest, ScoreResponse
+from assay_serving.server.metrics.engine_metrics import EngineMetrics
 from assay_serving.server.models.served_model import ServedModel
 from assay_serving.server.rollout.agreement import Agreement, PairedScores, agreement
-from assay_serving.server.rollout.shadow import ShadowLane, group_key, in_share, item_key
-from assay_serving.server.rollout.swap_policy import Condition, SwapTerms, conditions
+from assay_serving.server.rollout.shadow import ShadowScorer, group_key, in_share, item_key
+from assay_serving.server.rollout.swap_policy import Condition, SwapPolicy, check_conditions
 
 ABORT_AFTER = 20  #: items of the new model, before its failures count
 
 
 class Swap:
-    """Answers for a name while `new` may take over from `old`. Used on the event loop only."""
+    """Serves a name while `new` may take over from `old`. Used on the event loop only."""
 
-    def __init__(self, old: ServedModel, new: ServedModel, terms: SwapTerms, metrics: EngineMetrics) -> None:
+    def __init__(self, old: ServedModel, new: ServedModel, policy: SwapPolicy, metrics: EngineMetrics) -> None:
         self.old = old
         self.new = new
-        self.terms = terms
+        self.policy = policy
         self.pairs = PairedScores()
         self.changed = asyncio.Event()  #: something was scored since it was last cleared
         self.latest: Agreement | None = None  #: as last computed
-        self._lane = ShadowLane(self._busy, self._compared)
+        self._shadow = ShadowScorer(self._busy, self._compared)
         self._metrics = metrics
         self._started = time.monotonic()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -51,28 +51,28 @@ class Swap:
         return self.old
 
     def start(self) -> None:
-        self._lane.start()
+        self._shadow.start()
 
     async def stop(self) -> None:
-        """Nothing is compared any more; both models go on with what they have in flight."""
-        await self._lane.stop()
-        self.changed.set()  # who waits for news must not hold both models for good
+        """Stop comparing; both models finish what is in flight."""
+        await self._shadow.stop()
+        self.changed.set()  # a waiting task must not keep both models alive
 
-    async def answer(self, request: ScoreRequest) -> ScoreAnswer:
-        """See `ScoringHost.score`."""
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        """See `ScoringBackend.score`."""
         chosen = self._chosen(request.items)
         try:
-            if self.terms.mode != "canary" or not any(chosen) or not self.new.able:
-                answer = await self.old.answer(request)
-                self._offer(self.new, request.items, answer.results, chosen)
+            if self.policy.mode != "canary" or not any(chosen) or not self.new.able:
+                response = await self.old.score(request)
+                self._offer(self.new, request.items, response.results, chosen)
             elif all(chosen):
-                answer = await self.new.answer(request)
-                self._offer(self.old, request.items, answer.results, chosen)
+                response = await self.new.score(request)
+                self._offer(self.old, request.items, response.results, chosen)
             else:
-                answer = await self._by_both(request, chosen)
+                response = await self._score_by_both(request, chosen)
         finally:
-            self.changed.set()  # also where the new model did not answer
-        return answer
+            self.changed.set()  # also after a failure of the new model
+        return response
 
     def failure_excess(self) -> float:
         """How much more often the new model fails than the old one since the swap began; 0 while too few items show."""
@@ -88,8 +88,8 @@ class Swap:
     def conditions(self) -> list[Condition]:
         """By `latest`."""
         new = self._of[self.new]
-        return conditions(
-            self.terms.promote_when,
+        return check_conditions(
+            self.policy.promote_when,
             self.latest,
             failed=new.failure_rate,
             truncated=self.new.statistics.shares().get("truncated", 0.0),
@@ -97,18 +97,18 @@ class Swap:
 
     @property
     def dropped(self) -> int:
-        return self._lane.dropped
+        return self._shadow.dropped
 
     def report(self) -> dict[str, Any]:
         """JSON-ready, by `latest`."""
         return {
             "name": self.old.name,
-            **self.terms.to_dict(),
+            **self.policy.to_dict(),
             "started_at": self._started_at,
             "seconds": round(time.monotonic() - self._started, 3),
             "compared": self.pairs.total,
-            "waiting": self._lane.waiting,
-            "dropped": self._lane.dropped,
+            "waiting": self._shadow.waiting,
+            "dropped": self._shadow.dropped,
             "conditions": [condition.to_dict() for condition in self.conditions()],
             "agreement": self.latest.to_dict() if self.latest is not None else None,
             "old": self._of[self.old].to_dict(),
@@ -116,15 +116,15 @@ class Swap:
         }
 
     def _busy(self) -> int:
-        return self.old.in_flight + self.new.in_flight - self._lane.in_call
+        return self.old.in_flight + self.new.in_flight - self._shadow.in_call
 
     def _chosen(self, items: Sequence[ScoreItem]) -> list[bool]:
         """Of each item whether its prompt belongs to the share."""
-        salt, share = self.new.info.version, self.terms.share
+        salt, share = self.new.info.version, self.policy.share
         chosen: list[bool] = []
         before: ScoreItem | None = None
         for item in items:
-            if item.rendered is not None and self.terms.mode == "canary":
+            if item.rendered is not None and self.policy.mode == "canary":
                 chosen.append(False)
             elif before is not None and item.prompt is before.prompt and item.rendered is before.rendered is None:
                 chosen.append(chosen[-1])
@@ -133,37 +133,37 @@ class Swap:
             before = item
         return chosen
 
-    async def _by_both(self, request: ScoreRequest, chosen: list[bool]) -> ScoreAnswer:
-        parts = [[n for n, taken in enumerate(chosen) if taken is side] for side in (False, True)]
-        asked = [replace(request, items=tuple(request.items[n] for n in part)) for part in parts]
-        with ExitStack() as stack:  # held from now on: tasks begin only later, and neither model may retire until then
+    async def _score_by_both(self, request: ScoreRequest, chosen: list[bool]) -> ScoreResponse:
+        parts = [[n for n, is_chosen in enumerate(chosen) if is_chosen is side] for side in (False, True)]
+        requests = [replace(request, items=tuple(request.items[n] for n in part)) for part in parts]
+        with ExitStack() as stack:  # hold both until the tasks start: neither may retire before
             for model in (self.old, self.new):
                 stack.enter_context(model.hold())
-            tasks = [asyncio.create_task(self.old.answer(asked[0])), asyncio.create_task(self.new.answer(asked[1]))]
+            tasks = [asyncio.create_task(self.old.score(requests[0])), asyncio.create_task(self.new.score(requests[1]))]
             try:
-                answers = await asyncio.gather(*tasks)
+                responses = await asyncio.gather(*tasks)
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         results: list[ScoreResult | None] = [None] * len(chosen)
-        for part, answer in zip(parts, answers, strict=True):
-            for n, result in zip(part, answer.results, strict=True):
+        for part, response in zip(parts, responses, strict=True):
+            for n, result in zip(part, response.results, strict=True):
                 results[n] = result
-        whole = tuple(result for result in results if result is not None)
-        self._offer(self.old, request.items, whole, chosen)
-        versions = "+".join(answer.version for answer in answers)
-        return ScoreAnswer(self.old.name, versions, whole, sum(answer.cached for answer in answers))
+        complete = tuple(result for result in results if result is not None)
+        self._offer(self.old, request.items, complete, chosen)
+        versions = "+".join(response.version for response in responses)
+        return ScoreResponse(self.old.name, versions, complete, sum(response.cached for response in responses))
 
     def _offer(
         self, model: ServedModel, items: Sequence[ScoreItem], results: Sequence[ScoreResult], chosen: list[bool]
     ) -> None:
-        taken = [n for n, is_chosen in enumerate(chosen) if is_chosen]
-        if taken and model.able:
-            self._lane.offer(model, [items[n] for n in taken], [results[n] for n in taken])
+        selected = [n for n, is_chosen in enumerate(chosen) if is_chosen]
+        if selected and model.able:
+            self._shadow.offer(model, [items[n] for n in selected], [results[n] for n in selected])
 
-    def _compared(self, item: ScoreItem, given: ScoreResult, other: ScoreResult) -> None:
-        old, new = (other, given) if self.terms.mode == "canary" else (given, other)
+    def _compared(self, item: ScoreItem, returned: ScoreResult, other: ScoreResult) -> None:
+        old, new = (other, returned) if self.policy.mode == "canary" else (returned, other)
         if isinstance(old, Score) and isinstance(new, Score):
             self.pairs.add(item_key(item), group_key(item), old.reward, new.reward)
         self.changed.set()
@@ -191,7 +191,7 @@ class _Since:
         return self.failed / self.items if self.items else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """`engine_seconds_per_item`: of engine calls alone, so that waiting and the cache do not blur it."""
+        """`engine_seconds_per_item`: of engine calls alone, so that queueing and the cache do not distort it."""
         work = self._metrics.engine_work(self._model.queue.name)
         seconds, items = (now - before for now, before in zip(work, self._work, strict=True))
         info = self._model.info

@@ -1,7 +1,7 @@
-"""How one model is to take over from another: at once, watched from the side, or with a share of the traffic.
+"""How one model replaces another: at once, after shadow scoring, or after a canary.
 
-Covers: an administrator's terms as plain data, what must hold before a model takes over by itself, whether it holds.
-Leaves out: carrying the terms out (`swap`).
+Covers: the policy as plain data, the conditions for promotion, whether they hold. Leaves out: applying it (`swap`,
+`lifecycle`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CONDITIONS = (*AT_LEAST, *AT_MOST)
 
 
 @dataclass(frozen=True)
-class SwapTerms:
-    """`now`: requests that come after loading get the new model. `shadow`: it scores a share of the prompts unseen.
-    `canary`: that share gets its scores. The last two end by promote or abort, or by themselves:
+class SwapPolicy:
+    """`now`: requests after loading get the new model. `shadow`: it scores a share of the prompts in the background.
+    `canary`: that share gets its scores. The last two end by promote or abort, or automatically:
 
     - promoted when at least `min_items` items were scored by both and every condition of `promote_when` holds. Of
       `order_agreement` the low end of its interval counts. Drift is after aligning the scales. Empty: by hand only.
@@ -53,7 +53,7 @@ class SwapTerms:
             if not math.isfinite(bound):
                 raise BadInputError(f"must be finite, not {bound}", field=name)
         if self.mode == "now" and self.promote_when:
-            raise BadInputError("conditions are for shadow and canary; now waits for nothing", field="promote_when")
+            raise BadInputError("conditions are for shadow and canary; now promotes at once", field="promote_when")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,38 +67,44 @@ class SwapTerms:
         try:
             return cls(**payload)
         except (TypeError, AttributeError) as error:
-            raise BadInputError(f"the terms of the swap are malformed: {error}") from None
+            raise BadInputError(f"the swap policy is malformed: {error}") from None
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition of taking over. `found` None: not known yet."""
+    """One condition for promotion. `measured`: None while not known."""
 
     name: str
     bound: float
-    found: float | None
+    measured: float | None
 
     @property
     def met(self) -> bool:
-        if self.found is None:
+        if self.measured is None:
             return False
-        return self.found >= self.bound if self.name in AT_LEAST else self.found <= self.bound
+        return self.measured >= self.bound if self.name in AT_LEAST else self.measured <= self.bound
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "must_be": "at least" if self.name in AT_LEAST else "at most", "met": self.met}
+        return {
+            "name": self.name,
+            "bound": self.bound,
+            "found": self.measured,
+            "must_be": "at least" if self.name in AT_LEAST else "at most",
+            "met": self.met,
+        }
 
 
-def conditions(
-    promote_when: Mapping[str, float], found: Agreement | None, *, failed: float, truncated: float
+def check_conditions(
+    promote_when: Mapping[str, float], measured: Agreement | None, *, failed: float, truncated: float
 ) -> list[Condition]:
     """What holds now. `failed`, `truncated`: shares of the new model's items."""
     values: dict[str, float | None] = {"failed": failed, "truncated": truncated}
-    if found is not None:
-        aligned = found.drift_aligned
+    if measured is not None:
+        aligned = measured.drift_aligned
         values |= {
-            "order_agreement": found.order.interval.low if found.order is not None else None,
-            "kendall_within": found.kendall_within,
-            "spearman_within": found.spearman_within,
+            "order_agreement": measured.order.interval.low if measured.order is not None else None,
+            "kendall_within": measured.kendall_within,
+            "spearman_within": measured.spearman_within,
             "drift_psi": aligned.psi if aligned is not None else None,
             "drift_ks": aligned.ks if aligned is not None else None,
         }

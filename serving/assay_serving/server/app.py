@@ -1,4 +1,4 @@
-"""The application: routes, gate and lifespan put together."""
+"""The FastAPI application of a scoring server: routes, middleware and lifespan put together."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from assay import __version__
 from assay.http.docs_pages import mount_pages
 from assay.http.problems import install_handlers
 from assay_serving.scorer import Scorer
-from assay_serving.server.auth.middleware import Gate
-from assay_serving.server.core.scoring_backend import ScoringHost
+from assay_serving.server.auth.middleware import RequestMiddleware
+from assay_serving.server.core.scoring_backend import ScoringBackend
 from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.dialects import dialect_routes
+from assay_serving.server.dialects import DIALECTS
 from assay_serving.server.http.admin_routes import admin_routes
 from assay_serving.server.http.json_route import mount
 from assay_serving.server.http.openapi import describe
 from assay_serving.server.http.routes import native_routes
-from assay_serving.server.http.state import Service
-from assay_serving.server.models.in_process import LocalHost
+from assay_serving.server.http.service import ScoringService
+from assay_serving.server.in_process import InProcessBackend
 
 
 def create_app(scorers: Mapping[str, Scorer], *, settings: ServerSettings | None = None) -> FastAPI:
     """A server of the given models by name, which run in this process."""
     settings = settings or ServerSettings()
-    return app_of(LocalHost(scorers, settings), settings=settings)
+    return app_of(InProcessBackend(scorers, settings), settings=settings)
 
 
-def app_of(host: ScoringHost, *, settings: ServerSettings) -> FastAPI:
-    """A server of what the host holds. `app.state.service` is its `Service`."""
-    service = Service(host, settings)
+def app_of(backend: ScoringBackend, *, settings: ServerSettings) -> FastAPI:
+    """A server of the backend's models. `app.state.service` is its `ScoringService`."""
+    service = ScoringService(backend, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -52,9 +52,13 @@ def app_of(host: ScoringHost, *, settings: ServerSettings) -> FastAPI:
     app.state.service = service
     mount(app, native_routes(service))
     mount(app, admin_routes(service))
-    mount(app, dialect_routes(service))
+    for name in DIALECTS.names() if settings.dialects is None else settings.dialects:
+        routes = DIALECTS.find(name)(service)
+        for route in routes.routes:
+            route.tags.insert(0, "dialects")
+        mount(app, routes)
     mount_pages(app)
     describe(app)
     install_handlers(app)
-    app.add_middleware(Gate, service=service)
+    app.add_middleware(RequestMiddleware, service=service)
     return app

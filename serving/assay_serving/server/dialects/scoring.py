@@ -1,7 +1,7 @@
-"""Items of a dialect's request scored, for replies that have a place for numbers and none for a failure.
+"""Scoring the items of a dialect's request, for reply formats without a place for failures.
 
-One item that fails fails the request, with the item's number and the reason: a peer's client would take any stand-in
-for a reward. Every dialect's requests go behind what people wait for (`Priority.BULK`).
+One failed item fails the request, with its number and the reason: the format's clients would take any other value for
+a reward. Requests of dialects have the priority `Priority.BULK`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from assay.http.problems import ProblemError
 from assay.score import Score, ScoreFailure
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import Priority
-from assay_serving.server.http.handler import answer
-from assay_serving.server.http.state import Service
+from assay_serving.server.http.service import ScoringService
 
-#: Failures that another try may not meet.
-_PASSING = frozenset({"backend", "timeout", "busy", "rate_limited", "unavailable"})
+#: Failures that a retry may not meet.
+_TRANSIENT = frozenset({"backend", "timeout", "busy", "rate_limited", "unavailable"})
 
 
-class Scored(NamedTuple):
+class DialectScores(NamedTuple):
     """`model`: the name it is served under."""
 
     model: str
@@ -40,7 +39,7 @@ class Scored(NamedTuple):
         return sum(score.tokens for score in self.scores)
 
     def reply(self, payload: object) -> Response:
-        """The payload as JSON. Headers say what the format has no place for."""
+        """The payload as JSON. Headers hold what the format has no field for."""
         headers = {
             "X-Assay-Model": quote(self.model),
             "X-Assay-Version": quote(self.version),
@@ -49,36 +48,36 @@ class Scored(NamedTuple):
         return Response(to_json(payload), headers=headers, media_type="application/json")
 
 
-async def scored(
-    service: Service,
+async def score_all(
+    service: ScoringService,
     request: Request,
     items: Sequence[ScoreItem],
     *,
     model: str | None = None,
     uncut: bool = False,
-) -> Scored:
+) -> DialectScores:
     """Scores of all items. `uncut`: a conversation whose older turns do not fit is a failure too.
 
-    Raises ProblemError (422, or 503 where another try may help) for the first item that has no score, and what
-    `scoring.answer` raises.
+    Raises ProblemError (422, or 503 where a retry may help) for the first item without a score, and what
+    `ScoringService.score` raises.
     """
-    found = await answer(service, request, items, model=model, priority=Priority.BULK)
+    response = await service.score(request, items, model=model, priority=Priority.BULK)
     scores: list[Score] = []
-    for number, result in enumerate(found.results):
+    for number, result in enumerate(response.results):
         if isinstance(result, Score) and result.truncated and uncut:
             result = ScoreFailure("too_long", "the conversation does not fit in the model's length")
         if isinstance(result, ScoreFailure):
-            raise _problem(result, number if len(found.results) > 1 else None)
+            raise _problem(result, number if len(response.results) > 1 else None)
         scores.append(result)
-    return Scored(found.model, found.version, tuple(scores))
+    return DialectScores(response.model, response.version, tuple(scores))
 
 
 def _problem(failure: ScoreFailure, number: int | None) -> ProblemError:
-    where = "" if number is None else f"item {number}: "
-    again = failure.code in _PASSING
+    prefix = "" if number is None else f"item {number}: "
+    retry = failure.code in _TRANSIENT
     return ProblemError(
-        503 if again else 422,
-        f"{where}{failure.code}: {failure.message}",
+        503 if retry else 422,
+        f"{prefix}{failure.code}: {failure.message}",
         code=failure.code,
-        headers={"Retry-After": "1"} if again else None,
+        headers={"Retry-After": "1"} if retry else None,
     )

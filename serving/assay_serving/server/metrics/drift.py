@@ -1,10 +1,11 @@
-"""How far scores have moved: two samples of rewards compared as distributions.
+"""Drift: two samples of rewards compared as distributions.
 
-Covers: the population stability index, Kolmogorov and Smirnov's distance, what either comes to by chance alone.
-Leaves out: which scores are compared (`score_statistics`: later with earlier ones; `agreement`: two models').
+Covers: the population stability index, the Kolmogorov-Smirnov distance, the level of each that chance alone exceeds
+once in twenty. Leaves out: which scores are compared (`engine_metrics`: later with earlier ones; `rollout.agreement`:
+two models').
 
-The levels of chance hold for independent scores. Those of one prompt are not, so a real server passes them more often
-than one time in twenty: they tell noise of small samples from more, not "drift" from "no drift".
+The chance levels hold for independent scores. Scores of one prompt are not, so a real server exceeds them more often:
+they separate small-sample noise from larger effects, not "drift" from "no drift".
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KS95 = math.sqrt(-math.log(0.05 / 2) / 2)  # 1.358, of Kolmogorov's distributio
 
 @dataclass(frozen=True)
 class Drift:
-    """Of `current` scores against `reference` ones. The `_by_chance` values are passed once in twenty without drift."""
+    """Drift of `current` from `reference` scores. The `_by_chance` values are exceeded 1 time in 20 without drift."""
 
     psi: float
     psi_by_chance: float

@@ -1,0 +1,115 @@
+"""What all routes of one server share: the backend, the settings, the HTTP metrics, and one way to score.
+
+Covers: limits on items, request deadlines, cancellation when the client disconnects, readiness and draining. Leaves
+out: keys and bodies (`auth.middleware`), errors that the backend raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from assay.http.problems import CLIENT_GONE, ProblemError, request_id_of, too_many_items
+from assay_serving.scorer import ScoreItem
+from assay_serving.server.core.scoring_backend import Client, Priority, ScoreRequest, ScoreResponse, ScoringBackend
+from assay_serving.server.core.settings import ServerSettings
+from assay_serving.server.metrics.http_metrics import HttpMetrics
+
+T = TypeVar("T")
+
+#: Statuses that a scoring route can answer besides 200.
+SCORING_STATUSES = (401, 403, 404, 408, 413, 415, 422, 429, 503, 504)
+
+
+class ScoringService:
+    """Started and stopped by the application's lifespan."""
+
+    def __init__(self, backend: ScoringBackend, settings: ServerSettings) -> None:
+        self.backend = backend
+        self.settings = settings
+        self.metrics = HttpMetrics()
+        self.draining = False
+
+    async def start(self) -> None:
+        await self.backend.start()
+
+    async def stop(self) -> None:
+        self.drain()
+        await self.backend.stop()
+
+    def drain(self) -> None:
+        """Accept no new work; queued requests are still answered."""
+        self.draining = True
+        self.backend.drain()
+
+    @property
+    def ready(self) -> bool:
+        return not self.draining and self.backend.ready
+
+    @property
+    def state(self) -> str:
+        """Ready, or why not, in a few words. A backend in another process has a `state` that says more."""
+        if self.ready:
+            return "ready"
+        return "draining" if self.draining else str(getattr(self.backend, "state", "not ready"))
+
+    async def score(
+        self,
+        request: Request,
+        items: Sequence[ScoreItem],
+        *,
+        model: str | None = None,
+        priority: Priority = Priority.INTERACTIVE,
+        timeout_s: float | None = None,
+    ) -> ScoreResponse:
+        """The items' results. `timeout_s`: the client's own limit, within the server's.
+
+        Raises ProblemError for too many items or a client that disconnected, and what the backend raises.
+        """
+        settings = self.settings
+        if len(items) > settings.max_items:
+            raise too_many_items(len(items), settings.max_items)
+        longest = settings.max_item_characters
+        for index, item in enumerate(items):
+            if item.characters > longest:
+                raise ProblemError(
+                    413, f"item {index} has {item.characters} characters; one may have {longest}", code="item_too_large"
+                )
+        limit = settings.request_timeout_s
+        timeout = limit if timeout_s is None else min(timeout_s, limit)
+        score_request = ScoreRequest(tuple(items), model, priority, timeout, client_of(request), request_id_of(request))
+        response = await until_disconnect(request, self.backend.score(score_request))
+        request.scope["state"].update(  # for the log
+            model=response.model, items=len(response.results), cached=response.cached
+        )
+        return response
+
+
+def client_of(request: Request) -> Client:
+    """The client that the middleware identified by its key."""
+    client = request.scope.get("state", {}).get("client")
+    return client if isinstance(client, Client) else Client()
+
+
+async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The work's result; it is cancelled when the client disconnects, and then a ProblemError is raised."""
+    task = asyncio.ensure_future(work)
+    disconnect = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ProblemError(CLIENT_GONE, "the client is gone")
+    finally:
+        disconnect.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

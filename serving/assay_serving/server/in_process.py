@@ -1,0 +1,120 @@
+"""The backend whose models run in this process, each behind its queue.
+
+Leaves out: the queue (`batching`), HTTP (`http`), models in another process (`assay_serving.engine_process`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInputError, BusyError
+from assay_serving.model_config import ModelConfig
+from assay_serving.scorer import ModelInfo, Scorer
+from assay_serving.server.auth.rate_limits import RateLimits
+from assay_serving.server.batching.batcher import DynamicBatcher
+from assay_serving.server.cache.score_cache import ScoreCache
+from assay_serving.server.core.scoring_backend import ChatRequest, ChatResponse, ScoreRequest, ScoreResponse
+from assay_serving.server.core.settings import ServerSettings
+from assay_serving.server.metrics.engine_metrics import EngineMetrics
+from assay_serving.server.models.chat_queue import ChatQueue
+from assay_serving.server.models.missing_models import MissingModel
+from assay_serving.server.models.model_registry import ModelRegistry
+from assay_serving.server.rollout.lifecycle import ModelLifecycle
+
+
+class InProcessBackend:
+    """See `ScoringBackend`. `plans`: how the scorers of these names were loaded, where they were loaded from plans;
+    such a backend may start without models. `missing`: models that it should serve and cannot load.
+
+    `workspace`: where names of models that are loaded later are looked up. `on_plans` gets the plans of all models
+    after every change: what another process needs to load the same ones.
+    """
+
+    def __init__(
+        self,
+        scorers: Mapping[str, Scorer],
+        settings: ServerSettings,
+        *,
+        plans: Mapping[str, ModelConfig] | None = None,
+        missing: Iterable[MissingModel] = (),
+        workspace: Path | None = None,
+        on_plans: Callable[[list[dict[str, Any]]], None] = lambda plans: None,
+    ) -> None:
+        if not scorers and plans is None:
+            raise BadInputError("a server needs at least one model")
+        self.settings = settings
+        self.registry = ModelRegistry()
+        for model in missing:
+            self.registry.set_missing(model)
+        self.draining = False
+        self._metrics = EngineMetrics()
+        self._limits = RateLimits(self._metrics.registry)
+        self._chats = ChatQueue()
+        self._cache = ScoreCache.of(settings)  # raises here, before anything is served
+        self._lifecycle = ModelLifecycle(
+            self.registry, settings, self._metrics, self._cache, workspace=workspace, on_plans=on_plans
+        )
+        self._scorers = dict(scorers)
+        self._plans = dict(plans or {})
+
+    async def start(self) -> None:
+        for name, scorer in self._scorers.items():
+            self._lifecycle.serve(name, scorer, self._plans.get(name))
+        self._scorers.clear()  # a model that is unloaded later must not be referenced here
+
+    async def stop(self) -> None:
+        self.drain()
+        await self._lifecycle.stop()
+        self._chats.stop()
+        for served in self.registry.live:
+            await served.stop()
+        await asyncio.to_thread(self._cache.close)
+
+    def drain(self) -> None:
+        self.draining = True
+
+    @property
+    def ready(self) -> bool:
+        live = self.registry.live
+        return not self.draining and bool(live) and all(served.able for served in live)
+
+    @property
+    def queues(self) -> dict[str, DynamicBatcher]:
+        """The queues of the live models by name."""
+        return {served.name: served.queue for served in self.registry.live}
+
+    async def models(self) -> list[ModelInfo]:
+        return [served.info for served in self.registry.live]
+
+    async def missing_models(self) -> dict[str, str]:
+        return {model.name: model.reason for model in self.registry.missing}
+
+    def plans(self) -> list[dict[str, Any]]:
+        """See `ModelLifecycle.plans`."""
+        return self._lifecycle.plans()
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        self._check_ready()
+        model = self.registry.pick(request.model)
+        with self._limits.reserved(request.client, len(request.items)):
+            return await model.score(request)
+
+    async def chat(self, request: ChatRequest) -> ChatResponse:
+        self._check_ready()
+        served = self.registry.pick(request.model).live
+        with self._limits.reserved(request.client, 1), served.hold():
+            return await self._chats.complete(served.name, served.queue.scorer, request)
+
+    async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
+        """See `ModelLifecycle.execute`."""
+        return await self._lifecycle.execute(order)
+
+    async def metrics(self) -> bytes:
+        return self._metrics.text()
+
+    def _check_ready(self) -> None:
+        if self.draining or not all(served.alive for served in self.registry.live):
+            raise BusyError("the server is draining" if self.draining else "the server is not ready", retry_after=2)
