@@ -38,7 +38,7 @@ def compose(
     from assay_serving.composition.description import ComposedSpec
 
     spec = ComposedSpec.read(file)
-    formulas = {name.removeprefix("steps."): combination.formula for name, combination in spec.places()}
+    formulas = {name.removeprefix("steps."): combination.formula for name, combination in spec.combinations()}
     emit({"file": str(file), "parts": _parts(spec), "formulas": formulas}, _readable(spec, formulas), as_json=as_json)
 
 

@@ -1,7 +1,7 @@
-"""Constraints that a program checks, as a `Scorer`: one kind of part of a composed reward.
+"""Verifiable constraints as a `Scorer`: a part of a composed reward.
 
-Covers: constraints of the file or of each item's label, the share that holds or whether all hold, a failure where a
-check came to no verdict, the identity of the checking code. Leaves out: the checks (`assay_serving.verifiers`).
+Covers: constraints of the file or of each item's label, the fraction that holds or whether all hold, failures of checks
+without a verdict, the identity of the checking code. Leaves out: the checks (`assay_serving.verifiers`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNLIMITED = 1 << 30  #: tokens: nothing is cut
 
 
 class ConstraintScorer:
-    """A verdict has no uncertainty: 0, and not None as where a model gives none."""
+    """The uncertainty of a verdict is 0, not None as for a model that gives none."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ConstraintScorer:
         *,
         programs: bool = False,
     ) -> None:
-        """`constraints`: None takes each item's own, from its label; `programs`: these may run code."""
+        """`constraints`: None takes those of each item's label; `programs`: these may run code."""
         self.constraints, self.measure, self.programs = constraints, measure, programs
         fixed = [constraint.to_dict() for constraint in constraints] if constraints is not None else "label"
         identity = json.dumps([fixed, measure, _code_digest()], sort_keys=True)
@@ -62,19 +62,21 @@ class ConstraintScorer:
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`."""
-        asked = [self._asked(item) for item in items]
-        pairs = [(of, item.response) for of, item in zip(asked, items, strict=True) if not isinstance(of, ScoreFailure)]
+        checks = [self._constraints_for(item) for item in items]
+        pairs = [
+            (of, item.response) for of, item in zip(checks, items, strict=True) if not isinstance(of, ScoreFailure)
+        ]
         try:
-            found: list[Outcome] = shared_pool().verify(pairs) if pairs else []
-        except AssayError as error:  # of none of them is anything known
-            found = [ScoreFailure(error.code, str(error), NAME)] * len(pairs)
-        outcomes = iter(found)
-        results = [self._result(of if isinstance(of, ScoreFailure) else next(outcomes)) for of in asked]
+            verified: list[Outcome] = shared_pool().verify(pairs) if pairs else []
+        except AssayError as error:  # applies to all of them
+            verified = [ScoreFailure(error.code, str(error), NAME)] * len(pairs)
+        outcomes = iter(verified)
+        results = [self._result(of if isinstance(of, ScoreFailure) else next(outcomes)) for of in checks]
         on_progress(len(items))
         return results
 
-    def _asked(self, item: ScoreItem) -> Sequence[Constraint] | ScoreFailure:
-        """What the item's response is to be checked against, or why that is not known."""
+    def _constraints_for(self, item: ScoreItem) -> Sequence[Constraint] | ScoreFailure:
+        """The constraints for an item's response, or a failure."""
         if item.rendered is not None:
             return ScoreFailure("bad_input", "a rendered conversation does not say which of it is the response", NAME)
         try:
@@ -82,8 +84,8 @@ class ConstraintScorer:
         except BadInputError as error:
             return ScoreFailure("bad_input", str(error), NAME)
         if self.constraints is None and not self.programs and any(isinstance(c, PythonTests) for c in constraints):
-            told = "running programs is off: the part of the composed reward has to say `programs: true`"
-            return ScoreFailure("bad_input", told, NAME)
+            message = "running programs is off: the part of the composed reward has to say `programs: true`"
+            return ScoreFailure("bad_input", message, NAME)
         return constraints or ScoreFailure("bad_input", "no constraints to verify", NAME)
 
     def _result(self, outcome: Outcome) -> ScoreResult:
@@ -94,9 +96,9 @@ class ConstraintScorer:
 
 
 def constraints_of(label: str | None) -> tuple[Constraint, ...]:
-    """Those that a label states as JSON: a list of constraints, one constraint, or an object with `constraints`.
+    """The constraints of a label's JSON: a list, a single one, or an object with `constraints`.
 
-    Raises BadInputError where there are none, or one that there is not.
+    Raises BadInputError where there are none, or an invalid one.
     """
     if label is None:
         raise BadInputError("the item has no label to take its constraints from", field="label")
@@ -113,7 +115,7 @@ def constraints_of(label: str | None) -> tuple[Constraint, ...]:
 
 @cache
 def _code_digest() -> str:
-    """Of the checking code: a verdict of other code is another reward."""
+    """Of the checking code, which is part of the reward's version."""
     hasher = hashlib.sha256()
     folder = Path(str(resources.files("assay_serving.verifiers")))
     for file in sorted(folder.rglob("*.py")):

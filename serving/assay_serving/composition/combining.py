@@ -1,7 +1,7 @@
 """Combinations: one reward of several operands, each a part's shaped reward or the result of another combination.
 
-Covers: the functions, which operands each needs to be known (a closed gate needs less), and how independent
-uncertainties go through them, to first order. Leaves out: where the operands come from (`composed`), shaping.
+Covers: the functions, which operands each needs (a closed gate needs fewer), and first-order propagation of independent
+uncertainties. Leaves out: the source of the operands (`composed`), shaping.
 
 Sources: gated accumulation, arXiv 2508.10548 (a lower level counts where every higher one exceeds its threshold); the
 weighted sum and veto of rubric rewards, arXiv 2508.12790; ensembles, `assay_serving.engines.ensemble`. Constrained RLHF
@@ -36,26 +36,26 @@ class Combination(ABC):
     @property
     @abstractmethod
     def operands(self) -> tuple[str, ...]:
-        """All names it may ask for."""
+        """All names it may need."""
 
     @property
     @abstractmethod
     def formula(self) -> str:
-        """For people, in the operands' names."""
+        """Readable, in the operands' names."""
 
-    def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
-        """The operands without which it cannot be computed, as far as the known ones tell; all of them known, it can.
+    def needs(self, values: Mapping[str, Value]) -> tuple[str, ...]:
+        """The operands it needs, given the values known so far; with all of them it can be computed.
 
-        A name that was needed stays needed: more knowledge only adds names.
+        More known values only add names.
         """
         return self.operands
 
     @abstractmethod
-    def combine(self, known: Mapping[str, Value]) -> Value:
-        """The result; every operand that `needs` names is known."""
+    def combine(self, values: Mapping[str, Value]) -> Value:
+        """The combined value; `values` holds every operand in `needs`."""
 
-    def skipped(self, known: Mapping[str, Value]) -> str:
-        """Why the operands that it did not need were not needed."""
+    def skipped(self, values: Mapping[str, Value]) -> str:
+        """Why the other operands were not needed."""
         return "not needed"
 
 
@@ -87,8 +87,8 @@ class WeightedSum(Combination):
         total = sum(self.weights.values()) if self.normalise else 1.0
         return {name: weight / total for name, weight in self.weights.items()}
 
-    def combine(self, known: Mapping[str, Value]) -> Value:
-        terms = [(weight, known[name]) for name, weight in self.effective.items()]
+    def combine(self, values: Mapping[str, Value]) -> Value:
+        terms = [(weight, values[name]) for name, weight in self.effective.items()]
         return Value(math.fsum(w * v.reward for w, v in terms), _spread(terms))
 
 
@@ -110,8 +110,8 @@ class Minimum(Combination):
     def formula(self) -> str:
         return f"min({', '.join(self.of)})"
 
-    def combine(self, known: Mapping[str, Value]) -> Value:
-        return min((known[name] for name in self.of), key=lambda value: value.reward)
+    def combine(self, values: Mapping[str, Value]) -> Value:
+        return min((values[name] for name in self.of), key=lambda value: value.reward)
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ class Product(Combination):
     def formula(self) -> str:
         return " * ".join(self.of)
 
-    def combine(self, known: Mapping[str, Value]) -> Value:
-        values = [known[name] for name in self.of]
-        slopes = [math.prod(v.reward for v in values[:i] + values[i + 1 :]) for i in range(len(values))]
-        return Value(math.prod(v.reward for v in values), _spread(zip(slopes, values, strict=True)))
+    def combine(self, values: Mapping[str, Value]) -> Value:
+        factors = [values[name] for name in self.of]
+        slopes = [math.prod(v.reward for v in factors[:i] + factors[i + 1 :]) for i in range(len(factors))]
+        return Value(math.prod(v.reward for v in factors), _spread(zip(slopes, factors, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -164,15 +164,15 @@ class Gate(Combination):
     def is_open(self, reward: float) -> bool:
         return reward > self.above if self.above is not None else reward >= (self.at_least or 0.0)
 
-    def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
-        key = known.get(self.open)
+    def needs(self, values: Mapping[str, Value]) -> tuple[str, ...]:
+        key = values.get(self.open)
         return self.operands if key is not None and self.is_open(key.reward) else (self.open,)
 
-    def combine(self, known: Mapping[str, Value]) -> Value:
-        # The floor has no uncertainty of its own: how sure the gate is to be closed, no part says.
-        return known[self.of] if self.is_open(known[self.open].reward) else Value(self.floor)
+    def combine(self, values: Mapping[str, Value]) -> Value:
+        # The floor has no uncertainty: no part gives the probability that the gate is closed.
+        return values[self.of] if self.is_open(values[self.open].reward) else Value(self.floor)
 
-    def skipped(self, known: Mapping[str, Value]) -> str:
+    def skipped(self, values: Mapping[str, Value]) -> str:
         return f"{self.open} closed the gate"
 
 
@@ -211,27 +211,27 @@ class GatedSum(Combination):
         gates = [f", where {level.of} > {level.above:g}: + " for level in self.levels[:-1]]
         return "".join(level.of + gate for level, gate in zip(self.levels, [*gates, ""], strict=True))
 
-    def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
-        found: list[str] = []
+    def needs(self, values: Mapping[str, Value]) -> tuple[str, ...]:
+        needed: list[str] = []
         for level in self.levels:
-            found.append(level.of)
-            value = known.get(level.of)
+            needed.append(level.of)
+            value = values.get(level.of)
             if value is None or (level.above is not None and not value.reward > level.above):
                 break
-        return tuple(found)
+        return tuple(needed)
 
-    def combine(self, known: Mapping[str, Value]) -> Value:
-        counted = [known[name] for name in self.needs(known)]
+    def combine(self, values: Mapping[str, Value]) -> Value:
+        counted = [values[name] for name in self.needs(values)]
         return Value(math.fsum(v.reward for v in counted), _spread((1.0, v) for v in counted))
 
-    def skipped(self, known: Mapping[str, Value]) -> str:
-        return f"{self.needs(known)[-1]} closed the gate"
+    def skipped(self, values: Mapping[str, Value]) -> str:
+        return f"{self.needs(values)[-1]} closed the gate"
 
 
 @dataclass(frozen=True)
-class Constraint(Combination):
-    """`of` under a demand on `where`: at least, or at most, a number. Where it is violated: less `penalty` times the
-    violation, or (a hard constraint) `otherwise` instead, and `of` is then not evaluated."""
+class ConstraintPenalty(Combination):
+    """`of` under a bound on `where`: at least, or at most, a number. Where it is violated: minus `penalty` times the
+    violation, or (a hard constraint) `otherwise`, and `of` is then not evaluated."""
 
     of: str
     where: str
@@ -259,28 +259,28 @@ class Constraint(Combination):
         return f"{self.of} - {self.penalty:g} * violation of {self.where} {demand}"
 
     def violation(self, reward: float) -> float:
-        """How far it is on the wrong side, 0 where it is not."""
+        """Distance beyond the bound, 0 where it holds."""
         if self.at_least is not None:
             return max(0.0, self.at_least - reward)
         return max(0.0, reward - (self.at_most or 0.0))
 
-    def needs(self, known: Mapping[str, Value]) -> tuple[str, ...]:
+    def needs(self, values: Mapping[str, Value]) -> tuple[str, ...]:
         if self.penalty is not None:
             return self.operands
-        watched = known.get(self.where)
+        watched = values.get(self.where)
         return self.operands if watched is not None and self.violation(watched.reward) == 0 else (self.where,)
 
-    def combine(self, known: Mapping[str, Value]) -> Value:
-        watched = known[self.where]
+    def combine(self, values: Mapping[str, Value]) -> Value:
+        watched = values[self.where]
         violation = self.violation(watched.reward)
         if violation == 0:
-            return known[self.of]
+            return values[self.of]
         if self.otherwise is not None:
             return Value(self.otherwise)
-        main, penalty = known[self.of], self.penalty or 0.0
+        main, penalty = values[self.of], self.penalty or 0.0
         return Value(main.reward - penalty * violation, _spread([(1.0, main), (penalty, watched)]))
 
-    def skipped(self, known: Mapping[str, Value]) -> str:
+    def skipped(self, values: Mapping[str, Value]) -> str:
         return f"{self.where} violates the constraint"
 
 
@@ -315,8 +315,8 @@ class Ensemble(Combination):
             return f"mean({names}) - {by}"
         return f"{self.combine_by}({names})" + (f", beta {self.beta:g}" if self.combine_by == "kl_robust" else "")
 
-    def combine(self, known: Mapping[str, Value]) -> Value:
-        rewards = np.array([[known[name].reward for name in self.of]])
+    def combine(self, values: Mapping[str, Value]) -> Value:
+        rewards = np.array([[values[name].reward for name in self.of]])
         return Value(float(self._spec.combined(rewards)[0]), float(self._spec.spread(rewards)[0]))
 
     @property
@@ -325,7 +325,7 @@ class Ensemble(Combination):
         return EnsembleSpec(members, self.combine_by, self.weight, self.beta, self.variance, scale="raw")
 
 
-AnyCombination = WeightedSum | Minimum | Product | Gate | GatedSum | Constraint | Ensemble
+AnyCombination = WeightedSum | Minimum | Product | Gate | GatedSum | ConstraintPenalty | Ensemble
 
 
 def _spread(terms: Iterable[tuple[float, Value]]) -> float | None:
@@ -351,6 +351,6 @@ def _different(names: Sequence[str]) -> None:
         raise ValueError("names an operand twice")
 
 
-def _one_of(**given: float | None) -> None:
-    if sum(value is not None for value in given.values()) != 1:
-        raise ValueError(f"needs exactly one of {' and '.join(given)}")
+def _one_of(**options: float | None) -> None:
+    if sum(value is not None for value in options.values()) != 1:
+        raise ValueError(f"needs exactly one of {' and '.join(options)}")

@@ -1,11 +1,10 @@
-"""A composed reward as a `Scorer`: parts are asked only where an item needs them, shaped, combined, and shown.
+"""A composed reward as a `Scorer`: parts score only the items that need them, and are shaped, combined and reported.
 
-Covers: rounds of asking (what a closed gate leaves out is never scored), one question asked once however many parts and
-items need its answer, failures, versions. Leaves out: the functions (`shaping`, `combining`), opening the parts
-(`loading`).
+Covers: rounds of scoring (items behind a closed gate are not scored), inputs shared by parts and items scored once,
+failures, versions. Leaves out: the functions (`shaping`, `combining`), opening the parts (`part_loader`).
 
-An item's result depends on the item alone. A part that fails on an item fails the item: what the others say of it is
-another reward, a policy would learn to make the part fail, and both kinds of scores would pass under one version.
+An item's result depends on the item alone. A part that fails on an item fails the item: the combination of the others
+would be another reward under the same version, and a policy would learn to make the part fail.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from assay.errors import AssayError, BadInputError
 from assay.models.chat.renderer import Renderer
@@ -25,11 +25,13 @@ from assay_serving.composition.checking import KIND as VERIFIER
 from assay_serving.composition.checking import UNLIMITED
 from assay_serving.composition.combining import AnyCombination, Value
 from assay_serving.composition.description import KIND, REWARD, ComposedSpec, PartSpec, digest
-from assay_serving.composition.shaping import LengthPenalty, Near
+from assay_serving.composition.shaping import LengthPenalty, ShapingContext
 from assay_serving.engines.length_corrected import response_length
 from assay_serving.scorer import ModelInfo, Repeatable, ScoreItem, Scorer
 
-ITEMS_AT_ONCE = 512  #: between two tellings of progress; what parts answered is kept for so many
+_Answers: TypeAlias = dict[tuple[int, ScoreItem], ScoreResult]  #: by scorer and input
+
+ITEMS_AT_ONCE = 512  #: per progress report; results of parts are held for this many
 
 
 class PartFailedError(Exception):
@@ -42,7 +44,7 @@ class PartFailedError(Exception):
 
 @dataclass
 class Case:
-    """One item on its way: what its parts were asked and said, and what is known of parts and combinations by name."""
+    """One item being scored: inputs and scores of its parts, and the values of parts and combinations by name."""
 
     item: ScoreItem
     questions: dict[str, list[ScoreItem]] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class Case:
 
 
 class ComposedScorer:
-    """See the module. Safe to call from several threads where its parts are."""
+    """See the module. Thread-safe where its parts are."""
 
     def __init__(self, spec: ComposedSpec, scorers: Mapping[str, Scorer], *, name: str) -> None:
         """`scorers`: by part; two parts may have the same one. Raises BadInputError for a part that its scorer cannot
@@ -60,7 +62,7 @@ class ComposedScorer:
         self.spec, self.scorers = spec, {part.name: scorers[part.name] for part in spec.parts}
         self._parts = {part.name: part for part in spec.parts}
         self._combinations: dict[str, AnyCombination] = {
-            place.removeprefix("steps."): combination for place, combination in spec.places()
+            path.removeprefix("steps."): combination for path, combination in spec.combinations()
         }
         self._target = REWARD if spec.combine is not None else spec.parts[0].name
         self._weights = spec.weights
@@ -72,45 +74,45 @@ class ComposedScorer:
 
     @property
     def info(self) -> ModelInfo:
-        """Its version is of the parts as they last answered: a server behind a part may have changed its model."""
+        """Its version reflects the parts' latest scores: a server behind a part may have changed its model."""
         version = self._version(self._versions)
         return self._info if version == self._info.version else replace(self._info, version=version)
 
     @property
     def score_identity(self) -> str | None:
         """See `Repeatable`: of all parts; a server behind one of them may change its model at any time."""
-        found = [s.score_identity if isinstance(s, Repeatable) else None for s in self.scorers.values()]
-        return None if None in found else json.dumps(found)
+        identities = [s.score_identity if isinstance(s, Repeatable) else None for s in self.scorers.values()]
+        return None if None in identities else json.dumps(identities)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        """See `Scorer.score`. A part whose model or server is gone fails the items that need it, and no others."""
+        """See `Scorer.score`. A part whose model or server is gone fails only the items that need it."""
         results: list[ScoreResult] = []
         for start in range(0, len(items), ITEMS_AT_ONCE):
             cases = [Case(item) for item in items[start : start + ITEMS_AT_ONCE]]
-            answers: dict[tuple[int, ScoreItem], ScoreResult] = {}
-            while asked := self._wanted(cases):
-                self._ask(asked, answers)
-                for part in self.spec.parts:  # in the file's order: of two failures the first is told
-                    for case in asked.get(part.name, ()):
-                        self._take(case, part, answers)
+            answers: _Answers = {}
+            while pending := self._pending_cases(cases):
+                self._score_parts(pending, answers)
+                for part in self.spec.parts:  # in the file's order: of two failures the first is reported
+                    for case in pending.get(part.name, ()):
+                        self._shape(case, part, answers)
             results += [self._result(case) for case in cases]
             on_progress(len(cases))
         return results
 
-    def _wanted(self, cases: Iterable[Case]) -> dict[str, list[Case]]:
-        """Cases by the part that they cannot go on without; cases that can be settled are."""
-        wanted: dict[str, list[Case]] = {}
+    def _pending_cases(self, cases: Iterable[Case]) -> dict[str, list[Case]]:
+        """Cases by the part that they need next; cases without one are completed."""
+        cases_by_part: dict[str, list[Case]] = {}
         for case in cases:
             if case.failure is None:
                 try:
                     for part in self._missing(self._target, case.values):
-                        wanted.setdefault(part, []).append(case)
+                        cases_by_part.setdefault(part, []).append(case)
                 except PartFailedError as error:
                     case.failure = ScoreFailure(error.code, error.message, self._info.name)
-        return wanted
+        return cases_by_part
 
     def _missing(self, name: str, values: dict[str, Value]) -> set[str]:
-        """Parts that must be asked before `name` is known; none when it is, and then `values` has it."""
+        """Parts that must be scored before `name` is known; empty when it is, and then `values` holds it."""
         if name in values:
             return set()
         if name in self._parts:
@@ -123,10 +125,10 @@ class ComposedScorer:
         values[name] = _finite(combination.combine, values, what=name)
         return set()
 
-    def _ask(self, asked: Mapping[str, list[Case]], answers: dict[tuple[int, ScoreItem], ScoreResult]) -> None:
-        """Fill `answers`, by scorer and question, with what the parts need; servers are asked side by side."""
+    def _score_parts(self, cases_by_part: Mapping[str, list[Case]], answers: _Answers) -> None:
+        """Add the scores that the parts need to `answers`, by scorer and input; servers are called concurrently."""
         by_scorer: dict[int, tuple[Scorer, str, dict[ScoreItem, None]]] = {}
-        for name, cases in asked.items():
+        for name, cases in cases_by_part.items():
             scorer = self.scorers[name]
             _, _, questions = by_scorer.setdefault(id(scorer), (scorer, name, {}))
             for case in cases:
@@ -139,36 +141,36 @@ class ComposedScorer:
         remote = [key for key, (scorer, *_) in calls.items() if isinstance(scorer, RemoteScorer)]
         with ThreadPoolExecutor(max(1, len(remote))) as threads:
             running = {key: threads.submit(_scored, *calls[key]) for key in remote}
-            found = {key: _scored(*call) for key, call in calls.items() if key not in running}
-            found |= {key: future.result() for key, future in running.items()}
-        for key, results in found.items():
+            by_call = {key: _scored(*call) for key, call in calls.items() if key not in running}
+            by_call |= {key: future.result() for key, future in running.items()}
+        for key, results in by_call.items():
             answers |= {(key, q): result for q, result in zip(calls[key][2], results, strict=True)}
 
     def _questions(self, part: PartSpec, item: ScoreItem) -> list[ScoreItem]:
-        """What the part's model is asked for an item: the response, then the references where its shaping has any."""
+        """The inputs of a part's model for an item: the response, then the references where its shaping compares."""
         kind = self.scorers[part.name].info.kind
-        own = ScoreItem(
+        question = ScoreItem(
             item.prompt,
             item.response,
             part.principle or (item.principle if kind not in ("scalar", VERIFIER) else None),
             item.rendered,
             item.label if kind in (VERIFIER, KIND) else None,
-            item.references if kind == KIND else (),  # of which its own parts read what they need
+            item.references if kind == KIND else (),  # for its own parts
         )
         if not part.compares or item.rendered is not None:
-            return [own]
-        return [own, *(replace(own, response=text) for text in item.references)]
+            return [question]
+        return [question, *(replace(question, response=text) for text in item.references)]
 
-    def _take(self, case: Case, part: PartSpec, answers: Mapping[tuple[int, ScoreItem], ScoreResult]) -> None:
-        """Shape what the part answered on this case, or fail the case."""
+    def _shape(self, case: Case, part: PartSpec, answers: _Answers) -> None:
+        """Shape the part's scores of this case, or fail the case."""
         if case.failure is not None:
             return
         scorer = self.scorers[part.name]
         questions = case.questions[part.name]
         try:
             scores = [
-                self._accepted(part, answers[id(scorer), question], f"reference {place}" if place else "")
-                for place, question in enumerate(questions)
+                self._accepted(part, answers[id(scorer), question], f"reference {index}" if index else "")
+                for index, question in enumerate(questions)
             ]
             if len({score.version for score in scores}) > 1:
                 raise PartFailedError("backend", f"part {part.name}: its model changed while it was asked; ask again")
@@ -182,35 +184,35 @@ class ComposedScorer:
         self._versions[part.name] = scores[0].version
 
     def _accepted(self, part: PartSpec, result: ScoreResult, of: str) -> Score:
-        where = f"part {part.name}: {of}: " if of else f"part {part.name}: "
+        prefix = f"part {part.name}: {of}: " if of else f"part {part.name}: "
         if isinstance(result, ScoreFailure):
-            raise PartFailedError(result.code, where + result.message)
+            raise PartFailedError(result.code, prefix + result.message)
         if part.version is not None and result.version != part.version:
-            raise PartFailedError("backend", f"{where}its version is {result.version}, the file takes {part.version}")
+            raise PartFailedError("backend", f"{prefix}its version is {result.version}, the file takes {part.version}")
         return result
 
     def _result(self, case: Case) -> ScoreResult:
         if case.failure is not None:
             return case.failure
-        found = case.values[self._target]
+        total = case.values[self._target]
         scores = list(case.scores.values())
         seen = {name: score.version for name, score in case.scores.items()}
-        [alone] = scores if self._means_one_part and scores else [None]
+        [alone] = scores if self._is_one_part and scores else [None]
         return Score(
-            reward=found.reward,
+            reward=total.reward,
             model=self._info.name,
             version=self._version(self._versions | seen),
             template_hash=self._info.template_hash,
             tokens=max((score.tokens for score in scores), default=0),
             truncated=any(score.truncated for score in scores),
             probability=alone.probability if alone is not None else None,
-            uncertainty=found.uncertainty,
+            uncertainty=total.uncertainty,
             principle=case.item.principle if self._takes_principle else None,
             calibration=alone.calibration if alone is not None else None,
-            parts=tuple(part for spec in self.spec.parts for part in self._shown(spec, case)),
+            parts=tuple(part for spec in self.spec.parts for part in self._reported(spec, case)),
         )
 
-    def _shown(self, part: PartSpec, case: Case) -> list[Part]:
+    def _reported(self, part: PartSpec, case: Case) -> list[Part]:
         """The part of the reply; a part that is itself composed has its own parts after it, as OUTER.INNER."""
         weight = self._weights.get(part.name)
         score = case.scores.get(part.name)
@@ -219,13 +221,13 @@ class ComposedScorer:
             why = self._why_skipped(part.name, case.values)
             return [Part(part.name, weight=weight, model=info.name, version=self._versions[part.name], skipped=why)]
         value = case.values[part.name].reward
-        own = Part(part.name, score.reward, value, weight, score.model, score.version)
-        return [own, *(replace(inner, name=f"{part.name}.{inner.name}") for inner in score.parts)]
+        entry = Part(part.name, score.reward, value, weight, score.model, score.version)
+        return [entry, *(replace(inner, name=f"{part.name}.{inner.name}") for inner in score.parts)]
 
     def _why_skipped(self, name: str, values: Mapping[str, Value]) -> str:
-        for place, combination in self._combinations.items():
+        for step, combination in self._combinations.items():
             if name in combination.operands:
-                return combination.skipped(values) if place in values else self._why_skipped(place, values)
+                return combination.skipped(values) if step in values else self._why_skipped(step, values)
         return "not needed"
 
     @property
@@ -237,8 +239,8 @@ class ComposedScorer:
         )
 
     @property
-    def _means_one_part(self) -> bool:
-        """Whether the reward is one part's own, as its model gave it."""
+    def _is_one_part(self) -> bool:
+        """Whether the reward is the unshaped reward of a single part."""
         return self.spec.combine is None and not self.spec.parts[0].shaping
 
     def _version(self, versions: Mapping[str, str]) -> str:
@@ -248,7 +250,7 @@ class ComposedScorer:
         return self._digests[key]
 
     def _described(self, name: str) -> ModelInfo:
-        """Of the parts that are models; a reward of verdicts alone has no template and cuts nothing."""
+        """From the parts that are models; a reward of constraints alone has no template and no length limit."""
         models = [scorer.info for scorer in self.scorers.values() if scorer.info.kind != VERIFIER]
         templates = sorted({info.template_hash for info in models})
         failed = next((info.parity for info in models if info.parity.startswith("failed")), None)
@@ -268,13 +270,13 @@ class ComposedScorer:
             device=joined("device"),
             attention=joined("attention"),
         )
-        if not self._means_one_part or not models:
+        if not self._is_one_part or not models:
             return described
         return replace(models[0], name=name, version=described.version, kind=KIND, question=None)
 
 
 def _scored(scorer: Scorer, part: str, questions: Sequence[ScoreItem]) -> Sequence[ScoreResult]:
-    """One result a question; an error that concerns them all becomes each one's failure."""
+    """One result per input; an error of the whole call becomes a failure of each."""
     try:
         results = scorer.score(questions) if questions else []
     except AssayError as error:
@@ -287,7 +289,7 @@ def _scored(scorer: Scorer, part: str, questions: Sequence[ScoreItem]) -> Sequen
 def _shaped(
     part: PartSpec, scores: Sequence[Score], questions: Sequence[ScoreItem], renderer: Renderer | None
 ) -> Value:
-    """The response's reward through all shapes; its references go along as far as shapes compare with them."""
+    """The response's reward after all shapes; its references are shaped too, for shapes that compare with them."""
     values = [score.reward for score in scores]
     uncertainty = scores[0].uncertainty
     for shape in part.shaping:
@@ -298,29 +300,29 @@ def _shaped(
                     "bad_input", f"part {part.name}: a rendered conversation does not say how long its response is"
                 )
             lengths = [float(response_length(question, shape.unit, renderer)) for question in questions]
-        nears = [Near(values[1:], length) for length in lengths]
+        contexts = [ShapingContext(values[1:], length) for length in lengths]
         if uncertainty is not None:
-            uncertainty *= abs(shape.slope(values[0], nears[0]))
-        values = [shape.apply(value, near) for value, near in zip(values, nears, strict=True)]
+            uncertainty *= abs(shape.slope(values[0], contexts[0]))
+        values = [shape.apply(value, context) for value, context in zip(values, contexts, strict=True)]
     return Value(values[0], uncertainty)
 
 
-def _finite(make: Callable[..., Value], *given: object, what: str) -> Value:
-    """The made value. Raises PartFailedError for one that is no finite number."""
+def _finite(make: Callable[..., Value], *arguments: object, what: str) -> Value:
+    """The value of `make`. Raises PartFailedError for a number that is not finite."""
     try:
-        value = make(*given)
+        value = make(*arguments)
     except OverflowError:
         value = Value(math.inf)
     if not math.isfinite(value.reward):
         raise PartFailedError("non_finite", f"{what} gives {value.reward}")
-    sure = value.uncertainty is None or math.isfinite(value.uncertainty)
-    return value if sure else Value(value.reward)
+    usable = value.uncertainty is None or math.isfinite(value.uncertainty)
+    return value if usable else Value(value.reward)
 
 
 def _renderer_of(scorer: Scorer) -> Renderer | None:
-    """The tokenizer that the part's model reads with here; also of one under a length correction."""
-    found: Renderer | None = getattr(scorer, "renderer", None)
-    return found if found is not None else getattr(getattr(scorer, "scorer", None), "renderer", None)
+    """The renderer of a local model, also under a length correction."""
+    renderer: Renderer | None = getattr(scorer, "renderer", None)
+    return renderer if renderer is not None else getattr(getattr(scorer, "scorer", None), "renderer", None)
 
 
 def _check(part: PartSpec, scorer: Scorer) -> None:

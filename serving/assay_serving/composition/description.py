@@ -1,7 +1,7 @@
-"""The file that describes a composed reward: its parts, how each is shaped, how they are combined.
+"""The YAML file of a composed reward: its parts, their shaping, their combination.
 
-Covers: the frozen description, reading it strictly, what of it changes rewards. Leaves out: opening the parts
-(`loading`), scoring (`composed`).
+Covers: the frozen description, strict reading, the digest of everything that changes rewards. Leaves out: opening the
+parts (`part_loader`), scoring (`composed`).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class PartSpec:
             raise ValueError(f"{self.name!r} is no name: letters, digits, - and _")
         if (self.model is None) == (self.constraints is None):
             raise ValueError("needs exactly one of model and constraints")
-        if self.constraints is not None and (given := [name for name in OF_MODELS if getattr(self, name) is not None]):
-            raise ValueError(f"{given[0]} is for models, and this part is constraints")
+        if self.constraints is not None and (extra := [name for name in OF_MODELS if getattr(self, name) is not None]):
+            raise ValueError(f"{extra[0]} is for models, and this part is constraints")
         if self.constraints == ():
             raise ValueError("constraints: needs at least one, or label")
         if self.model is not None and self.measure != "fraction":
@@ -74,7 +74,7 @@ class PartSpec:
         self.checks()
 
     def checks(self) -> tuple[Constraint, ...]:
-        """The fixed constraints. Raises ValueError for one that there is not."""
+        """The fixed constraints. Raises ValueError for an invalid one."""
         try:
             return tuple(constraint_from_dict(c) for c in self.constraints or () if isinstance(c, Mapping))
         except BadInputError as error:
@@ -107,42 +107,42 @@ class ComposedSpec:
         names = [part.name for part in self.parts]
         if not names:
             raise ValueError("parts: needs at least one")
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"parts: two are named {twice!r}")
+        if duplicate := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"parts: two are named {duplicate!r}")
         if clash := [name for name in self.steps if name in names]:
             raise ValueError(f"steps: {clash[0]!r} is a part's name")
         if REWARD in [*names, *self.steps]:
             raise ValueError(f"{REWARD!r} is the name of the reward itself")
         if self.combine is None and (len(names) > 1 or self.steps):
             raise ValueError("combine: missing; several parts need a combination")
-        known, used = list(names), set()
-        for place, combination in self.places():
+        defined, used = list(names), set()
+        for path, combination in self.combinations():
             for name in combination.operands:
-                if name not in known:
-                    raise ValueError(f"{place}: {name!r} is no part and no step above; there are {', '.join(known)}")
+                if name not in defined:
+                    raise ValueError(f"{path}: {name!r} is no part and no step above; there are {', '.join(defined)}")
                 used.add(name)
-            known.append(place.removeprefix("steps."))
+            defined.append(path.removeprefix("steps."))
         if self.combine is not None and (idle := [n for n in [*names, *self.steps] if n not in used]):
             raise ValueError(f"{idle[0]!r} is used nowhere; a part to be watched only may have weight 0")
 
-    def places(self) -> Iterator[tuple[str, AnyCombination]]:
-        """Where each combination stands in the file, and it; those that others use come first."""
+    def combinations(self) -> Iterator[tuple[str, AnyCombination]]:
+        """Each combination with its path in the file; those that others use come first."""
         yield from ((f"steps.{name}", step) for name, step in self.steps.items())
         if self.combine is not None:
             yield REWARD, self.combine
 
     @property
     def weights(self) -> dict[str, float]:
-        """Of the parts that one weighted sum takes, and none but one."""
-        found: dict[str, list[float]] = {}
-        for _, combination in self.places():
+        """Of the parts that exactly one weighted sum uses."""
+        by_part: dict[str, list[float]] = {}
+        for _, combination in self.combinations():
             for name in combination.operands:
                 weight = combination.effective[name] if isinstance(combination, WeightedSum) else None
-                found.setdefault(name, []).extend([] if weight is None else [weight])
-        return {part.name: found[part.name][0] for part in self.parts if len(found.get(part.name, ())) == 1}
+                by_part.setdefault(name, []).extend([] if weight is None else [weight])
+        return {part.name: by_part[part.name][0] for part in self.parts if len(by_part.get(part.name, ())) == 1}
 
     def digest(self, versions: Mapping[str, str]) -> str:
-        """Identity of the function that this is with parts of these versions, wherever they come from."""
+        """Identity of this function with parts of these versions, independent of their location."""
         meaning = asdict(self)
         for part in meaning["parts"]:
             for name in ("model", "served", "api_key_env", "model_kind", "version"):
@@ -155,7 +155,7 @@ class ComposedSpec:
         """Raises NotFoundError where there is no such file, BadInputError naming the file and the field of what is
         wrong."""
         try:
-            payload = yaml.load(path.read_text(encoding="utf-8"), Loader=_NoTwins)  # a SafeLoader
+            payload = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # a SafeLoader
             if not isinstance(payload, dict) or payload.get("kind") != KIND:
                 raise BadInputError(f"not a composed reward: it must say `kind: {KIND}`", file=path)
         except FileNotFoundError as error:
@@ -171,7 +171,9 @@ class ComposedSpec:
             return _ADAPTER.validate_json(json.dumps(payload))
         except ValidationError as error:
             first = error.errors()[0]
-            raise BadInputError(_said(first), file=file, field=_place(payload, first["loc"]) or None) from error
+            raise BadInputError(
+                _message_of(first), file=file, field=_field_path(payload, first["loc"]) or None
+            ) from error
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInputError(f"not a composed reward: {error}", file=file) from error
 
@@ -183,50 +185,50 @@ def digest(content: object) -> str:
 _ADAPTER = TypeAdapter(ComposedSpec)
 
 
-class _NoTwins(yaml.SafeLoader):
-    """A safe loader for which a key given twice is an error, not the last of the two."""
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A safe loader that raises for duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]
-        if twice := next((key for key in keys if keys.count(key) > 1), None):
-            raise ValueError(f"line {node.start_mark.line + 1}: {twice!r} is given twice")
+        if duplicate := next((key for key in keys if keys.count(key) > 1), None):
+            raise ValueError(f"line {node.start_mark.line + 1}: {duplicate!r} is given twice")
         return super().construct_mapping(node, deep)
 
 
-def _place(payload: Any, loc: tuple[str | int, ...]) -> str:
-    """The place as the file has it: tags of unions, which the file does not have, are left out."""
-    found: list[str] = []
+def _field_path(payload: Any, loc: tuple[str | int, ...]) -> str:
+    """The path of the field in the file, without pydantic's tags of unions."""
+    path: list[str] = []
     here = payload
     for step in loc:
         if isinstance(here, list) and isinstance(step, int) and step < len(here):
             here = here[step]
-            named = here.get("name") if isinstance(here, dict) else None
-            found.append(str(named) if isinstance(named, str) else str(step))
+            label = here.get("name") if isinstance(here, dict) else None
+            path.append(str(label) if isinstance(label, str) else str(step))
         elif isinstance(here, dict) and step in here:
             here = here[step]
-            found.append(str(step))
+            path.append(str(step))
         elif isinstance(here, dict) and step != here.get("kind"):
-            found.append(str(step))
+            path.append(str(step))
             here = None
-    return ".".join(found)
+    return ".".join(path)
 
 
-def _said(error: Mapping[str, Any]) -> str:
-    kind, message, given = error["type"], str(error["msg"]), error.get("input")
+def _message_of(error: Mapping[str, Any]) -> str:
+    kind, message, input_value = error["type"], str(error["msg"]), error.get("input")
     if kind == "value_error":
         return message.removeprefix("Value error, ")
     if kind == "missing":
         return "is missing"
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
-        return "there is no such key here"
+        return "unknown key"
     if kind == "union_tag_not_found":
         return "its `kind` is missing"
     if kind == "union_tag_invalid":
         return f"its kind must be one of {error['ctx']['expected_tags']}"
-    said = message[0].lower() + message[1:]
-    if isinstance(given, str) and _is_number(given):
-        return f"{said}, not the text {given!r} (YAML reads 1e-6 as a text: write 1.0e-6)"
-    return f"{said}, not {given!r}" if isinstance(given, str | int | float | bool) else said
+    text = message[0].lower() + message[1:]
+    if isinstance(input_value, str) and _is_number(input_value):
+        return f"{text}, not the text {input_value!r} (YAML reads 1e-6 as a text: write 1.0e-6)"
+    return f"{text}, not {input_value!r}" if isinstance(input_value, str | int | float | bool) else text
 
 
 def _is_number(text: str) -> bool:

@@ -1,11 +1,11 @@
-"""Shapes: functions of one part's reward, applied in the order in which a composed reward lists them.
+"""Shapes: functions of one part's reward, applied in the order of the composed reward's file.
 
 Covers: what needs one response, its length and reference responses to the same prompt. Leaves out: anything that needs
 the other responses of a group or a batch (running normalisers, length correction within a group): that is training.
 
 Sources: PAR, its order of steps and its variants from the code of "Reward Shaping to Mitigate Reward Hacking in RLHF",
-arXiv 2502.18770. Every shape has its slope, so that an uncertainty goes through it to first order; the references'
-own uncertainty is left out.
+arXiv 2502.18770. Every shape has a slope, for first-order propagation of uncertainty; the references'
+uncertainty is ignored.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from assay.models.length_correction import LengthCorrection, Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """What a shape may look at beside the reward. `references`: rewards of the item's reference responses, shaped as
-    far as this one is. `length`: of the response, in the unit that the shape counts."""
+class ShapingContext:
+    """Inputs of a shape besides the reward. `references`: rewards of the item's reference responses after the same
+    earlier shapes. `length`: of the response, in the shape's unit."""
 
     references: Sequence[float] = ()
     length: float = 0.0
@@ -35,11 +35,11 @@ class Shape(ABC):
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
     @abstractmethod
-    def apply(self, reward: float, near: Near) -> float:
+    def apply(self, reward: float, context: ShapingContext) -> float:
         """The shaped reward."""
 
     @abstractmethod
-    def slope(self, reward: float, near: Near) -> float:
+    def slope(self, reward: float, context: ShapingContext) -> float:
         """Derivative of `apply` at the reward."""
 
 
@@ -47,7 +47,7 @@ class Shape(ABC):
 class Relative(Shape):
     """A shape that compares with references: the item's own, or fixed numbers on the scale that reaches the shape.
 
-    Fixed numbers are of one checkpoint: measure them again when the model changes.
+    Fixed numbers belong to one checkpoint: measure them again when the model changes.
     """
 
     references: Literal["item"] | tuple[float, ...] = "item"
@@ -56,19 +56,19 @@ class Relative(Shape):
         if self.references == ():
             raise ValueError("needs at least one reference")
 
-    def compared_with(self, near: Near) -> Sequence[float]:
+    def compared_with(self, context: ShapingContext) -> Sequence[float]:
         """Raises ValueError where there is nothing to compare with."""
-        found = near.references if self.references == "item" else self.references
-        if not found:
+        references = context.references if self.references == "item" else self.references
+        if not references:
             raise ValueError("there is no reference to compare with")
-        return [float(value) for value in found]
+        return [float(value) for value in references]
 
 
 @dataclass(frozen=True)
 class Par(Relative):
     """Mean over references of sigmoid(k (reward - offset - reference)): how likely it beats a reference; in (0, 1).
 
-    `offset` 3 is the variant SGFC. Far above all references it is flat: watch the share near 1, and renew them.
+    `offset` 3 is the variant SGFC. Far above all references it is flat: monitor the share context 1, and renew them.
     """
 
     k: float = 1.0
@@ -79,12 +79,12 @@ class Par(Relative):
         super().__post_init__()
         _positive("k", self.k)
 
-    def apply(self, reward: float, near: Near) -> float:
-        return fmean(sigmoid(self.k * (reward - self.offset - r)) for r in self.compared_with(near))
+    def apply(self, reward: float, context: ShapingContext) -> float:
+        return fmean(sigmoid(self.k * (reward - self.offset - r)) for r in self.compared_with(context))
 
-    def slope(self, reward: float, near: Near) -> float:
-        found = [sigmoid(self.k * (reward - self.offset - r)) for r in self.compared_with(near)]
-        return self.k * fmean(p * (1 - p) for p in found)
+    def slope(self, reward: float, context: ShapingContext) -> float:
+        probabilities = [sigmoid(self.k * (reward - self.offset - r)) for r in self.compared_with(context)]
+        return self.k * fmean(p * (1 - p) for p in probabilities)
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class Centre(Relative):
 
     kind: Literal["centre"] = "centre"
 
-    def apply(self, reward: float, near: Near) -> float:
-        return reward - fmean(self.compared_with(near))
+    def apply(self, reward: float, context: ShapingContext) -> float:
+        return reward - fmean(self.compared_with(context))
 
-    def slope(self, reward: float, near: Near) -> float:
+    def slope(self, reward: float, context: ShapingContext) -> float:
         return 1.0
 
 
@@ -112,16 +112,16 @@ class LogSigmoid(Relative):
         if not 0 < self.percentile < 1:
             raise ValueError(f"percentile lies between 0 and 1, not {self.percentile}")
 
-    def apply(self, reward: float, near: Near) -> float:
-        return log_sigmoid(reward - self._threshold(near))
+    def apply(self, reward: float, context: ShapingContext) -> float:
+        return log_sigmoid(reward - self._threshold(context))
 
-    def slope(self, reward: float, near: Near) -> float:
-        return sigmoid(self._threshold(near) - reward)
+    def slope(self, reward: float, context: ShapingContext) -> float:
+        return sigmoid(self._threshold(context) - reward)
 
-    def _threshold(self, near: Near) -> float:
-        found = self.compared_with(near)
+    def _threshold(self, context: ShapingContext) -> float:
+        references = self.compared_with(context)
         # The epsilon is the original code's: one reference has no deviation.
-        return NormalDist(fmean(found), pstdev(found) + 1e-5).inv_cdf(self.percentile)
+        return NormalDist(fmean(references), pstdev(references) + 1e-5).inv_cdf(self.percentile)
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,10 @@ class Sigmoid(Shape):
     def __post_init__(self) -> None:
         _positive("k", self.k)
 
-    def apply(self, reward: float, near: Near) -> float:
+    def apply(self, reward: float, context: ShapingContext) -> float:
         return sigmoid(self.k * reward)
 
-    def slope(self, reward: float, near: Near) -> float:
+    def slope(self, reward: float, context: ShapingContext) -> float:
         p = sigmoid(self.k * reward)
         return self.k * p * (1 - p)
 
@@ -152,16 +152,16 @@ class Tanh(Shape):
     def __post_init__(self) -> None:
         _positive("k", self.k)
 
-    def apply(self, reward: float, near: Near) -> float:
+    def apply(self, reward: float, context: ShapingContext) -> float:
         return math.tanh(self.k * reward)
 
-    def slope(self, reward: float, near: Near) -> float:
+    def slope(self, reward: float, context: ShapingContext) -> float:
         return self.k * (1 - math.tanh(self.k * reward) ** 2)
 
 
 @dataclass(frozen=True)
 class Clip(Shape):
-    """No lower than `low`, no higher than `high`; at least one of them."""
+    """Clipped to [`low`, `high`]; at least one bound is needed."""
 
     low: float | None = None
     high: float | None = None
@@ -173,12 +173,12 @@ class Clip(Shape):
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
 
-    def apply(self, reward: float, near: Near) -> float:
+    def apply(self, reward: float, context: ShapingContext) -> float:
         above = reward if self.low is None else max(self.low, reward)
         return above if self.high is None else min(self.high, above)
 
-    def slope(self, reward: float, near: Near) -> float:
-        return 1.0 if self.apply(reward, near) == reward else 0.0
+    def slope(self, reward: float, context: ShapingContext) -> float:
+        return 1.0 if self.apply(reward, context) == reward else 0.0
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,10 @@ class Standardise(Shape):
     def __post_init__(self) -> None:
         _positive("std", self.std)
 
-    def apply(self, reward: float, near: Near) -> float:
+    def apply(self, reward: float, context: ShapingContext) -> float:
         return (reward - self.mean) / self.std
 
-    def slope(self, reward: float, near: Near) -> float:
+    def slope(self, reward: float, context: ShapingContext) -> float:
         return 1.0 / self.std
 
 
@@ -216,10 +216,10 @@ class LengthPenalty(Shape):
         if not (self.rate >= 0 and self.free >= 0):
             raise ValueError("rate and free are 0 or more")
 
-    def apply(self, reward: float, near: Near) -> float:
-        return self._correction.corrected(reward, near.length)
+    def apply(self, reward: float, context: ShapingContext) -> float:
+        return self._correction.corrected(reward, context.length)
 
-    def slope(self, reward: float, near: Near) -> float:
+    def slope(self, reward: float, context: ShapingContext) -> float:
         return 1.0 if self.ceiling is None or reward < self.ceiling else 0.0
 
     @property

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assay_serving.composition.combining import (
     AnyCombination,
-    Constraint,
+    ConstraintPenalty,
     Ensemble,
     Gate,
     GatedSum,
@@ -27,14 +27,14 @@ from assay_serving.composition.shaping import (
     Clip,
     LengthPenalty,
     LogSigmoid,
-    Near,
     Par,
+    ShapingContext,
     Sigmoid,
     Standardise,
     Tanh,
 )
 
-NOTHING = Near()
+NOTHING = ShapingContext()
 rewards = st.floats(-15, 15)
 references = st.lists(rewards, min_size=1, max_size=10)
 three = st.lists(rewards, min_size=3, max_size=3)
@@ -45,28 +45,28 @@ def known(*values: float, uncertainty: float | None = None) -> dict[str, Value]:
 
 
 def test_card_C1() -> None:
-    near = Near((0.0, 1.0, 2.0))
+    near = ShapingContext((0.0, 1.0, 2.0))
     found = [Par().apply(r, near) for r in (-2.0, 0.0, 1.0, 5.0)]
     assert found == pytest.approx([0.061538, 0.296048, 0.5, 0.975965], abs=1e-6)
     centred = [Sigmoid().apply(Centre().apply(r, near), NOTHING) for r in (-2.0, 0.0, 1.0, 5.0)]
     assert centred == pytest.approx([0.047426, 0.268941, 0.5, 0.982014], abs=1e-6)
-    assert Par().slope(0.7, Near((0.7,))) == pytest.approx(0.25)
-    assert Par(k=2.0).slope(0.7, Near((0.7,))) == pytest.approx(0.5)
+    assert Par().slope(0.7, ShapingContext((0.7,))) == pytest.approx(0.25)
+    assert Par(k=2.0).slope(0.7, ShapingContext((0.7,))) == pytest.approx(0.5)
 
 
 def test_card_C1b() -> None:
     assert Sigmoid().apply(8.0, NOTHING) == pytest.approx(0.999665, abs=1e-6)
     assert Sigmoid().apply(-8.0, NOTHING) == pytest.approx(0.000335, abs=1e-6)
-    near = Near((0.0, 1.0, 2.0))
+    near = ShapingContext((0.0, 1.0, 2.0))
     assert Par(offset=3.0).apply(5.0, near) == pytest.approx(0.703952, abs=1e-6)
     assert LogSigmoid().apply(1.0, near) == pytest.approx(-1.203243, abs=1e-6)
 
 
 def test_card_A13b() -> None:
     shape = LengthPenalty(rate=0.01, free=300, ceiling=5.0)
-    assert shape.apply(7.0, Near(length=450.0)) == pytest.approx(3.5)
-    assert LengthPenalty().apply(0.0, Near(length=450.0)) == pytest.approx(-1.5)
-    assert LengthPenalty().apply(0.25, Near(length=300.0)) == 0.25
+    assert shape.apply(7.0, ShapingContext(length=450.0)) == pytest.approx(3.5)
+    assert LengthPenalty().apply(0.0, ShapingContext(length=450.0)) == pytest.approx(-1.5)
+    assert LengthPenalty().apply(0.25, ShapingContext(length=300.0)) == 0.25
 
 
 def test_card_C6() -> None:
@@ -88,10 +88,10 @@ def test_card_C9() -> None:
 
 
 def test_constraints_by_hand() -> None:
-    soft = Constraint("a", "b", at_least=0.8, penalty=2.0)
+    soft = ConstraintPenalty("a", "b", at_least=0.8, penalty=2.0)
     assert soft.combine(known(1.0, 0.5)).reward == pytest.approx(0.4)
     assert soft.combine(known(1.0, 0.8)).reward == 1.0
-    hard = Constraint("a", "b", at_most=0.1, otherwise=-5.0)
+    hard = ConstraintPenalty("a", "b", at_most=0.1, otherwise=-5.0)
     assert hard.combine(known(1.0, 0.2)).reward == -5.0
     assert hard.needs(known(1.0, 0.2)) == ("b",)
     assert hard.combine(known(1.0, 0.1)).reward == 1.0
@@ -107,11 +107,11 @@ def test_an_ensemble_by_hand() -> None:
 
 @given(references, rewards)
 def test_par_lies_between_0_and_1_whatever_the_order_of_references(near: list[float], reward: float) -> None:
-    found = Par().apply(reward, Near(near))
+    found = Par().apply(reward, ShapingContext(near))
     assert 0 < found < 1
-    assert Par().apply(reward, Near(near[::-1])) == pytest.approx(found, abs=1e-12)
-    assert Par().apply(reward, Near(sorted(near))) == pytest.approx(found, abs=1e-12)
-    shifted = Par().apply(reward + 3.0, Near([r + 3.0 for r in near]))
+    assert Par().apply(reward, ShapingContext(near[::-1])) == pytest.approx(found, abs=1e-12)
+    assert Par().apply(reward, ShapingContext(sorted(near))) == pytest.approx(found, abs=1e-12)
+    shifted = Par().apply(reward + 3.0, ShapingContext([r + 3.0 for r in near]))
     assert shifted == pytest.approx(found, abs=1e-9)
 
 
@@ -134,14 +134,14 @@ SHAPES: list[AnyShape] = [
 def test_shapes_never_fall_where_the_reward_rises(
     shape: AnyShape, near: list[float], reward: float, more: float
 ) -> None:
-    around = Near(near, 100.0)
+    around = ShapingContext(near, 100.0)
     assert shape.apply(reward + more, around) >= shape.apply(reward, around) - 1e-12
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: str(shape))
 @given(near=references, reward=rewards)
 def test_slopes_are_the_differences_of_nearby_rewards(shape: AnyShape, near: list[float], reward: float) -> None:
-    around, step = Near(near, 350.0), 1e-5
+    around, step = ShapingContext(near, 350.0), 1e-5
     for bend in (-1.0, 0.0, 2.0, 4.0):  # where a clip or a ceiling bends
         assume(abs(reward - bend) > 1e-3)
     difference = shape.apply(reward + step, around) - shape.apply(reward - step, around)
@@ -212,8 +212,8 @@ def make(cls: type, *given: object, **named: object) -> object:
         (Gate, {"of": "a", "open": "b", "floor": 0.0}, "exactly one of above and at_least"),
         (GatedSum, {"levels": (Level("a"), Level("b"))}, "every level but the last"),
         (GatedSum, {"levels": (Level("a", 0.0), Level("b", 0.0))}, "gates nothing"),
-        (Constraint, {"of": "a", "where": "b", "at_least": 0.0}, "penalty and otherwise"),
-        (Constraint, {"of": "a", "where": "b", "at_least": 0.0, "penalty": -1.0}, "must not pay"),
+        (ConstraintPenalty, {"of": "a", "where": "b", "at_least": 0.0}, "penalty and otherwise"),
+        (ConstraintPenalty, {"of": "a", "where": "b", "at_least": 0.0, "penalty": -1.0}, "must not pay"),
         (Ensemble, {"of": ("a", "b"), "weight": -1.0}, "0 or more"),
     ],
 )
@@ -235,7 +235,7 @@ def test_every_combination_needs_only_what_it_lists() -> None:
         Product(("a", "b")),
         Gate("a", "b", 0.0, above=0.0),
         GatedSum((Level("a", 0.0), Level("b"))),
-        Constraint("a", "b", at_least=0.0, penalty=1.0),
+        ConstraintPenalty("a", "b", at_least=0.0, penalty=1.0),
         Ensemble(("a", "b")),
     ]
     for combination in combinations:

@@ -534,7 +534,7 @@ def test_a_canary_whose_engine_hangs_is_aborted_and_its_share_goes_back_to_the_o
         assert (reply.status_code, reply.json()["code"]) == (504, "timeout")
         assert len(ask(client, PROMPTS[0])["results"]) == len(ANSWERS)
         until(lambda: admin(client, "GET", "/rm/swap")["swap"]["state"] == "aborted")
-        assert admin(client, "GET", "/rm/swap")["swap"]["why"] == "its engine does not come back"
+        assert admin(client, "GET", "/rm/swap")["swap"]["why"] == "its engine does not return from a call"
         assert len(ask(client, PROMPTS[1])["results"]) == len(ANSWERS)
 
 

@@ -145,7 +145,7 @@ def test_the_command_prints_the_example_and_names_what_is_wrong(
 def test_one_process_looks_models_up_in_the_workspace_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from assay_serving import process
+    from assay.http import running
     from assay_serving.commands import serve
     from assay_serving.engine_process import engine
     from assay_serving.server import in_process as local_host
@@ -163,8 +163,13 @@ def test_one_process_looks_models_up_in_the_workspace_it_was_given(
 
     monkeypatch.setattr(engine, "load", load)
     monkeypatch.setattr(local_host, "InProcessBackend", Host)
+<<<<<<< HEAD
     monkeypatch.setattr(process, "serve_until_stopped", lambda *_, **__: None)
     config = ServeConfig((ModelConfig("rm"),), workers=0, workspace=str(tmp_path))
+=======
+    monkeypatch.setattr(running, "serve_until_stopped", lambda *_, **__: None)
+    config = ServeConfig((ModelPlan("rm"),), workers=0, workspace=str(tmp_path))
+>>>>>>> bacc1f7 (Composition: names and docstrings in plain terms; the penalty of a constraint is ConstraintPenalty)
     with socket.socket() as listening:
         serve._serve_here(config, listening, lambda infos: None)
     assert asked == [tmp_path, tmp_path]
