@@ -163,13 +163,8 @@ def test_one_process_looks_models_up_in_the_workspace_it_was_given(
 
     monkeypatch.setattr(engine, "load", load)
     monkeypatch.setattr(local_host, "InProcessBackend", Host)
-<<<<<<< HEAD
-    monkeypatch.setattr(process, "serve_until_stopped", lambda *_, **__: None)
-    config = ServeConfig((ModelConfig("rm"),), workers=0, workspace=str(tmp_path))
-=======
     monkeypatch.setattr(running, "serve_until_stopped", lambda *_, **__: None)
-    config = ServeConfig((ModelPlan("rm"),), workers=0, workspace=str(tmp_path))
->>>>>>> bacc1f7 (Composition: names and docstrings in plain terms; the penalty of a constraint is ConstraintPenalty)
+    config = ServeConfig((ModelConfig("rm"),), workers=0, workspace=str(tmp_path))
     with socket.socket() as listening:
         serve._serve_here(config, listening, lambda infos: None)
     assert asked == [tmp_path, tmp_path]
