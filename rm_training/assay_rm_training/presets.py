@@ -1,7 +1,7 @@
-"""Published settings of reward-model trainings, by name, each with where its values were read.
+"""Published settings of reward-model trainings, by name, each with its source.
 
-Covers: settings of `TrainingConfig` only. What a source does not state (warm-up, betas, ...) keeps Assay's default and
-is not in the preset, so a preset is never more than its source says. Leaves out: the data and the objective.
+Covers: settings of `TrainingConfig` only. What a source does not state (warm-up, betas, ...) keeps Assay's default.
+Leaves out: the data and the objective.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from assay.errors import BadInputError
 
 @dataclass(frozen=True)
 class Preset:
-    """`settings`: fields of `TrainingConfig`. `source`: what states them. `beside`: what belongs to the recipe and is
-    not a setting here."""
+    """`settings`: fields of `TrainingConfig`. `source`: where they are published. `beside`: parts of the recipe that
+    are no setting here."""
 
     settings: Mapping[str, Any]
     source: str
@@ -80,7 +80,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 
 
 def preset(name: str) -> Preset:
-    """Raises BadInputError for a name that is not there."""
+    """Raises BadInputError for an unknown name."""
     if name not in PRESETS:
         raise BadInputError(f"unknown preset {name!r}; one of {', '.join(PRESETS)}", field="preset")
     return PRESETS[name]

@@ -1,6 +1,6 @@
-"""How a training runs, whatever is trained: the command line, the run record and the model card derive from it.
+"""Settings of a training run, for every method; command line, run record and model card derive from them.
 
-Leaves out: what is trained (`methods/method.py`), the workspace's side (`runs/train.py`).
+Leaves out: the methods (`methods/method.py`), the run (`runs/train.py`).
 """
 
 from __future__ import annotations
@@ -46,29 +46,27 @@ class LoraConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """All that decides a training run's weights, beside the method and the data.
+    """Everything except method and data that determines the trained weights.
 
-    `lr`: None takes DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR. `head_lr`: of a new head, which starts at zero and has
-    far to go; a head that was there is trained with `lr`. `batch_size`: items (pairs, lists, rows) an optimiser step.
-    `micro_batch_tokens`: positions of one forward pass, all sides of its items included; changes time and memory,
-    not the gradient (0: 2048 on a CPU, else 16384). `max_length`: tokens of one
-    conversation. `dtype`: of the autocast matrix products (auto: bfloat16 where it is fast); weights and optimiser
-    are always float32.
-    `freeze_layers`: the embeddings and that many blocks from below stay as they are, which saves their backward
-    pass. `share_prefix`: compute what an item's sequences begin with once, where the model allows.
-    `head_init`: see `trainable_model.py`. `eval_every`, `save_every`: optimiser steps; 0 = at the end only.
+    `lr`: None takes DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR. `head_lr`: of a new head; an existing head is trained
+    with `lr`. `batch_size`: items (pairs, lists, rows) per optimiser step. `micro_batch_tokens`: positions of one
+    forward pass, all sides of its items included; changes time and memory, not the gradient (0: 2048 on a CPU, else
+    16384). `max_length`: tokens of one conversation. `dtype`: of the autocast matrix products (auto: bfloat16 where
+    it is fast); weights and optimiser are always float32. `freeze_layers`: the embeddings and that many lowest blocks
+    are not trained, which saves their backward pass. `share_prefix`: compute the common prefix of an item's sequences
+    once, where the model allows. `head_init`: see `trainable_model.py`. `eval_every`, `save_every`: optimiser steps;
+    0 = at the end only.
 
-    `min_lr_ratio`: what a falling schedule falls towards, as a share of the peak; `decay_ratio`: share of the steps in
-    which `wsd` falls. `batch_start`: items of the first step, growing to `batch_size` over the first
-    `batch_ramp_ratio` of the run's items (0: no growth). `eps` is far below the usual 1e-8: under a head that starts at
-    zero the backbone's first gradients are tiny. `gradient_checkpointing`: keep each layer's input only and compute
-    the rest again for the backward pass: less memory, a third more work, the same gradients.
-    `parallel`: how several processes divide the work (`assay.models.parallelism.strategy`); auto: ddp where there are
-    several. `keep`: end with the last step's weights or with those of the best evaluation by `metric`
-    (`early_stopping.py`); `patience`: stop after so many evaluations that were no better (0: never). `preset`: the name
-    of the published settings (`presets.py`) that the others were taken from, where not given; a note, no setting.
-    `update_norm`: measure how far each step moves the weights, which takes a copy of them. `tensorboard`: write
-    events beside the metrics.
+    `min_lr_ratio`: end of a decaying schedule, as a share of the peak; `decay_ratio`: share of the steps in which
+    `wsd` decays. `batch_start`: items of the first step, growing to `batch_size` over the first `batch_ramp_ratio` of
+    the run's items (0: no growth). `eps` is far below the usual 1e-8: under a head that starts at zero the backbone's
+    first gradients are tiny. `gradient_checkpointing`: keep only each layer's input and recompute the rest in the
+    backward pass: less memory, a third more work, the same gradients. `parallel`: how several processes divide the
+    work (`assay.models.parallelism.strategy`); auto: ddp where there are several. `keep`: end with the last step's
+    weights or with those of the best evaluation by `metric` (`early_stopping.py`); `patience`: stop after this many
+    evaluations without improvement (0: never). `preset`: the published settings (`presets.py`) that defaults came
+    from; recorded only. `update_norm`: measure the norm of each update, which takes a copy of the weights.
+    `tensorboard`: write events beside the metrics.
     """
 
     base: str
@@ -134,9 +132,9 @@ class TrainingConfig:
         if not self.eps > 0:
             raise BadInputError(f"must be positive, not {self.eps}", field="eps")
         if (self.keep == "best" or self.patience) and not self.eval_every:
-            raise BadInputError("choosing a step needs evaluations: set eval_every (--eval-every)", field="keep")
+            raise BadInputError("early stopping needs evaluations: set eval_every (--eval-every)", field="keep")
         if self.optimizer == "adafactor" and self.parallel == "fsdp":
-            raise BadInputError("adafactor's state cannot be divided; use adamw with fsdp", field="optimizer")
+            raise BadInputError("adafactor's state cannot be sharded; use adamw with fsdp", field="optimizer")
         if self.dtype == "float16":
             raise BadInputError("float16 would need loss scaling; use bfloat16", field="dtype")
         for name, choices in _CHOICES.items():
@@ -155,7 +153,7 @@ class TrainingConfig:
 
     @classmethod
     def from_dict(cls, payload: dict[str, Any]) -> TrainingConfig:
-        """Inverse of `to_dict`. Raises BadInputError for what this version does not know."""
+        """Inverse of `to_dict`. Raises BadInputError for an unknown field."""
         values = dict(payload)
         lora = values.pop("lora", None)
         if isinstance(values.get("betas"), list):
@@ -169,7 +167,6 @@ class TrainingConfig:
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def identity(self) -> str:
-        """The settings that a run cannot change on its way. How the work is divided and what is written beside the
-        metrics may change."""
+        """The settings that a resumed run cannot change, as JSON."""
         free = ("parallel", "device", "tensorboard", "preset")
         return json.dumps({name: value for name, value in self.to_dict().items() if name not in free}, indent=2)

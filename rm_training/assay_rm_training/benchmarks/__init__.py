@@ -1,5 +1,6 @@
-"""Reward-model benchmarks: one module a protocol, each a pure function from per-item scores to named aggregates.
+"""Reward-model benchmarks: protocols as pure functions from per-item scores to named aggregates.
 
-`catalogue` names them; `item` is what they are made of; `records` reads the publishers' files and `recorded` files of
-scores; `strata` gives means and intervals; `report` puts one evaluation together. Nothing here needs torch.
+`protocols/` has one module per benchmark and `catalogue` registers them; `item` and `benchmark` are their types;
+`records` reads publishers' files, `recorded` files of scores; `strata` computes means and intervals; `report` is one
+evaluation. Nothing here needs torch.
 """

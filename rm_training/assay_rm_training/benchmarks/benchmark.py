@@ -1,7 +1,7 @@
-"""What every benchmark is to the command: a reader of rows, a rule of credit, and named aggregates.
+"""The base class of benchmarks: reading rows, crediting items, named aggregates.
 
-Covers: the base class, what one measurement holds, the tie policies. Leaves out: the benchmarks themselves, one module
-each; putting value, interval and failures together (`report.py`).
+Covers: the figures that a protocol returns, tie policies. Leaves out: the protocols (`protocols/`), the report of an
+evaluation (`report.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Combine, NamedInterval, Shares, Stratum
 
-#: "official": what the benchmark's own scorer does. "half": a tie of a pair counts 1/2, wherever it is pairs.
+#: "official": as the benchmark's own scorer. "half": a tied pair counts 1/2.
 TiePolicy: TypeAlias = Literal["official", "half"]
 TIE_POLICIES: tuple[str, ...] = get_args(TiePolicy)
 
@@ -39,9 +39,9 @@ class BenchmarkFigures:
     """One protocol's figures of one model, before they are reduced.
 
     `shares`: aggregates that are a share of pooled items -> their (stratum, column)s, which get a Wilson interval where
-    that is sound. `extra_figures`: aggregates that are no function of strata, with their intervals; like `curves`
-    worked out only when asked for, as they take a bootstrap of their own. `sizes`: how many items stand behind an
-    aggregate. `missing`: parts of the benchmark of which there is no scored item.
+    that is sound. `extra_figures`: aggregates that are not a function of strata, with their intervals; like `curves`
+    computed on demand, as they need their own bootstrap. `sizes`: number of items of an aggregate. `missing`: parts of
+    the benchmark of which there is no scored item.
     """
 
     strata: Sequence[Stratum]
@@ -59,15 +59,15 @@ class Benchmark(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    source: ClassVar[str]  #: paper, and how well the protocol is known
+    source: ClassVar[str]  #: paper, and how the protocol is known
     hub: ClassVar[tuple[HubSplit, ...]] = ()
     obtain: ClassVar[str] = ""  #: how to get the files where there is no network
     id_fields: ClassVar[tuple[str, ...]] = ("id",)
-    takes_decisions: ClassVar[bool] = False  #: pairwise verdicts of a judge may stand in for scores
+    takes_decisions: ClassVar[bool] = False  #: also takes pairwise verdicts of a judge
 
     @abstractmethod
     def read(self, record: Record) -> BenchmarkItem | None:
-        """The item of one row; None for a row that is no item (a tie where ties do not count). Raises BadInputError."""
+        """The item of one row; None for a row to skip (a tie where ties do not count). Raises BadInputError."""
 
     @abstractmethod
     def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
@@ -83,7 +83,7 @@ class Benchmark(ABC):
         failed_as_wrong: bool = False,
         seed: int = 0,
     ) -> BenchmarkFigures:
-        """Items that failed are left out, or, with `failed_as_wrong`, stand in with no credit at all."""
+        """Failed items are left out, or with `failed_as_wrong` get no credit."""
 
     @abstractmethod
     def statement(self, ties: TiePolicy) -> dict[str, str]:
@@ -96,7 +96,7 @@ class Benchmark(ABC):
 
 
 def cluster_of(item: BenchmarkItem) -> str:
-    """The item's prompt, hashed: items that share one are right and wrong together."""
+    """The hash of the item's prompt, by which items are resampled."""
     text = RECORD.join(f"{turn.role}{FIELD}{turn.content}" for turn in item.prompt)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -124,7 +124,7 @@ def stratum_of(
     *,
     failed_as_wrong: bool,
 ) -> Stratum | None:
-    """The stratum of these items' figures; a failed item is left out, or has zeros in every column."""
+    """The stratum of these items' figures; a failed item is left out, or is 0 in every column."""
     rows: list[tuple[str, Sequence[float]]] = []
     for item, outcome in members:
         if outcome.scores is not None:

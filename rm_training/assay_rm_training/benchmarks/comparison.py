@@ -1,7 +1,7 @@
 """Several models on the same items: differences of every aggregate from the first model's, with paired intervals.
 
-The bootstrap draws the same prompts for both models, over the items that both have a score of, so that what is hard for
-both cancels. Leaves out: aggregates that are no function of per-item figures (PPE's figures over models).
+The bootstrap draws the same prompts for both models, over the items that both have a score of. Leaves out: aggregates
+that are not a function of per-item figures (PPE's figures over models).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class AggregateDifference:
 
     @property
     def settled(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """`differences` by aggregate. `items`: how many both models have a score of."""
+    """`differences` by aggregate. `items`: number scored by both models."""
 
     reference: str
     model: str
@@ -59,7 +59,7 @@ def compare(
     ties: TiePolicy = "official",
     seed: int = 0,
 ) -> ModelComparison:
-    """Differences over the items that neither failed on; none of them where there is no such item."""
+    """Differences over the items that neither failed on; empty where there is none."""
     both = [
         (item, a, b)
         for item, a, b in zip(items, reference[1], model[1], strict=True)

@@ -1,4 +1,4 @@
-"""One benchmark item and what a model made of it; the rows that items are read from.
+"""Benchmark items, the outcomes of models on them, and the rows that items are read from.
 
 Leaves out: reading files (`records.py`), matching recorded scores to items (`recorded.py`).
 """
@@ -26,7 +26,7 @@ class Record:
     values: Mapping[str, Any]
 
     def error(self, message: str, field: str | None = None) -> BadInputError:
-        """What to raise about this row."""
+        """An error that names this row."""
         return BadInputError(message, file=self.file, row=self.row, field=field)
 
     def get(self, name: str) -> Any:
@@ -42,7 +42,7 @@ class Record:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts; one text counts as a list of one."""
+        """A list of texts; a text counts as a list of one."""
         value = self.get(name)
         if isinstance(value, str):
             return (value,)
@@ -51,7 +51,7 @@ class Record:
         return tuple(value)
 
     def identity(self, *names: str) -> str:
-        """The row's own id, as text, from the first of these fields that it has."""
+        """The row's id as text, from the first of these fields that it has."""
         for name in names:
             if (row_id := publisher_id(self.values.get(name))) is not None:
                 return row_id
@@ -72,10 +72,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkItem:
-    """One thing to be scored: a prompt, its responses in the order that scores are given in, and what is right.
+    """A prompt, its responses in the order of scores, and their gold labels.
 
     `gold`: one number a response, 1 right and 0 wrong unless the benchmark grades finer. `subset` is the benchmark's
-    own name of the part; `part` the key that its protocol aggregates by. `models`: who wrote each response, where the
+    name of the part; `part` the key that its protocol aggregates by. `models`: the author of each response, where the
     protocol needs it. `pairs`: (better, worse) response numbers, where the benchmark names the pairs that count.
     """
 
@@ -88,17 +88,17 @@ class BenchmarkItem:
     principle: str | None = None
     models: tuple[str, ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
-    key: str = ""  #: `id` where that is unique in what was read, else a longer name that is
+    key: str = ""  #: unique: `id`, or a longer name where ids repeat
     file: str = field(default="", compare=False)
     row: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a model made of one item: a score for each response, or decisions of pairwise games, or a failure.
+    """A model's result on one item: a score for each response, decisions of pairwise games, or a failure.
 
-    `decisions`: "A>B", "B>A", another text (a tie) or None (unreadable), one a game, in the item's own A and B.
-    `failure`: a code ("missing", "null", "non_finite", "too_long", ...): then there are no scores at all.
+    `decisions`: "A>B", "B>A", another text (a tie) or None (unreadable), one per game, in the item's A and B.
+    `failure`: a code ("missing", "null", "non_finite", "too_long", ...), then without scores.
     """
 
     scores: tuple[float, ...] | None = None
@@ -108,7 +108,7 @@ class Outcome:
 
 
 def flipped(decision: str | None) -> str | None:
-    """The same verdict once A and B have changed places."""
+    """The verdict with A and B exchanged."""
     return {"A>B": "B>A", "B>A": "A>B"}.get(decision or "", decision)
 
 
@@ -124,10 +124,8 @@ def publisher_id(value: Any) -> str | None:
 
 
 def identified(items: Sequence[BenchmarkItem]) -> tuple[list[BenchmarkItem], int]:
-    """The items with unique keys, and how many rows were left out because another file has them too.
-
-    A key is the item's own id, or PART/id where parts use the same ids, or PART/id#2 for the second of two alike.
-    """
+    """The items with unique keys, and the number of rows left out as repeated in another file. A key is the item's id,
+    or PART/id where parts share ids, or PART/id#2 for a second one."""
     first_files: dict[tuple[Any, ...], str] = {}
     mine: list[BenchmarkItem] = []
     for item in items:

@@ -1,11 +1,10 @@
-"""Scores and decisions that were recorded elsewhere, matched to the items of a benchmark by the items' own ids.
+"""Recorded scores and decisions from files, matched to benchmark items by id.
 
 Covers: JSON Lines, JSON arrays and Parquet of rows `{"id": ..., "scores": [one a response]}`, the files that `assay
-score` and `assay eval --out` write, judges' decisions. Leaves out: what the scores are worth (the protocols).
+score` and `assay eval --out` write, judges' decisions. Leaves out: the protocols.
 
-A score that is null, NaN or infinite makes its item a counted failure, as does an item without a row; a row for no
-item, a second row for an item, a wrong number of scores, and anything that is no number are errors: they say that the
-file is not of these items.
+A score that is null, NaN or infinite makes its item a counted failure, as does an item without a row; a row without an
+item, a second row for an item, a wrong number of scores, and values that are not numbers are errors.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TIES = frozenset({"A=B", "B=A", "A~B", "tie"})
 
 @dataclass(frozen=True)
 class RecordedScores:
-    """`outcomes`: one an item, in the items' order. `in_order`: items told apart only by the order of equal ids."""
+    """`outcomes`: one per item, in order. `in_order`: items matched only by the order of equal ids."""
 
     outcomes: tuple[Outcome, ...]
     rows: int
@@ -60,7 +59,7 @@ def read_recorded(path: Path, benchmark: Benchmark, items: Sequence[BenchmarkIte
 
 
 class _RowMatcher:
-    """Which row is which item's."""
+    """Matches rows to items."""
 
     def __init__(self, items: Sequence[BenchmarkItem]) -> None:
         self.by_key = {item.key: item for item in items}
@@ -94,7 +93,7 @@ class _RowMatcher:
         return [item for item in self.by_id.get(id_, []) if part in (item.part, item.subset)]
 
     def settle(self) -> tuple[dict[str, Record], int]:
-        """Give rows of an id that several items have to those items in order, if there are as many of them."""
+        """Assign rows of an ambiguous id to its items in order, if their numbers are equal."""
         in_order = 0
         for id_, records in self.unsettled.items():
             open_ = [item for item in self.by_id[id_] if item.key not in self.found]
@@ -148,7 +147,7 @@ def _outcome(record: Record, item: BenchmarkItem, benchmark: Benchmark) -> Outco
 
 
 def _number(record: Record, field: str, value: Any) -> float | str:
-    """The score, or the code of why there is none."""
+    """The score, or a failure code."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     if isinstance(value, Mapping):  # as `assay score` writes it
@@ -167,8 +166,8 @@ def _number(record: Record, field: str, value: Any) -> float | str:
 
 
 def _decisions(record: Record) -> tuple[str | None, ...]:
-    """In the item's own A and B. The official result files' `judgments` are as the judge saw the pair: the second is
-    flipped back here."""
+    """Decisions in the item's A and B. The official result files' `judgments` are in the judge's order: the second is
+    flipped."""
     field = "decisions" if record.values.get("decisions") is not None else "judgments"
     games = record.values[field]
     if not isinstance(games, list | tuple) or len(games) not in (1, 2):
@@ -192,8 +191,8 @@ def _code(error: Any) -> str:
 
 
 def _in_order(chosen: Sequence[Any], rejected: Sequence[Any], item: BenchmarkItem) -> list[Any]:
-    """Scores of the right and of the wrong responses in the item's own order, which need not put the right first
-    (JudgeBench); empty where the item has not so many of each."""
+    """Scores of the right and of the wrong responses in the item's order; empty where their numbers differ from the
+    item's."""
     right = [grade == max(item.gold) for grade in item.gold]
     if (right.count(True), right.count(False)) != (len(chosen), len(rejected)):
         return []

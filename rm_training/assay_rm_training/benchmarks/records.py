@@ -1,7 +1,7 @@
 """Rows of benchmark files: JSON, JSON Lines, Parquet, plain or compressed, a file or a folder, or the hub.
 
-Covers: finding the files, one `Record` a row with file and row number, digests of what was read. Leaves out: what the
-fields mean (the protocols), `assay data import`, which brings benchmarks into a workspace as comparisons.
+Covers: finding the files, one `Record` per row with file and row number, digests of the files. Leaves out: the meaning
+of fields (the protocols), importing into a workspace (`assay data import`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from assay_rm_training.benchmarks.item import Record
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".pq")
 COMPRESSED = (".gz", ".zst")
-#: Where an object that is not itself a row keeps its rows.
+#: Keys under which an object may hold its rows.
 ROW_LISTS = ("rows", "data", "examples", "items")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What was read: a file with the digest of its bytes (first 32 hex digits of SHA-256), or a hub split."""
+    """A file with its digest (first 32 hex digits of SHA-256), or a hub split."""
 
     path: str
     sha256: str | None
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True)
 class HubSplit:
-    """One split of a data set of the hub. `part`: what its rows are, where only the split's name says so."""
+    """One split of a data set of the hub. `part`: of its rows, where only the split's name tells it."""
 
     repository: str
     split: str
@@ -48,7 +48,7 @@ class HubSplit:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file itself, or every data file below the folder, by name. Raises NotFoundError, BadInputError for none."""
+    """The file, or every data file below the folder, sorted. Raises NotFoundError, BadInputError for none."""
     path = path.expanduser()
     if path.is_file():
         return [path]
@@ -61,7 +61,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_files(paths: Sequence[Path]) -> tuple[list[Record], list[Source]]:
-    """Every row of the files and folders, in order, and what was read. Raises BadInputError naming file and row."""
+    """Every row of the files and folders, in order, and their sources. Raises BadInputError naming file and row."""
     records: list[Record] = []
     sources = []
     for file in dict.fromkeys(file for path in paths for file in files_of(path)):
@@ -94,7 +94,7 @@ def read_hub(splits: Sequence[HubSplit], *, offline_hint: str) -> tuple[list[Rec
         name = f"hub:{split.repository}:{split.config + ':' if split.config else ''}{split.split}"
         try:
             rows = load_dataset(split.repository, split.config, split=split.split)
-        except Exception as error:  # the library raises many kinds; all mean that there are no rows
+        except Exception as error:  # the library raises many types of errors
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise BackendError(f"cannot read {name} ({first}); {offline_hint}") from error
         before = len(records)
@@ -118,7 +118,7 @@ def _lines(path: Path, constants: bool) -> Iterator[Record]:
 
 
 def _json(path: Path, constants: bool) -> Iterator[Record]:
-    """An array of objects, an object that holds one, or (whatever the name says) one object a line."""
+    """An array of objects, an object that holds one, or one object per line, whatever the file's suffix."""
     try:
         with path.open("rb") as raw:
             content = decompressed(raw).read().removeprefix(BOM)
@@ -138,7 +138,7 @@ def _json(path: Path, constants: bool) -> Iterator[Record]:
             return
         value = [row["row"] if isinstance(row, dict) and isinstance(row.get("row"), dict) else row for row in inner]
     if not isinstance(value, list):
-        raise BadInputError("neither an array of objects nor one object a line", file=path)
+        raise BadInputError("neither an array of objects nor one object per line", file=path)
     for row, item in enumerate(value, start=1):
         yield Record(str(path), row, _object(item, path, row))
 

@@ -1,8 +1,7 @@
-"""One benchmark evaluation: aggregates by name, intervals, counts, failures, the protocol in words.
+"""The report of one benchmark evaluation: aggregates, intervals, counts, failures, a description of the protocol.
 
-Covers: reading the items, reducing what a protocol measured, what it would be if failed items counted as wrong, the
-dictionary that `--json` prints. Leaves out: getting scores (`recorded.py`, `scoring.py`), several models
-(`comparison.py`), the store.
+Covers: reading the items, reducing a protocol's figures, aggregates with failed items as wrong, the dictionary that
+`--json` prints. Leaves out: getting scores (`recorded.py`, `scoring.py`), several models (`comparison.py`), the store.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FAILED_SHOWN = 20
 
 @dataclass(frozen=True)
 class BenchmarkItems:
-    """The items of a benchmark as read. `skipped`: rows that are no item; `repeated`: rows that came in two files."""
+    """The items of a benchmark. `skipped`: rows without an item; `repeated`: rows found in two files."""
 
     items: tuple[BenchmarkItem, ...]
     sources: tuple[Source, ...]
@@ -44,10 +43,10 @@ class BenchmarkItems:
 
 @dataclass(frozen=True)
 class BenchmarkReport:
-    """What one model got. None stands for an aggregate that has no value (a part without scored items).
+    """One model's result. None is an aggregate without value (a part without scored items).
 
     `failed_as_wrong`: the aggregates if failed items had no credit at all, where any failed. `truncated_share`: of the
-    scored items, None where the scores do not say. `missing`: parts of the benchmark without any scored item.
+    scored items, None where unknown. `missing`: parts of the benchmark without any scored item.
     """
 
     bench: str
@@ -120,7 +119,7 @@ def report(
     extra_counts: Mapping[str, int] | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> BenchmarkReport:
-    """Reduce one model's outcomes, one an item. Raises BadInputError where not one item has an outcome."""
+    """Reduce one model's outcomes, one per item. Raises BadInputError where not one item has an outcome."""
     failures = Counter(outcome.failure for outcome in outcomes if outcome.failure is not None)
     scored = len(items) - failures.total()
     if not scored:
@@ -174,7 +173,7 @@ def reduce(
 ) -> tuple[dict[str, float | None], dict[str, NamedInterval]]:
     """Values and intervals by name. A share is successes / items exactly, not a mean of means.
 
-    Without `intervals` also without what is no function of the strata.
+    Without `intervals` also without `extra_figures`.
     """
     plain = measured.combine(means(measured.strata)) if measured.strata else {}
     values = {name: _number(array) for name, array in plain.items()}
@@ -206,7 +205,7 @@ def reduce(
 
 
 def _has_spread(interval: NamedInterval) -> bool:
-    """A bootstrap of items that are all right, all wrong, or one alone would claim certainty: no interval instead."""
+    """Whether the interval is meaningful: a bootstrap of all right, all wrong or a single item has no width."""
     return interval.method != "bootstrap" or interval.low < interval.high
 
 

@@ -42,7 +42,7 @@ COLUMNS = (
 def item_table(
     benchmark: Benchmark, model: str, items: Sequence[BenchmarkItem], outcomes: Sequence[Outcome], ties: TiePolicy
 ) -> pa.Table:
-    """One row an item, columns `COLUMNS`; a failed item has a failure and neither scores nor credit."""
+    """One row per item, columns `COLUMNS`; a failed item has a failure and neither scores nor credit."""
     import pyarrow as pa
 
     texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
@@ -71,7 +71,7 @@ def item_table(
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Whole or not at all."""
+    """Write atomically."""
     import pyarrow.parquet as pq
 
     with replacing(path) as temporary:

@@ -1,6 +1,6 @@
 """Outcomes of benchmark items by a model: through the serving engine, a reward server, or a pairwise judge.
 
-An item of which one response could not be scored has failed as a whole, with the first response's code. Leaves out:
+An item with a response that could not be scored fails, with the code of the first such response. Leaves out:
 loading models (`assay_serving.model_loader`), recorded scores (`recorded.py`).
 """
 
@@ -24,9 +24,9 @@ _VERDICTS = {"A": "A>B", "B": "B>A", "tie": "A=B"}
 def score_items(
     scorer: Scorer, items: Sequence[BenchmarkItem], *, principle: str | None = None, advance: Advance = silent
 ) -> list[Outcome]:
-    """One outcome an item. `principle`: asked of items that name none. `advance` counts responses.
+    """One outcome per item. `principle`: for items that name none. `advance` counts responses.
 
-    Raises BadInputError for a `principle` that a scalar model cannot be asked.
+    Raises BadInputError for a `principle` with a scalar model.
     """
     asks = scorer.info.kind != "scalar"  # a scalar model scores an item that names a principle without it
     if principle is not None and not asks:
@@ -53,10 +53,8 @@ def score_items(
 
 
 def judge_items(judge: PairwiseJudge, items: Sequence[BenchmarkItem], *, advance: Advance = silent) -> list[Outcome]:
-    """Two games an item, the second with the responses exchanged; decisions in the item's own A and B.
-
-    A game whose reply could not be read is a null decision, not a failure. `advance` counts games.
-    """
+    """Two games per item, the second with the responses exchanged; decisions in the item's A and B. An unreadable reply
+    is a null decision, not a failure. `advance` counts games."""
     from assay_serving.generative.pairwise import PairQuestion
 
     pairs = [PairQuestion(item.prompt, item.responses[0], item.responses[1], item.principle) for item in items]

@@ -1,4 +1,4 @@
-"""Reading back what evaluations left in the store: leaderboards, one result with its parts, best-of-n curves.
+"""Reading benchmark results from the store: leaderboards, one result with its parts, best-of-n curves.
 
 Covers: the newest result of each model under the same protocol on the same items, all of one result, its items by
 subset. Leaves out: writing (`results_store.py`), the protocols.
@@ -23,14 +23,14 @@ from assay_rm_training.benchmarks.strata import NamedInterval
 if TYPE_CHECKING:
     import duckdb
 
-#: What stands for a benchmark that has no aggregate `overall`, the first that is there.
+#: Headline aggregates of benchmarks without `overall`, in order of preference.
 HEADLINES = ("overall", "preference/accuracy", "correctness/pair_accuracy", "pooled")
 
 
 @dataclass(frozen=True)
 class StoredResult:
-    """What one model got in one run. `version`: None for recorded scores. `data`: identity of the files and of how many
-    items were read; None where the run does not say. `missing`: parts without a scored item; None: not known.
+    """One model's result in one run. `version`: None for recorded scores. `data`: identity of the files and of how many
+    items were read; None where unknown. `missing`: parts without a scored item; None: not known.
     `truncated_share`: None where the scores do not say."""
 
     run_id: str
@@ -54,7 +54,7 @@ class StoredResult:
 
     @property
     def headline(self) -> str | None:
-        """The aggregate that stands for all; None where nothing has a value."""
+        """The headline aggregate; None where nothing has a value."""
         present = [name for name, value in self.aggregates.items() if value is not None]
         return next((name for name in HEADLINES if name in present), present[0] if present else None)
 

@@ -1,12 +1,12 @@
-"""Means of per-item figures by stratum, what is combined from them, and intervals of both.
+"""Means of per-item figures by stratum, aggregates of them, and their intervals.
 
 A benchmark's figures are means: of a subset's items, of the nine cells of a matrix, of prompts. A `Stratum` holds the
-figures of the items of one part, a column each; a protocol makes the named aggregates out of the strata's means with
-arithmetic that works on one mean as on an array of resampled ones. So one function gives value and interval.
+figures of the items of one part, a column each; a protocol computes the named aggregates from the strata's means with
+array arithmetic, so that one function gives values and resampled values for intervals.
 
-Intervals (95 %): Wilson for a share of items that each have a prompt of their own; else the percentile bootstrap over
-prompts within each stratum (the strata's sizes are the benchmark's, not chance). Leaves out: which aggregates there
-are (the protocols).
+Intervals (95 %): Wilson for a share of items with distinct prompts; else the percentile bootstrap over prompts within
+each stratum (the strata's sizes are the benchmark's, not chance). Leaves out: which aggregates there are (the
+protocols).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def resampled_means(strata: Sequence[Stratum], *, seed: int = 0, resamples: int 
 
 
 def percentile_interval(draws: Floats) -> NamedInterval | None:
-    """None where fewer than two draws have a value: there is nothing to take a percentile of."""
+    """None where fewer than two draws have a value."""
     finite = draws[~np.isnan(draws)]
     if len(finite) < 2:
         return None

@@ -1,7 +1,8 @@
-"""Calibration: is a reward's probability the share of pairs that are won, and the fit that makes it so.
+"""Calibration of rewards as probabilities that a response wins a pair.
 
-`measures` (how far off), `fitting` (the three methods), `held_out` (the choice, and figures on left-out pairs), `plot`
-(reliability in a terminal). Leaves out: the fitted function itself (`assay.models.calibration`).
+`measures` (calibration error and likelihood), `fitting` (the three methods), `held_out` (the choice, and figures on
+left-out pairs), `plot` (reliability in a terminal). Leaves out: the fitted function itself
+(`assay.models.calibration`).
 """
 
 from assay_rm_training.calibration.fitting import fit_calibration, fit_temperature

@@ -1,10 +1,10 @@
 """Fitting a calibration on gold pairs: temperature, Platt's sigmoid over both orders, isotonic regression.
 
-Covers: one fit per method, all antisymmetric (`assay.models.calibration` has the formulas). Leaves out: choosing
-among them and measuring them on pairs they were not fitted on (`held_out.py`).
+Covers: one fit per method, all antisymmetric (`assay.models.calibration` has the formulas). Leaves out: choosing among
+them and measuring them on pairs they were not fitted on (`held_out.py`).
 
-Each label counts (N+1)/(N+2) and its opposite the rest, as in Platt's fit (Platt 1999): it keeps every fit off
-certainty where all pairs are right, and fades with N.
+Each label counts (N+1)/(N+2) and its opposite the rest, as in Platt's fit (Platt 1999): it keeps every fit finite where
+all pairs are right, and vanishes with N.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration, CalibrationMethod
 from assay_rm_training.calibration.measures import Floats, sigmoid
 
-_OFFSETS = (0.5, 3.0)  # where the search for Platt's two numbers begins, beside the temperature's 0
+_OFFSETS = (0.5, 3.0)  # initial offsets of Platt's fit, beside the temperature's 0
 
 
 class NoBetterThanChanceError(BadInputError):
@@ -86,8 +86,8 @@ def fit_temperature(differences: Sequence[float] | Floats) -> float:
 def fit_platt(differences: Sequence[float] | Floats, *, start: float) -> tuple[float, float]:
     """(T, b >= 0) that minimise the mean cross-entropy of (s(d/T + b) + s(d/T - b)) / 2 over d = chosen - rejected.
 
-    Two numbers and no convexity: L-BFGS from several b around the temperature `start`, whose fit is b = 0, so that the
-    best of them is never worse than that one.
+    Not convex: L-BFGS from several b around the temperature `start`, including its own fit b = 0, so that the result is
+    never worse.
     """
     import torch
 

@@ -1,10 +1,10 @@
-"""Choosing a calibration and saying what it is worth, on pairs that the fit has not seen.
+"""Choosing a calibration method and measuring it on pairs left out of the fit.
 
 Covers: folds that keep a prompt's pairs together, the cross-validated likelihood of each method, before and after on
 left-out folds. Leaves out: the fits (`fitting.py`), scoring pairs.
 
-The figures come from fits that never saw the pair they are measured on, the choice of the method included: with
-`auto` each outer fold chooses again by an inner cross-validation. The calibration that is kept is fitted on all pairs.
+The choice of the method is cross-validated, too: with `auto` each outer fold chooses by an inner cross-validation. The
+final calibration is fitted on all pairs.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def calibrate(
     if len(parts) < 2:
         raise BadInputError(f"calibrating on left-out pairs needs pairs of two prompts; these {len(c)} are of one")
     candidates = CALIBRATION_METHODS if method == "auto" else (method,)
-    fit_temperature(c - r)  # all pairs first: where they fail, no fold is to be blamed
+    fit_temperature(c - r)  # all pairs first, so that their error is not reported as a fold's
     try:
         left_out = {name: _cross_fitted(c, r, parts, name) for name in candidates}
         nll = {name: float(_losses(p).mean()) for name, p in left_out.items()}
@@ -97,7 +97,7 @@ def calibrate(
     d = c - r
     raw = Calibration(1.0, 0.0, fitted_on="", pairs=0)
     before_report = report_of(d, probabilities_of(d, None), raw, seed=seed, groups=groups)
-    # The likelihood is taken from the left-out probabilities: there is no one function they all come from.
+    # The likelihood is of the left-out probabilities, which come from several fits.
     after_report = report_of(d, after, replace(calibration, method="platt"), seed=seed, groups=groups)
     after_report = replace(after_report, method=best)
     measured = {

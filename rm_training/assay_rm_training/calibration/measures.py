@@ -1,11 +1,11 @@
-"""Is the stated probability the share of pairs that the first response wins? Measures of it.
+"""Measures of calibration: how well P(first wins) matches the observed share of wins.
 
 Covers: expected calibration error with either closing of the bins, over bins of equal width and of equal count, Brier
 score, negative log-likelihood, reliability bins, bootstrap intervals of all of them. Leaves out: fits (`fitting.py`).
 
 The order of each pair is drawn from a seed first: with the chosen side always first every outcome is 1 and the
-calibration error says nothing but 1 - mean(p). Few pairs bias a calibration error upwards, and a resampled set is
-biased once more: read its interval as a range of what such a set would show, not as one around the true error.
+calibration error is 1 - mean(p). Few pairs bias a calibration error upwards, and a resampled set is biased once more:
+its interval is a range over such sets, not around the true error.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def brier(probabilities: Floats, results: Floats) -> float:
 
 
 def negative_log_likelihood(probabilities: Floats, results: Floats) -> float:
-    """Mean cross-entropy in nats; a certain and wrong probability makes it infinite."""
+    """Mean cross-entropy in nats; infinite where a probability of 0 or 1 is wrong."""
     return float(pair_losses(probabilities, results).mean())
 
 
@@ -160,7 +160,7 @@ def report_of(
 ) -> CalibrationReport:
     """All measures of probabilities P(chosen wins) [N] that were computed already, e.g. fold by fold.
 
-    `calibration` says which function they are of: where it is a sigmoid of d, the likelihood is taken from d itself,
+    `calibration`: their function; where it is a sigmoid of d, the likelihood is taken from d itself,
     exact where a probability rounds to 0 or 1.
     """
     first = np.random.default_rng(seed).integers(2, size=len(differences)).astype(float)
@@ -186,7 +186,7 @@ def report_of(
 
 
 def pair_losses(probabilities: Floats, results: Floats) -> Floats:
-    """Cross-entropy of each pair in nats [N]; infinite for what is certain and wrong."""
+    """Cross-entropy of each pair in nats [N]; infinite where a probability of 0 or 1 is wrong."""
     right = np.where(np.asarray(results) > 0.5, probabilities, 1 - np.asarray(probabilities))
     with np.errstate(divide="ignore"):
         return np.asarray(-np.log(right))

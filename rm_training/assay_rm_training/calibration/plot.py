@@ -1,4 +1,4 @@
-"""The reliability diagram as text: one line a bin, for a terminal. Leaves out: the drawn one (`assay report RUN`)."""
+"""The reliability diagram as text, one line per bin. Leaves out: the chart (`assay report RUN`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ WIDTH = 41  # columns from 0 to 1
 
 
 def reliability_lines(bins: Sequence[Bin]) -> list[str]:
-    """A line a bin, its range first: `o` observed, `|` predicted, `*` both in one column, then the count of pairs."""
+    """One line per bin, its range first: `o` observed, `|` predicted, `*` both in one column, then the count of
+    pairs."""
     lines = []
     for part in bins:
         row = [" "] * WIDTH

@@ -1,7 +1,8 @@
-"""P(Yes) of a principle model made true: the logistic curve through judged rows, for the spec's calibration.
+"""Calibration of a principle model's P(Yes): a logistic fit to judged rows.
 
 Covers: the fit of s((R - reference) / temperature) to labels by maximum likelihood (Platt scaling of single judgments).
-Leaves out: calibration on pairs (`calibration/`), one curve a principle: a rare principle's base rate stays unmodelled.
+Leaves out: calibration on pairs (`calibration/`), one curve per principle: base rates of rare principles are not
+modelled.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def fit_judgments(rewards: Sequence[float], fulfilled: Sequence[bool], *, fitted
         gradient = x.T @ (p - target)
         curvature = (x * (p * (1 - p))[:, None]).T @ x + 1e-9 * np.eye(2)
         step = np.linalg.solve(curvature, gradient)
-        weights -= step * min(1.0, 4.0 / max(float(np.abs(step).max()), 1e-12))  # damped far from the optimum
+        weights -= step * min(1.0, 4.0 / max(float(np.abs(step).max()), 1e-12))  # damping
         if float(np.abs(step).max()) < 1e-10:
             break
     slope, offset = float(weights[0]), float(weights[1])

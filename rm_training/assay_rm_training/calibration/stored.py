@@ -1,4 +1,4 @@
-"""Reading back what the store knows of calibrations: the reliability that runs measured, the scores that follow them.
+"""Reading calibrations from the store: reliability measured by runs, scores that carry calibrated probabilities.
 
 Covers: runs of `assay calibrate` and of `assay eval --data`, before and after; each calibration with how many stored
 scores carry its probability. Leaves out: measuring (`measures.py`), writing (`assay.store.calibrations`).

@@ -1,4 +1,4 @@
-"""Sections of a model card that later steps write or replace: parity, calibration, length bias, members.
+"""Sections of a model card that are written or replaced later: parity, calibration, length bias.
 
 Covers: replacing a section of a README in place, the tables of those sections. Leaves out: the card as training
 writes it (`model_card.py`).
@@ -26,7 +26,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def with_section(card: str, title: str, lines: Sequence[str]) -> str:
-    """The card with `## title` holding these lines: in the place of the section of that name, else at the end."""
+    """The card with these lines under `## title`: replaces the section of that name, else appended."""
     section = "\n".join([f"## {title}", "", *lines]).rstrip() + "\n"
     match = re.search(rf"(?ms)^## {re.escape(title)}\n.*?(?=^## |\Z)", card)
     if match is None:
@@ -36,7 +36,7 @@ def with_section(card: str, title: str, lines: Sequence[str]) -> str:
 
 
 def write_section(folder: Path, title: str, lines: Sequence[str]) -> None:
-    """Put the section into the folder's card, whole or not at all; a folder without a card gets one."""
+    """Write the section into the folder's card atomically; a folder without a card gets one."""
     path = folder / CARD
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
     with replacing(path) as temporary:
@@ -44,7 +44,7 @@ def write_section(folder: Path, title: str, lines: Sequence[str]) -> None:
 
 
 def parity_lines(checks: Sequence[ParityCheck]) -> list[str]:
-    """Every equality of scores that was measured, with its largest difference."""
+    """Every parity check with its largest difference."""
     if not checks:
         return ["Not checked; `assay verify` does."]
     rows = [
@@ -64,7 +64,7 @@ def parity_lines(checks: Sequence[ParityCheck]) -> list[str]:
 
 
 def calibration_lines(calibration: Calibration | None) -> list[str]:
-    """The fitted function, and its figures on pairs left out of the fit, before and after."""
+    """The fitted function, and its measures on pairs left out of the fit, before and after."""
     if calibration is None:
         return ["None: scores carry no probability. `assay calibrate` fits one."]
     lines = [f"{calibration.describe()}, fitted on {calibration.fitted_on} ({calibration.pairs} pairs)."]

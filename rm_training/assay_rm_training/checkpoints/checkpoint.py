@@ -1,8 +1,8 @@
-"""The finished reward model on disk: a stock checkpoint that any engine loads, with the trained one's scores.
+"""Saving a reward model: a stock checkpoint that any engine loads, checked to give the trained model's scores.
 
-Covers: merging adapters, saving whole or not at all, the parity gate (merged, saved, loaded again through the serving
-engine in float32, scored alone, in a batch and in the engine's other ways, by vLLM where it is named), the spec.
-Leaves out: what a check compares (`parity.py`), the model card's text (`model_card.py`), lineage.
+Covers: merging adapters, saving atomically, the parity checks (merged, saved, reloaded by the serving engine in
+float32, single and batched, the engine's other code paths, vLLM where configured), the spec. Leaves out: what a check
+compares (`parity.py`), the model card's text (`model_card.py`), lineage.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from assay_serving.scorer import ScoreItem, Scorer
 
 __all__ = ["SAMPLE", "TOLERANCE", "Parity", "compare", "merged_scorer", "save_checkpoint"]
 
-_FEWER = 3  # one response in so many is also scored in all other ways: each costs a pass over the sample
+_FEWER = 3  # one response in this many is also scored in all other ways
 
 
 def merged_scorer(
@@ -50,7 +50,7 @@ def merged_scorer(
     engine: Engine = TransformersScorer,
     checks: list[ParityCheck] | None = None,
 ) -> Scorer:
-    """The serving engine around the trained model, its adapters folded in and checked to have changed nothing.
+    """The serving engine around the trained model with its adapters merged, checked to give the same scores.
 
     `checks` gets the comparison, for `save_checkpoint`. Raises BackendError where merging changes scores.
     """
@@ -78,13 +78,12 @@ def save_checkpoint(
     engine: Engine = TransformersScorer,
     checks: Sequence[ParityCheck] = (),
 ) -> tuple[RewardModelSpec, Parity]:
-    """Write the model (merged before), tokenizer, card and spec to `folder`, which must not exist; returns what was
-    written, and how the loaded model's scores compare with the trained one's.
+    """Write the model (merged before), tokenizer, card and spec to `folder`, which must not exist. Returns the spec,
+    and the parity of the loaded and the trained model.
 
-    The folder appears at once, complete and with its parity known: every check and its largest difference are in the
-    spec and the card. `checks`: made before, on the same model. Raises BadInputError when the folder exists;
-    BackendError when a check fails: then the files are kept for inspection in `NAME.failed`, which no command serves
-    unless it is told to.
+    The folder is renamed into place when complete; every check and its largest difference are in the spec and the card.
+    `checks`: earlier ones of the same model. Raises BadInputError when the folder exists; BackendError when a check
+    fails: then the files are kept for inspection in `NAME.failed`, which commands refuse to load by default.
     """
     if folder.exists():
         raise BadInputError("exists already", file=folder)

@@ -1,4 +1,4 @@
-"""README.md of a checkpoint: what it is, what it was trained on and how well it does, in figures of its own run."""
+"""The model card (README.md) of a checkpoint, from the figures of its run."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def model_card(
     chosen: str | None = None,
     evaluated_seen: int = 0,
 ) -> str:
-    """Markdown with the metadata header that model hubs read. `contamination`: a line a registered benchmark.
-    `chosen`: which step's weights these are, where that was chosen. `evaluated_seen`: evaluated rows whose prompt is
-    among those trained on."""
+    """Markdown with the metadata header that model hubs read. `contamination`: one line per registered benchmark.
+    `chosen`: which step's weights these are, if not the last. `evaluated_seen`: evaluated rows whose prompt is in the
+    training data."""
     left_out = ", ".join(f"{n} ({reason})" for reason, n in sorted(data.left_out.items())) or "none"
     tuning = f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha}, merged" if config.lora else "all weights"
     if config.freeze_layers:
@@ -157,7 +157,7 @@ def front_matter(
             )
         ]
     data = ModelCardData(
-        # A folder or one of our own names is no model of the hub.
+        # A folder or a workspace name is not a model of the hub.
         base_model=spec.base if spec.base.count("/") == 1 and not spec.base.startswith((".", "/", "~")) else None,
         library_name="transformers",
         pipeline_tag=pipeline,

@@ -1,9 +1,8 @@
-"""The parity gate: one checkpoint gives one score, whichever way the score is computed.
+"""Parity checks: a checkpoint gives the same scores however they are computed.
 
-Covers: comparing two lists of scores, the checks that any engine allows (batch of 1 = batch of N, the engine's own
-other ways such as padding on the other side, vLLM where it is installed), the verdict that goes into the spec. Works
-on any `Scorer`, so on every kind of reward model. Leaves out: saving and loading again (`checkpoint.py`), running the
-gate on a checkpoint of any origin (`runs/verify.py`).
+Covers: comparing two lists of scores, the checks that any engine allows (batch of 1 = batch of N, the engine's other
+code paths such as padding on the other side), the verdict for the spec. Works on any `Scorer`. Leaves out: saving and
+reloading (`checkpoint.py`), checking existing checkpoints (`runs/verify.py`).
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class Parity:
 
 
 def compare(before: Sequence[ScoreResult], after: Sequence[ScoreResult], *, tolerance: float = TOLERANCE) -> Parity:
-    """Equal within `tolerance` (absolute and relative), and failing on the same items. All pairs are looked at:
-    `largest` is over all of them, `detail` names the first that differs."""
+    """Equal within `tolerance` (absolute and relative), and failing on the same items. `largest` is over all pairs,
+    `detail` names the first that differs."""
     largest, compared, detail = 0.0, 0, ""
     for number, (first, second) in enumerate(zip(before, after, strict=True), start=1):
         if isinstance(first, Score) and isinstance(second, Score):
@@ -59,8 +58,8 @@ def compare(before: Sequence[ScoreResult], after: Sequence[ScoreResult], *, tole
 def check_scorer(
     scorer: Scorer, sample: Sequence[ScoreItem], *, tolerance: float = TOLERANCE, advance: Advance = silent
 ) -> list[ParityCheck]:
-    """What holds of one loaded model without another: each response alone scores as among the others, and every other
-    way the engine knows gives the same. `advance` counts responses."""
+    """Checks of one loaded model: single = batched, and every other code path of the engine gives the same scores.
+    `advance` counts responses."""
     together = scorer.score(sample, advance)
     alone = [scorer.score([item], advance)[0] for item in sample]
     checks = [compare(together, alone, tolerance=tolerance).called(ALONE)]
@@ -71,7 +70,7 @@ def check_scorer(
 
 
 def verdict(checks: Sequence[ParityCheck]) -> str:
-    """The spec's `parity`: "passed", or "failed: " with the first check that did; "unchecked" without checks."""
+    """The spec's `parity`: "passed", or "failed: " with the first failed check; "unchecked" without checks."""
     failed = next((check for check in checks if not check.passed), None)
     if failed is not None:
         return f"failed: {failed.detail} ({failed.name})"

@@ -1,4 +1,4 @@
-"""Runs inside a vLLM environment, without Assay: raw logits of token rows under a one-label sequence classifier.
+"""Runs in a vLLM environment, without Assay: raw logits of token rows from a one-label sequence classifier.
 
 python vllm_child.py ROWS.json REWARDS.json
 """
@@ -24,7 +24,7 @@ def main(request: Path, reply: Path) -> None:
         max_model_len=payload["max_length"],
         enforce_eager=True,
         enable_prefix_caching=False,
-        # vLLM's default answer is sigmoid(logit): two far apart rewards would both read 1.
+        # vLLM's default answer is sigmoid(logit): large rewards would all be 1.
         pooler_config=PoolerConfig(use_activation=False),
         kv_cache_memory_bytes=256 * 2**20,
     )

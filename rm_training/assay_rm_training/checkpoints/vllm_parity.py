@@ -1,8 +1,8 @@
-"""The same rewards from vLLM: one more check of the parity gate, where a vLLM environment is named.
+"""Parity with vLLM, where a vLLM environment is configured.
 
-Covers: asking a vLLM of another virtual environment for the raw logits of token rows (`vllm_child.py` runs there) and
-comparing. Leaves out: serving with vLLM, and principle and generative models, whose rewards vLLM's classifier does
-not give. `ASSAY_VLLM_PYTHON` names the Python of that environment; without it the check is not made.
+Covers: raw logits of token rows from vLLM in another virtual environment (`vllm_child.py` runs there), and the
+comparison. Leaves out: serving with vLLM, and principle and generative models, whose rewards vLLM's classifier does not
+give. `ASSAY_VLLM_PYTHON` names the Python of that environment; without it the check is not made.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ def vllm_check(
 ) -> ParityCheck | None:
     """Compare `scores` of the checkpoint in `folder` with vLLM's.
 
-    A vLLM that cannot run the model says nothing of its scores: None, with a warning that says why, and the
-    checkpoint carries no such check.
+    Returns None, with a warning, where vLLM cannot run the model.
     """
     rows, ours = [], []
     for item, score in zip(sample, scores, strict=True):
@@ -88,7 +87,7 @@ def vllm_rewards(folder: Path, rows: Sequence[Sequence[int]], *, python: Path, m
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_LOGGING_LEVEL": "ERROR",
         }
-        environment.pop("PYTHONPATH", None)  # it is another environment: nothing of ours may leak into it
+        environment.pop("PYTHONPATH", None)  # keep this environment's packages out of the other
         try:
             done = subprocess.run(
                 [str(python), str(_CHILD), str(request), str(reply)],

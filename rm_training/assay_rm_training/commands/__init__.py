@@ -1,4 +1,4 @@
-"""Sub-commands of the `assay` command that this part brings. Heavy imports happen inside the commands."""
+"""Commands of reward-model training. Heavy imports happen inside the commands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A benchmark evaluation as tables on standard output: one model with its intervals, or several side by side.
 
-Leaves out: pairs (`evaluation_tables.py`), JSON, which has every aggregate whatever is shown here.
+Leaves out: pairs (`evaluation_tables.py`), JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CURVE_POINTS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
-    """The aggregates, then what was left out, the protocol in a few lines, and where everything lies."""
+    """Print aggregates, failures, the protocol's description, and the output folder."""
     console = Console()
     reports = result.reports
     title = f"{result.benchmark.title}: {counted(reports[0].counts['items'], 'item')}"
@@ -36,7 +36,7 @@ def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
     protocol = reports[0].protocol
     typer.echo(f"tie: {protocol['tie']}; {protocol['aggregation']}")
     if reports[0].missing:
-        typer.echo(f"not complete: no scored item of {', '.join(reports[0].missing)}; overall is of what is there")
+        typer.echo(f"not complete: no scored item of {', '.join(reports[0].missing)}; overall is over the others")
     for report, states in zip(reports, result.contamination, strict=True):
         if report.failures:
             failed = ", ".join(f"{n} ({code})" for code, n in report.failures.items())
@@ -93,7 +93,7 @@ def _several(console: Console, result: BenchmarkRun, title: str) -> None:
     common = ", ".join(f"{one.items} with {one.model}" for one in result.comparisons)
     typer.echo(
         f"below each value: difference from {reports[0].model} on the items both have a score of ({common}), 95 % by "
-        "the paired bootstrap over prompts; * leaves out 0"
+        "the paired bootstrap over prompts; * excludes 0"
     )
     if len(names) > SHOWN:
         typer.echo(f"{len(names) - SHOWN} more aggregates with --json")

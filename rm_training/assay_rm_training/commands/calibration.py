@@ -1,4 +1,4 @@
-"""`assay calibrate`: rewards into probabilities, and how far off those are on pairs the fit has not seen."""
+"""`assay calibrate`: fit probabilities of rewards, measured on pairs left out of the fit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def calibrate(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit P(first beats second) on gold pairs, write it to the model's spec, bring stored scores up to date.
+    """Fit P(first beats second) on gold pairs, write it to the model's spec, update stored scores.
 
     The figures before and after are of pairs left out of the fit, with 95 % intervals; the model's version stays.
 
@@ -102,7 +102,7 @@ def _show(outcome: CalibrationOutcome) -> None:
         f"{fitted.fitted_on}"
     )
     if outcome.trained_on:
-        typer.echo("note: the model was trained on these pairs: its probabilities will be too sure on others")
+        typer.echo("note: the model was trained on these pairs: its probabilities will be overconfident on others")
     if outcome.failures:
         typer.echo("left out: " + ", ".join(f"{n} ({code})" for code, n in outcome.failures.items()))
     if len(fitted_result.nll) > 1:

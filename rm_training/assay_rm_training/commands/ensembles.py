@@ -1,4 +1,4 @@
-"""`assay ensemble`: several reward models as one, with their disagreement as the uncertainty of every score."""
+"""`assay ensemble`: combine reward models, with their disagreement as the uncertainty of scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`assay eval`: how good is a reward model on preference pairs or on a benchmark; fits its calibration when asked."""
+"""`assay eval`: evaluate reward models on preference pairs or on a benchmark."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def eval_(
     principle: Annotated[
         str | None,
         typer.Option(
-            help="What principle models are asked of items that name none.",
+            help="Principle for items that name none.",
             rich_help_panel=BENCHMARK,
             show_default=False,
         ),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command `eval-judge`; the ways to train are in the group `train`."""
+    """Add the command `eval-judge`; training commands are in the group `train`."""
     app.command("eval-judge")(eval_judge)
 
 
@@ -30,19 +30,18 @@ def generative_sft(
         str, typer.Option("--format", help="pairwise (A or B), pointwise (Yes or No) or rating (1 to 10).")
     ] = "pairwise",
     one_order: Annotated[
-        bool, typer.Option("--one-order", help="Show a pair one way round, drawn; default: both, in one batch.")
+        bool,
+        typer.Option("--one-order", help="Use one order of a pair, chosen at random; default: both, in one batch."),
     ] = False,
     verdict_weight: Annotated[float, typer.Option(help="Weight of the verdict's token; every other has 1.")] = 1.0,
     content_free: Annotated[
-        float, typer.Option(help="Rows added in which an answer that says nothing loses, as a share of the rows.")
+        float, typer.Option(help="Rows added in which a content-free answer loses, as a share of the rows.")
     ] = 0.0,
-    samples: Annotated[
-        int, typer.Option(help="Votes a question, when the model is used; above 1 set --temperature.")
-    ] = 1,
+    samples: Annotated[int, typer.Option(help="Votes per question when judging; above 1 set --temperature.")] = 1,
     temperature: Annotated[float, typer.Option(help="When the model is used; 0 = most likely token.")] = 0.0,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, when the model is used.")] = 256,
 ) -> Method:
-    """Teach a language model to judge: rationales and verdicts, token by token. The start for generative-rl.
+    """Fine-tune a language model to judge, on rationales and verdicts. The base for generative-rl.
 
     Rows: a snapshot with rationales in its judgments, or a file of {prompt, responses, verdict, rationale} or
     {prompt, chosen, rejected, rationale}.
@@ -57,10 +56,8 @@ def generative_sft(
 def generative_rl(
     context: typer.Context,
     data: Annotated[str | None, typer.Option(help="Snapshot of the workspace, or a file of judged rows.")] = None,
-    base: Annotated[
-        str, typer.Option(help="What to go on from: as a rule a model of train generative-sft.")
-    ] = "smollm2",
-    eval_data: Annotated[str | None, typer.Option(help="Held-out rows, judged before and after.")] = None,
+    base: Annotated[str, typer.Option(help="Model to start from, usually of train generative-sft.")] = "smollm2",
+    eval_data: Annotated[str | None, typer.Option(help="Held-out rows, evaluated before and after.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-rl.")] = None,
     force: ForceOption = False,
     form: Annotated[
@@ -68,7 +65,7 @@ def generative_rl(
     ] = None,
     recipe: Annotated[str, typer.Option(help="judge, or a YAML file.")] = "judge",
     steps: Annotated[int | None, typer.Option(help="Steps in all. Default: the recipe's.")] = None,
-    group_size: Annotated[int | None, typer.Option(help="Answers a question. Default: the recipe's.")] = None,
+    group_size: Annotated[int | None, typer.Option(help="Answers per question. Default: the recipe's.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Longest answer. Default: the recipe's.")] = None,
     lr: Annotated[float | None, typer.Option(help="Default: the recipe's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
@@ -76,19 +73,18 @@ def generative_rl(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, e.g. reward.weights.consistency=1."),
     ] = None,
-    samples: Annotated[int, typer.Option(help="Votes a question, when the model is used.")] = 1,
+    samples: Annotated[int, typer.Option(help="Votes per question when judging.")] = 1,
     temperature: Annotated[float, typer.Option(help="When the model is used; 0 = most likely token.")] = 0.0,
     device: DeviceOption = "auto",
     waive_contamination: WaiveOption = None,
-    resume: Annotated[str | None, typer.Option(metavar="RUN_ID", help="Go on from this run's checkpoint.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN_ID", help="Resume from this run's checkpoint.")] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reinforce a generative judge: GRPO, rewarded where its verdict is the label. Rationales are not needed.
+    """Train a generative judge by GRPO, with the correctness of its verdict as reward. Needs no rationales.
 
     Both orders of a pair are two questions of one batch. An answer without a verdict has the least reward and is
-    counted. With --resume the plan is the old run's; --steps, --name, --force and
-    --waive-contamination may be given anew.
+    counted. With --resume only --steps, --name, --force and --waive-contamination may change.
 
     Example: `assay train generative-rl --data gold --base judge --eval-data gold-holdout --name judge-rl --steps 50`
     """
@@ -159,7 +155,7 @@ def eval_judge(
         str | None, typer.Option("--format", help="Of a model without a spec of its own. Default: pairwise.")
     ] = None,
     samples: Annotated[
-        int | None, typer.Option("--samples", "-k", min=1, help="Votes a question and order. Default: the model's.")
+        int | None, typer.Option("--samples", "-k", min=1, help="Votes per question and order. Default: the model's.")
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Default: the model's; 0.7 where several samples are asked for.")
@@ -167,7 +163,7 @@ def eval_judge(
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Default: the model's.")] = None,
     vote: Annotated[str | None, typer.Option(help="mean (of probabilities) or majority. Default: the model's.")] = None,
     content_free: Annotated[
-        bool, typer.Option("--content-free", help="Ask about answers that say nothing instead; none may win.")
+        bool, typer.Option("--content-free", help="Replace responses by content-free ones; none may win.")
     ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Only the first N rows; 0 = all.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the samples and of the bootstrap.")] = 0,
@@ -180,7 +176,7 @@ def eval_judge(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How often a generative judge is right: by rule, both orders, consistency, position bias, parse failures, votes.
+    """Evaluate a generative judge: accuracy by rule, both orders, consistency, position bias, parse failures, votes.
 
     Example: `assay eval-judge --judge judge --data gold-holdout --samples 5 --temperature 0.7`
     """

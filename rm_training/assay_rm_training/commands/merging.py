@@ -31,7 +31,7 @@ def merge(
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     force: ForceOption = False,
     allow_barrier: Annotated[
-        bool, typer.Option("--allow-barrier", help="Save the average though accuracy falls between members.")
+        bool, typer.Option("--allow-barrier", help="Save the average even if accuracy falls between members.")
     ] = False,
     device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
@@ -40,7 +40,7 @@ def merge(
     """Average the weights of reward models (WARM), if no barrier lies between any two of them.
 
     Members must be of one base, template and head start; adapters are in their weights already. Exits with 2 and saves
-    nothing where, between two members, the accuracy falls below the interpolation by more than chance.
+    nothing where the accuracy between two members is significantly below the interpolation.
 
     Example: `assay merge rm-seed0 rm-seed1 rm-seed2 --data gold-holdout --name rm-warm`
     """

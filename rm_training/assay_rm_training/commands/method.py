@@ -1,6 +1,6 @@
-"""`assay train method`: train by any registered method, or one of your own, named by an option.
+"""`assay train method`: train by a registered method or one from your own file.
 
-Leaves out: what all trainings share (`training_options.py`), the commands of the built-in methods.
+Leaves out: shared options (`training_options.py`), the commands of the built-in methods.
 """
 
 from __future__ import annotations

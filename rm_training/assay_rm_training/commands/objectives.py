@@ -1,6 +1,6 @@
-"""`assay train odin`, `grm`, `lists`, `ratings`, `steps`: scalar reward models by other objectives than `bt`.
+"""`assay train odin`, `grm`, `lists`, `ratings`, `steps`: scalar reward models with other objectives than `bt`.
 
-Leaves out: what all trainings share (`training_options.py`), the methods (`odin.py`, `grm.py`,
+Leaves out: shared options (`training_options.py`), the methods (`odin.py`, `grm.py`,
 `ranked_lists.py`, `multi_objective.py`, `process_reward.py`).
 """
 
@@ -80,8 +80,8 @@ def ratings(
         str | None,
         typer.Option("--ratings", metavar="NAMES", help="Ratings to learn, comma separated; in order for a gate."),
     ] = None,
-    aggregation: Annotated[str, typer.Option(help="mean, weights, min or gate: how they become the reward.")] = "mean",
-    weights: Annotated[str | None, typer.Option(help="Of 'weights': one number a rating, comma separated.")] = None,
+    aggregation: Annotated[str, typer.Option(help="mean, weights, min or gate: aggregation into the reward.")] = "mean",
+    weights: Annotated[str | None, typer.Option(help="Of 'weights': one number per rating, comma separated.")] = None,
     thresholds: Annotated[
         str | None, typer.Option(help="Of 'gate': one number for every rating but the last, in ratings' units.")
     ] = None,
@@ -90,7 +90,7 @@ def ratings(
     """Train by regression on named ratings of single responses, and save their aggregate as the reward.
 
     A file's rows: {"prompt", "response", "ratings": {"helpfulness": 4, ...}}. Weights and a mean fold into one stock
-    head; min and gate keep one output a rating.
+    head; min and gate keep one output per rating.
 
     Example: `assay train ratings --data rated.jsonl --ratings helpfulness,depth --aggregation weights --weights 2,1`
     """
@@ -109,7 +109,7 @@ def ratings(
 
 
 def steps(
-    separator: Annotated[str, typer.Option(help=r"What steps are joined by; \n is a line break.")] = r"\n",
+    separator: Annotated[str, typer.Option(help=r"Separator of steps; \n is a line break.")] = r"\n",
     aggregation: Annotated[str, typer.Option(help="min, product or last: a response's reward from its steps.")] = "min",
 ) -> Method:
     """Train a process reward model on labelled steps: rows {"prompt", "steps", "labels"}, labels 0 to 1 or null.

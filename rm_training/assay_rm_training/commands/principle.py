@@ -1,4 +1,4 @@
-"""`assay train principle`: a language model that says whether a response fulfils a principle named by the caller."""
+"""`assay train principle`: a language model that judges whether a response fulfils a given principle."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ def principle(
         float, typer.Option(help="Share of the prompts held out for the evaluation, without --eval-data.")
     ] = 0.1,
     holdout_principles: Annotated[
-        float, typer.Option(help="Share of the principles held out, likewise; both 0: train on everything.")
+        float, typer.Option(help="Share of the principles held out; both 0: train on everything.")
     ] = 0.1,
-    holdout_seed: Annotated[int, typer.Option(help="Of which prompts and principles are held out.")] = 0,
-    together: Annotated[
-        int, typer.Option(help="Questions about one response in one item, computed together; 1 draws each by itself.")
-    ] = 8,
+    holdout_seed: Annotated[int, typer.Option(help="Seed of the held-out prompts and principles.")] = 0,
+    together: Annotated[int, typer.Option(help="Questions about one response per item, computed together.")] = 8,
     question: Annotated[
         str | None,
-        typer.Option(help="Another wording, {principle} in it: of a base trained with it.", show_default=False),
+        typer.Option(help="Another wording with {principle}, for a base trained with it.", show_default=False),
     ] = None,
 ) -> Method:
     """Train a principle reward model: Yes or No in one token, reward = log P(Yes) - log P(No).

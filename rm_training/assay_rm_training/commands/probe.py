@@ -1,4 +1,4 @@
-"""`assay train probe`: a reward model whose backbone is frozen, in the time of one forward pass a response."""
+"""`assay train probe`: a linear probe on a frozen backbone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 
 def probe(
     data: Annotated[str, typer.Option(help="Snapshot of the workspace, or a file of pairs.")],
-    base: Annotated[str, typer.Option(help="smollm2, tiny, a folder or a hub id; its weights stay.")] = "smollm2",
+    base: Annotated[str, typer.Option(help="smollm2, tiny, a folder or a hub id; its weights are frozen.")] = "smollm2",
     gold: Annotated[
         str | None, typer.Option(help="Human-verified pairs that choose the penalty. Default: cross-validation.")
     ] = None,
@@ -31,7 +31,7 @@ def probe(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a Bradley-Terry head on a frozen model, to the exact optimum. The features are kept: a second fit is quick.
+    """Fit a Bradley-Terry head on a frozen model, to the exact optimum. Features are cached.
 
     Example: `assay train probe --data gold --base smollm2 --name gold-rm`
     """

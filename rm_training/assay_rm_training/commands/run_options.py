@@ -1,4 +1,4 @@
-"""Options that several commands of reward models share: a name that is taken, how many pairs, waivers.
+"""Options that several commands of reward models share: --force, --limit, waivers.
 
 Leaves out: what every command has (`assay.cli.options`), opening a model (`assay_serving.commands.engine_options`).
 """
@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-ForceOption = Annotated[bool, typer.Option("--force", help="If the name is taken, write NAME-v2, -v3, ...")]
+ForceOption = Annotated[bool, typer.Option("--force", help="If the name is in use, write NAME-v2, -v3, ...")]
 LimitOption = Annotated[int, typer.Option(help="Only the first N pairs; 0 = all.")]
 WaiveOption = Annotated[
     list[str] | None,
     typer.Option(
         "--waive-contamination",
         metavar="BENCHMARK=REASON",
-        help="Train though the data is not checked against this registered benchmark, or overlaps; repeatable.",
+        help="Train although the data is not checked against this registered benchmark, or overlaps; repeatable.",
     ),
 ]

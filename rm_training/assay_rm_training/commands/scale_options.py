@@ -1,7 +1,5 @@
-"""Options of `assay train ...` beyond the everyday ones: published settings, several processes, choosing a step.
-
-Leaves out: the everyday options and the run (`training_options.py`).
-"""
+"""Further options of `assay train ...`: presets, parallelism, early stopping. Leaves out: the main options and the run
+(`training_options.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from assay_rm_training.presets import PRESETS
 
 
 class ScaleSettings(NamedTuple):
-    """`settings`: fields of `TrainingConfig`; `final_data`: what is evaluated on at the end."""
+    """`settings`: fields of `TrainingConfig`; `final_data`: data of the final evaluation."""
 
     settings: dict[str, Any]
     preset: str | None
@@ -24,32 +22,28 @@ class ScaleSettings(NamedTuple):
 def scale_options(
     preset: Annotated[
         str | None,
-        typer.Option(help=f"Published settings: {', '.join(PRESETS)}. Options given beside it win."),
+        typer.Option(help=f"Published settings: {', '.join(PRESETS)}. Explicit options override them."),
     ] = None,
-    min_lr_ratio: Annotated[float, typer.Option(help="What a falling schedule falls to, share of --lr.")] = 0.0,
-    decay_ratio: Annotated[float, typer.Option(help="Share of the steps in which wsd falls.")] = 0.2,
+    min_lr_ratio: Annotated[float, typer.Option(help="Final rate of a decaying schedule, as a share of --lr.")] = 0.0,
+    decay_ratio: Annotated[float, typer.Option(help="Share of the steps in which wsd decays.")] = 0.2,
     batch_start: Annotated[int, typer.Option(help="First batch size, growing to --batch-size; 0 = no growth.")] = 0,
     batch_ramp_ratio: Annotated[float, typer.Option(help="Share of the run over which batches grow.")] = 0.1,
     optimizer: Annotated[str, typer.Option(help="adamw or adafactor.")] = "adamw",
-    betas: Annotated[str, typer.Option(help="AdamW's two, with a comma.")] = "0.9,0.98",
+    betas: Annotated[str, typer.Option(help="AdamW's betas, comma separated.")] = "0.9,0.98",
     eps: Annotated[float, typer.Option(help="AdamW's.")] = 1e-10,
     gradient_checkpointing: Annotated[
         bool, typer.Option("--gradient-checkpointing", help="Less memory, about a third more work, same gradients.")
     ] = False,
-    parallel: Annotated[
-        str, typer.Option(help="Under torchrun: ddp (copies) or fsdp (shares of the model); auto = ddp.")
-    ] = "auto",
+    parallel: Annotated[str, typer.Option(help="Under torchrun: ddp or fsdp; auto = ddp.")] = "auto",
     keep: Annotated[
-        str, typer.Option(help="End with the last step's weights, or the best evaluation's: best.")
+        str, typer.Option(help="last or best: weights of the last step, or of the best evaluation.")
     ] = "last",
-    metric: Annotated[str, typer.Option(help="What --keep best and --patience go by: nll or accuracy.")] = "nll",
-    patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better one; 0 = never.")] = 0,
+    metric: Annotated[str, typer.Option(help="Metric of --keep best and --patience: nll or accuracy.")] = "nll",
+    patience: Annotated[int, typer.Option(help="Stop after this many evaluations without improvement; 0 = never.")] = 0,
     final_data: Annotated[
-        str | None, typer.Option(help="Evaluate at the end on this instead of --eval-data, which steps are chosen by.")
+        str | None, typer.Option(help="Data of the final evaluation instead of --eval-data, by which steps are chosen.")
     ] = None,
-    update_norm: Annotated[
-        bool, typer.Option("--update-norm", help="Measure how far each step moves the weights.")
-    ] = False,
+    update_norm: Annotated[bool, typer.Option("--update-norm", help="Record the norm of each update.")] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
     ] = False,
@@ -82,7 +76,7 @@ def scale_options(
 
 
 def with_preset(scale: ScaleSettings, is_given: Callable[[str], bool]) -> dict[str, Any]:
-    """The settings, those of the preset among them where the command line says nothing else."""
+    """The settings, with the preset's where the command line does not set them."""
     if scale.preset is None:
         return scale.settings
     from assay_rm_training.presets import preset

@@ -1,4 +1,4 @@
-"""`assay train bt`: train a scalar reward model on preference pairs. The other ways have modules of their own."""
+"""`assay train bt`: train a scalar reward model on preference pairs. The other methods have their own modules."""
 
 from __future__ import annotations
 
@@ -48,17 +48,15 @@ def bt(
     soft_labels: Annotated[
         bool, typer.Option("--soft-labels", help="Learn P(chosen wins) from the annotators' votes.")
     ] = False,
-    vote_prior: Annotated[
-        float, typer.Option(help="Of --soft-labels: votes added to each side; 0 takes the shares as they are.")
-    ] = 0.5,
+    vote_prior: Annotated[float, typer.Option(help="Of --soft-labels: votes added to each side; 0 = none.")] = 0.5,
     positive: Annotated[
         float, typer.Option(help="Weight of -log sigmoid(mean chosen reward of a batch); a second forward pass.")
     ] = 0.0,
     margins: Annotated[bool, typer.Option("--margins", help="Use the pairs' margins in the loss.")] = False,
 ) -> Method:
-    """Train a Bradley-Terry reward model; evaluate it, save it, prove that the saved one gives the same scores.
+    """Train a Bradley-Terry reward model, evaluate it, save it, and check that the saved model gives the same scores.
 
-    Ties train the model under --loss rao_kupper or davidson; other losses leave them out.
+    --loss rao_kupper and davidson learn from ties; other losses leave them out.
 
     Example: `assay train bt --data gold --eval-data gold-holdout --base smollm2 --name helpful`
     """
@@ -66,7 +64,7 @@ def bt(
     from assay_rm_training.objectives.objective import Objective
 
     objective = Objective(
-        LOSSES.absolute(loss),
+        loss,
         label_smoothing=label_smoothing,
         centring=centring,
         temperature=temperature,

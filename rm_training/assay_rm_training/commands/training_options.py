@@ -1,4 +1,4 @@
-"""What every `assay train ...` command shares: its options, the plan they make, the run, what is shown at the end.
+"""Shared options of the `assay train ...` commands, the plan they build, the run, and its output.
 
 Covers: `training_command`, which joins a command's own options with the shared ones. A command is a function from its
 own options to a `Method`. Leaves out: the methods and their own options.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 def shared_options(
     data: Annotated[str | None, typer.Option(help="Snapshot of the workspace, or a file.")] = None,
     base: Annotated[
-        str, typer.Option(help="smollm2, tiny, a folder, a hub id, or a reward model of the workspace to go on from.")
+        str, typer.Option(help="smollm2, tiny, a folder, a hub id, or or a reward model of the workspace.")
     ] = "smollm2",
     eval_data: Annotated[str | None, typer.Option(help="Held-out data: snapshot or file.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-DATA.")] = None,
     force: ForceOption = False,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate. Default: 3e-5; with --lora 3e-4.")] = None,
-    head_lr: Annotated[float, typer.Option(help="Peak rate of a new head; one that was there takes --lr.")] = 1e-3,
+    head_lr: Annotated[float, typer.Option(help="Peak rate of a new head; an existing head uses --lr.")] = 1e-3,
     batch_size: Annotated[int, typer.Option(help="Pairs (lists, rows) of one optimiser step.")] = 16,
     micro_batch_tokens: Annotated[
         int, typer.Option(help="Positions of one forward pass: time and memory only; 0 = by device.")
@@ -54,11 +54,11 @@ def shared_options(
     lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = 0.0,
     freeze_layers: Annotated[int, typer.Option(help="Keep the embeddings and this many lowest layers.")] = 0,
     seed: Annotated[int, typer.Option(help="Of data order, head, adapters and dropout.")] = 0,
-    eval_every: Annotated[int, typer.Option(help="Steps between points of the held-out curve; 0 = none.")] = 0,
+    eval_every: Annotated[int, typer.Option(help="Steps between evaluations on held-out data; 0 = none.")] = 0,
     save_every: Annotated[int, typer.Option(help="Steps between saved states, for --resume; 0 = at the end.")] = 50,
     save_dtype: Annotated[str, typer.Option(help="float32 or bfloat16, of the saved weights.")] = "float32",
 ) -> tuple[RunNames, TrainingConfig | None]:
-    """What was asked for; no configuration where there is no data (then a run is resumed, or it is an error)."""
+    """The names and the configuration, None without data (then a run is resumed, or it is an error)."""
     from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
     names = RunNames(data, base, eval_data, name, force)
@@ -118,14 +118,14 @@ def last_options(
 
 
 def training_command(command: Callable[..., Method]) -> Callable[..., None]:
-    """A typer command with the shared options, then `command`'s own, which make the method."""
+    """A typer command with the shared options, then `command`'s own, which build the method."""
     parameters = {f: _parameters(f) for f in (shared_options, command, scale_options, last_options)}
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
         from assay.models.parallelism.distributed import is_follower
 
-        if is_follower():  # another process has the workspace; this one trains with it
+        if is_follower():  # another process owns the workspace; this one trains with it
             from assay_rm_training.training.distributed import follow
 
             return follow()
@@ -143,7 +143,7 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Its parameters with their annotations evaluated, as typer needs them; what it returns is left alone."""
+    """Its parameters with evaluated annotations, as typer needs them."""
     annotations = {name: value for name, value in function.__annotations__.items() if name != "return"}
     hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
     parameters = inspect.signature(function).parameters.values()

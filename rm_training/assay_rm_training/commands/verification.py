@@ -1,4 +1,4 @@
-"""`assay verify`: does this checkpoint give one score, whichever way it is computed?"""
+"""`assay verify`: check that a checkpoint gives the same scores however they are computed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ def verify(
     ] = None,
     responses: Annotated[int, typer.Option(min=2, help="Responses compared.")] = 16,
     principle: Annotated[
-        str | None, typer.Option(help="To judge by, for models that take one.", show_default=False)
+        str | None, typer.Option(help="Principle to score under, for models that take one.", show_default=False)
     ] = None,
-    tolerance: Annotated[
-        float, typer.Option(help="Allowed difference: this much, and this share of the reward.")
-    ] = 1e-4,
+    tolerance: Annotated[float, typer.Option(help="Allowed absolute difference plus this share of the reward.")] = 1e-4,
     dtype: Annotated[
-        str, typer.Option(help="float32, bfloat16, float16 or auto; only float32 is written down.")
+        str, typer.Option(help="float32, bfloat16, float16 or auto; only float32 is recorded.")
     ] = "float32",
     device: DeviceOption = "auto",
     no_write: Annotated[bool, typer.Option("--no-write", help="Leave the model's spec and card as they are.")] = False,
@@ -40,8 +38,8 @@ def verify(
 ) -> None:
     """Run the parity gate again: loaded twice, alone and in a batch, padded left and right, stock class, vLLM.
 
-    Exits with 5 where a check fails; the model's spec then says so, and no command loads it unless it is told to.
-    vLLM is compared where $ASSAY_VLLM_PYTHON names the Python of its environment.
+    Exits with 5 where a check fails; the failure is recorded in the model's spec, and commands refuse to load it by
+    default. vLLM is compared where $ASSAY_VLLM_PYTHON names the Python of its environment.
 
     Example: `assay verify helpful`
     """

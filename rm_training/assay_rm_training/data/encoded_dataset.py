@@ -1,7 +1,7 @@
-"""Training items, encoded once: what was left out and why, and how a batch is cut into forward passes.
+"""Encoded training items with the rows left out and why, and how a batch is split into forward passes.
 
-Covers: what every way to train shares, whether an item is a pair, a ranked list or one judged response. Leaves out:
-encoding (each method's own), the batches of a run (`batch_order.py`), the forward pass.
+Covers: what all methods share, whether an item is a pair, a ranked list or one judged response. Leaves out: encoding
+(per method), the batches of a run (`batch_order.py`), the forward pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Item = TypeVar("Item")
 
 
 class Tags(NamedTuple):
-    """What an evaluation cuts a pair by. `chosen`, `rejected`: characters; `margin`: of the label, where it has one."""
+    """What an evaluation slices pairs by. `chosen`, `rejected`: characters; `margin`: of the label, where it has
+    one."""
 
     source: str
     category: str
@@ -29,13 +30,13 @@ class Tags(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedDataset(Generic[Item]):
-    """Usable items, and how many were left out for which reason. `truncated`: items that lost old turns. `tags`: what
-    an evaluation cuts the items by, one an item, or none."""
+    """Usable items, and counts of rows left out by reason. `truncated`: items that lost old turns. `tags`: one per
+    item, or none."""
 
     items: list[Item]
     left_out: dict[str, int]
     truncated: int
-    digest: str  #: of the given rows in their order; a resumed run checks it
+    digest: str  #: of the rows in their order; checked when a run resumes
     first_fault: str = field(default="", compare=False)
     tags: Sequence[Tags] = ()
 
@@ -49,9 +50,8 @@ def tags_of(pair: PreferencePair) -> Tags:
 
 
 def micro_batches(batch: Sequence[int], costs: Mapping[int, int], token_budget: int) -> list[list[int]]:
-    """Cut a batch into forward passes of items of similar cost (positions each), the costliest first, so that
-    items * highest cost <= budget. An item beyond the budget goes alone.
-    """
+    """Split a batch into forward passes of items of similar cost (positions each), the costliest first, so that items *
+    highest cost <= budget. An item beyond the budget gets its own pass."""
     parts: list[list[int]] = []
     highest = 0
     for index in sorted(batch, key=lambda i: (-costs[i], i)):

@@ -1,4 +1,4 @@
-"""Preference pairs as tokens: encoded once, counted where they cannot be used.
+"""Encoding of preference pairs.
 
 Covers: encoding both sides with the one renderer, the reasons a pair is left out. Leaves out: reading pairs
 (`assay.data.pairs`), batches (`encoded_dataset.py`), the forward pass (`packed_forward.py`).
@@ -33,14 +33,14 @@ class EncodedPair(NamedTuple):
     margin: float
     weight: float
 
-    common: int  #: tokens that both sides begin with; at least one token of each side is beyond them
+    common: int  #: length of the common prefix, short of the end of either side
     preference: float = 1.0
     tie: bool = False
     starts: tuple[int, int] = (0, 0)
 
     @property
     def group(self) -> TokenGroup:
-        """Both sides, chosen first, with their common beginning once."""
+        """Both sides, chosen first, with their common prefix once."""
         return TokenGroup(self.chosen[: self.common], (self.chosen[self.common :], self.rejected[self.common :]))
 
 
@@ -103,13 +103,13 @@ def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool
 
 
 def _identity(pair: PreferencePair) -> tuple[Any, ...]:
-    """What a pair is to a resumed run."""
+    """The fields of a pair that the digest is of."""
     plain = (pair.comparison_id, pair.chosen, pair.rejected, pair.margin, pair.weight)
     return (*plain, pair.preference, pair.tie) if pair.tie or pair.preference != 1.0 else plain
 
 
 def _common(chosen: Tokens, rejected: Tokens) -> int:
-    """Length of the common beginning, short of the last token of either side, which is where its reward is read."""
+    """Length of the common prefix, short of the last token of either side, where its reward is read."""
     shorter = min(len(chosen), len(rejected)) - 1
     differ = np.flatnonzero(chosen[:shorter] != rejected[:shorter])
     return int(differ[0]) if len(differ) else shorter

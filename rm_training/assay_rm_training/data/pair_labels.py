@@ -1,6 +1,6 @@
 """Training pairs for losses that learn from ties or from split votes.
 
-Covers: what a comparison with votes becomes under either. Leaves out: reading and counting votes
+Covers: labels of comparisons under either. Leaves out: reading and counting votes
 (`assay.data.voted_pairs`), the losses (`objectives/`).
 """
 
@@ -29,11 +29,11 @@ def read_labelled_pairs(
 
 
 def labelled_pairs(voted: Sequence[VotedPair], *, soft: bool, prior: float = 0.5) -> list[PreferencePair]:
-    """Pairs in the labels' order: chosen is what the label prefers; of a tie, the first.
+    """Pairs with chosen and rejected by the label; of a tie, chosen is the first.
 
-    `soft`: every comparison with votes is taken, also one without a label; its `preference` is P(chosen wins) from the
-    votes, below 1/2 where they speak against the label. Otherwise comparisons without a label are left out, counted in
-    a log warning.
+    `soft`: every comparison with votes is used, even without a label; its `preference` is P(chosen wins) from the
+    votes, below 1/2 where they contradict the label. Otherwise comparisons without a label are left out, counted in a
+    log warning.
     """
     pairs = []
     for row in voted:

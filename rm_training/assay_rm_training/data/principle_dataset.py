@@ -1,6 +1,6 @@
-"""Judged responses as tokens: the questions about one response together, what they begin with once.
+"""Encoding of judged responses: questions about one response in one item, their common prefix once.
 
-Covers: encoding by the one principle renderer, the reasons a row is left out, how many questions make an item. Leaves
+Covers: encoding by the principle renderer, the reasons a row is left out, questions per item. Leaves
 out: reading and dividing rows (`assay_rm_training.data.principle_rows`, `principle_split.py`), the loss
 (`principle.py`).
 """
@@ -21,7 +21,7 @@ from assay_rm_training.data.principle_rows import PrincipleRow
 
 
 class JudgedResponse(NamedTuple):
-    """Questions about one response: `group` has a branch for each; `labels` are the tokens to be answered."""
+    """Questions about one response: `group` has a branch for each; `labels` are the answer tokens."""
 
     group: TokenGroup
     labels: tuple[int, ...]
@@ -31,10 +31,10 @@ class JudgedResponse(NamedTuple):
 def encode_rows(
     rows: Sequence[PrincipleRow], renderer: PrincipleRenderer, *, together: int = 8, advance: Advance = silent
 ) -> EncodedDataset[JudgedResponse]:
-    """Items of at most `together` questions about one response, in the order the responses were met.
+    """Items of at most `together` questions about one response, in order of first occurrence.
 
     A row is left out, and counted, where the response and the question do not fit or cannot be rendered, and where the
-    same question about the same response is answered both ways. Raises BadInputError when none remains.
+    same question about the same response has both answers. Raises BadInputError when none remains.
     """
     left_out: Counter[str] = Counter()
     first_fault, truncated = "", 0

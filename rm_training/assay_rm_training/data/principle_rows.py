@@ -1,4 +1,5 @@
-"""Judged responses as principle models train on them: (prompt, ONE response, principle) and whether it is fulfilled.
+"""Judged responses, the training rows of principle models: (prompt, ONE response, principle) and whether it is
+fulfilled.
 
 Covers: JSON Lines (also .gz, .zst) and Parquet in the fields of HelpSteer3-Principle and in Assay's own, and what a
 filter run of the workspace kept; keys under which near-duplicates of a prompt or a principle are equal. Leaves out:
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 #: What `--data` takes for the rows that the workspace's latest filter run kept.
 KEPT_ROWS = "principles"
 _ANSWERS = {"yes": True, "no": False}
-#: Words without which a principle says the same.
+#: Words that do not change the meaning of a principle.
 # fmt: off
 _EMPTY = frozenset((
     "a", "an", "and", "answer", "are", "be", "does", "in", "is", "it", "its", "must", "of", "or", "response",
@@ -126,9 +127,9 @@ def write_principle_rows(path: str | Path, rows: list[PrincipleRow]) -> None:
 
 
 def kept_rows(workspace: Workspace, run: str | None = None) -> list[PrincipleRow]:
-    """What the filter run kept (None: the latest finished one), ordered by response and principle.
+    """Rows kept by the filter run (None: the latest finished one), ordered by response and principle.
 
-    Raises NotFoundError where nothing has been filtered.
+    Raises NotFoundError without a filter run.
     """
     with workspace.store.unit() as db:
         if run is None:
@@ -202,11 +203,11 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]
 
 
 def principle_key(principle: str) -> str:
-    """Equal for principles that say the same in nearly the same words."""
+    """A key that is equal for near-duplicate principles."""
     words = _WORD.findall(unicodedata.normalize("NFKC", principle).casefold())
     return " ".join(sorted(set(words) - _EMPTY) or sorted(set(words))) or principle
 
 
 def prompt_key(prompt: Prompt) -> str:
-    """Equal for conversations that differ in case and white space only."""
+    """A key that is equal for conversations that differ in case and white space only."""
     return "\x1e".join(f"{m.role}\x1f{' '.join(m.content.casefold().split())}" for m in prompt)

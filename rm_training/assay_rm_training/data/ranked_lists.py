@@ -1,8 +1,8 @@
-"""Ranked lists: several responses to one prompt, best first, as list-wise training reads them.
+"""Ranked lists for list-wise training: several responses to one prompt with their ranks.
 
-Covers: JSON Lines with ranks or scores, and lists put together from comparisons that share a prompt (a snapshot's or a
-file's), each comparison in exactly one list and no list saying more than they do. Leaves out: single pairs
-(`assay.data.pairs`), other formats (`assay data import` first).
+Covers: JSON Lines with ranks or scores, and lists built from comparisons that share a prompt (a snapshot's or a
+file's), each comparison in exactly one list. Leaves out: single pairs (`assay.data.pairs`), other formats (`assay data
+import` first).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from assay.domain import Prompt, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
 
-LONGEST = 16  #: responses of one list; more would be one very large forward pass
+LONGEST = 16  #: responses of one list, which bounds the size of a forward pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RankedList:
 
 
 def load_ranked_lists(workspace: Workspace | None, data: str | Path) -> list[RankedList]:
-    """`data` names a snapshot or a file; a snapshot comes first. Raises NotFoundError for neither."""
+    """`data`: a snapshot, else a file. Raises NotFoundError for neither."""
     path = Path(data).expanduser()
     if workspace is not None:
         try:
@@ -70,7 +70,7 @@ def read_ranked_lists(path: str | Path) -> list[RankedList]:
 
 
 def _is_list(record: dict[str, Any]) -> bool:
-    """Whether the row states an order by itself; one with two responses and `ratings.scores` is a comparison."""
+    """Whether the row is a ranked list; one with two responses and `ratings.scores` is a comparison."""
     if record.get("ranks") is not None or record.get("scores") is not None:
         return True
     ratings = record.get("ratings")
@@ -120,7 +120,7 @@ def _ranks(record: dict[str, Any]) -> tuple[int, ...] | None:
 
 @dataclass
 class _Graph:
-    """Comparisons of one prompt: who beat whom. `level[i, j]`: 1 where i is better, 0 tied, -1 worse."""
+    """Comparisons of one prompt as a graph. `level[i, j]`: 1 where i is better, 0 tied, -1 worse."""
 
     prompt: Prompt
     source: str
@@ -137,9 +137,9 @@ class _Graph:
 def lists_of(pairs: Sequence[VotedPair]) -> list[RankedList]:
     """Comparisons of one prompt as lists of up to LONGEST responses. Undecided comparisons are left out.
 
-    Responses are put in one list where every two of them were compared and the outcomes agree on one order (ties
-    allowed); comparisons that fit in no larger list are lists of two. So each comparison is in exactly one list, and
-    contradictions (a beats b beats c beats a) end in different ones.
+    A list holds responses that were all compared with each other, with outcomes that agree on one order (ties allowed);
+    comparisons that fit in no larger list are lists of two. Each comparison is in exactly one list; cycles (a beats b
+    beats c beats a) are split.
     """
     graphs: dict[Prompt, _Graph] = {}
     for pair in pairs:
@@ -150,7 +150,7 @@ def lists_of(pairs: Sequence[VotedPair]) -> list[RankedList]:
 
 
 def _cover(graph: _Graph) -> list[RankedList]:
-    """Every comparison in one list: grown greedily from each unused one, in the order they came."""
+    """Every comparison in one list: grown greedily from each unused one, in order."""
     texts = list(graph.texts)
     neighbours: dict[int, set[int]] = defaultdict(set)  # by comparisons not used yet
     for i, j in graph.level:
@@ -180,7 +180,7 @@ def _cover(graph: _Graph) -> list[RankedList]:
 
 
 def _places(graph: _Graph, members: Sequence[int]) -> tuple[int, ...] | None:
-    """Ranks that say of every two members what their comparison said; None where no order does."""
+    """Ranks consistent with all comparisons of the members; None where there are none."""
     beaten_by = [sum(graph.level[other, member] == 1 for other in members if other != member) for member in members]
     for a, i in enumerate(members):
         for b, j in enumerate(members):

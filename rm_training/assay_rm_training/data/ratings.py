@@ -1,4 +1,4 @@
-"""Rated responses: numbers with names, as multi-objective regression reads them.
+"""Rated responses for multi-objective regression.
 
 Covers: JSON Lines rows {prompt, response, ratings}, and the normalised form (`ratings.aspects`, `ratings.scores`; one
 response, several with a rating each, or a whole conversation that was rated). Leaves out: ratings inside the store,
@@ -21,7 +21,7 @@ from assay.errors import NotFoundError
 
 @dataclass(frozen=True, slots=True)
 class RatedResponse:
-    """One response; `ratings` by name, a name that is missing was not rated."""
+    """One response; `ratings` by name, a missing name was not rated."""
 
     prompt: Prompt
     response: str

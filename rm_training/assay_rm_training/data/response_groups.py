@@ -1,7 +1,6 @@
-"""Responses to one prompt as tokens, what they begin with counted once; rows of any kind as training items.
+"""Encoding of several responses to one prompt with their common prefix once, and of rows of any kind.
 
-Covers: encoding with the one renderer, the reasons a row is left out, the loop over rows. Leaves out: the forward pass
-(`packed_forward.py`), what a row means.
+Covers: the reasons a row is left out, the loop over rows. Leaves out: the forward pass (`packed_forward.py`).
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def encode_rows(
     tags_of: Callable[[Row], Tags] | None = None,
     advance: Advance = silent,
 ) -> EncodedDataset[Item]:
-    """Items of all rows that `encode` makes one of, with whether it was cut, or says why not ('reason: detail').
+    """Encode all rows; `encode` returns an item and whether it was truncated, or why there is none ('reason: detail').
 
     `unit`: what a row is called, plural. Raises BadInputError when nothing remains, naming the first fault.
     """

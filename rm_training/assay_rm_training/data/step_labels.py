@@ -1,4 +1,4 @@
-"""Responses in steps with a label for each: what process reward models are trained on.
+"""Responses split into labelled steps, the training rows of process reward models.
 
 Covers: JSON Lines rows {prompt, steps, labels} (TRL's stepwise form says `completions` for the steps), with Monte-Carlo
 labels as the counts they come from (Math-Shepherd, arXiv 2312.08935, from memory). Leaves out: other formats,
@@ -74,8 +74,8 @@ def _label(value: object) -> float | None:
 
 
 def _share_right(counts: dict[str, Any]) -> float:
-    """Of `tried` continuations sampled after a step, the share of `correct` ones: its soft label."""
+    """Soft label of a step: the share of `correct` among `tried` sampled continuations."""
     correct, tried = counts.get("correct"), counts.get("tried")
     if type(correct) is not int or type(tried) is not int or not 0 <= correct <= tried or tried == 0:
-        raise RowError("not {correct, tried}: so many right of at least one continuation", field="labels")
+        raise RowError("not {correct, tried}: counts with 0 <= correct <= tried and tried > 0", field="labels")
     return correct / tried

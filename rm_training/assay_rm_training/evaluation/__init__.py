@@ -1,1 +1,1 @@
-"""Evaluation of reward models: pairs, principles, slices, length bias."""
+"""Evaluation of reward models on pairs and on judged responses."""

@@ -1,6 +1,6 @@
 """A scorer that scores each response once, however many comparisons it is in.
 
-Leaves out: scoring; keeping scores beyond one evaluation (the store's matter).
+Leaves out: scoring, storing scores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 
 
 class MemoisedScorer:
-    """Around another scorer, for the length of one evaluation."""
+    """Wraps another scorer for one evaluation."""
 
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer
@@ -24,7 +24,7 @@ class MemoisedScorer:
         return self._scorer.info
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        """As the scorer within; progress counts the responses that are scored anew."""
+        """As the wrapped scorer; progress counts responses not scored before."""
         new = list(dict.fromkeys(item for item in items if item not in self._known))
         if new:
             self._known.update(zip(new, self._scorer.score(new, on_progress), strict=True))

@@ -1,4 +1,4 @@
-"""What scored pairs say of a reward model: accuracy under a stated tie policy, baselines, margins.
+"""Metrics of scored pairs: accuracy under a stated tie policy, baselines, length correlation.
 
 Covers: numbers over arrays of rewards. Leaves out: scoring (`evaluation/pairs.py`), probabilities
 (`calibration/measures.py`), intervals (`assay.statistics.intervals`).
@@ -33,7 +33,7 @@ class Accuracy:
 
 
 def outcomes(chosen: Sequence[float] | Floats, rejected: Sequence[float] | Floats) -> tuple[Floats, Floats]:
-    """Per pair [N]: 1.0 where right (a tie is wrong), and the same with 1/2 for a tie. Compare float32 rewards."""
+    """Per pair [N]: 1.0 where correct (a tie is wrong), and the same with 1/2 for a tie. Compare float32 rewards."""
     d = np.asarray(chosen, dtype=float) - np.asarray(rejected, dtype=float)
     strict = (d > 0).astype(float)
     return strict, strict + 0.5 * (d == 0)

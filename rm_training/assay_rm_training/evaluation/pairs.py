@@ -1,10 +1,10 @@
 """Evaluation of a reward model on preference pairs: through the serving engine, in float32, failures counted.
 
-Covers: accuracy with intervals, baselines, margins, calibration, slices (`slices.py`), truncated share, one
-record a pair. Leaves out: benchmarks with their own protocols, fitting a calibration (`calibration/measures.py`).
+Covers: accuracy with intervals, baselines, margins, calibration, slices (`slices.py`), truncated share, one record a
+pair. Leaves out: benchmarks with their own protocols, fitting a calibration (`calibration/measures.py`).
 
-A pair with a side that could not be scored is left out of the accuracy, and counted; `accuracy_failures_wrong` says
-what the accuracy would be if those pairs counted as wrong. Neither is ever mixed silently into the other.
+A pair with a side that could not be scored is left out of the accuracy, and counted; `accuracy_failures_wrong` is the
+accuracy if those pairs counted as wrong.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class ScoredPair:
 
 @dataclass(frozen=True)
 class PairEvaluation(EvaluationReport):
-    """All that one evaluation found. Margins are chosen - rejected, in the model's own units.
+    """Result of one evaluation. Margins are chosen - rejected, in the model's units.
 
-    `length_baseline`, `reward_length_correlation`: length in characters, as that of the slices; tokens are of a
-    tokenizer, and the baseline is one number for all models (`length_bias/measure.py` counts tokens).
+    `length_baseline`, `reward_length_correlation`: length in characters, independent of the tokenizer (`length_bias/`
+    counts tokens).
     """
 
     pairs: int

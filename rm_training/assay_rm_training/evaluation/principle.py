@@ -1,12 +1,12 @@
-"""How well a principle model judges held-out rows: through the serving engine, against the base rate, by cell.
+"""Evaluation of a principle model on held-out rows: through the serving engine, against the base rate, by cell.
 
 Covers: accuracy of single judgments with intervals, the baseline that answers each principle's base rate in training,
-the four cells of seen and unseen prompts and principles, every principle by itself, calibration of P(Yes), the pairs
-of opposite fulfilment (`evaluation/opposite_pairs.py`). Leaves out: dividing the rows (`principle_split.py`).
+the four cells of seen and unseen prompts and principles, every principle by itself, calibration of P(Yes), the pairs of
+opposite fulfilment (`evaluation/opposite_pairs.py`). Leaves out: dividing the rows (`principle_split.py`).
 
 A judgment is right where the reward's sign is the label's; a reward of exactly 0 is wrong. Rows that could not be
-scored are left out and counted. Most principles are fulfilled by most responses, so accuracy says little beside the
-baseline's; the baseline knows a seen principle's base rate, and for an unseen one only that of all training rows.
+scored are left out and counted. Most principles are fulfilled by most responses, so accuracy is compared with a
+baseline, which knows a seen principle's base rate, and for an unseen one that of all training rows.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class JudgedPart:
 
 @dataclass(frozen=True)
 class PrincipleEvaluation(EvaluationReport):
-    """All that one evaluation found. `macro_*`: unweighted means over principles. `nll`, `ece`, `brier`: of P(Yes);
+    """Result of one evaluation. `macro_*`: unweighted means over principles. `nll`, `ece`, `brier`: of P(Yes);
     `agreement`: accuracy of P(Yes) > 1/2, which a calibration moves and `overall.accuracy` (of the reward) does not."""
 
     rows: int
@@ -100,7 +100,7 @@ class PrincipleEvaluation(EvaluationReport):
     items: tuple[JudgedItem, ...] = field(repr=False)
 
     def calibrated(self, calibration: Calibration) -> PrincipleEvaluation:
-        """The same judgments with the probabilities of `calibration`; nothing but what is made of these changes."""
+        """The same judgments with the probabilities of `calibration` and the metrics of these."""
         items = tuple(
             item if item.reward is None else replace(item, probability=calibration.probability(item.reward))
             for item in self.items
@@ -246,7 +246,7 @@ def _rates(items: Sequence[JudgedItem]) -> Floats | None:
 
 
 def _of_probabilities(items: Sequence[JudgedItem]) -> dict[str, Any]:
-    """The figures that P(Yes) decides."""
+    """The metrics of P(Yes)."""
     probabilities = np.array([item.probability for item in items], dtype=float)
     labels = np.array([item.fulfilled for item in items], dtype=float)
     return {
@@ -259,8 +259,8 @@ def _of_probabilities(items: Sequence[JudgedItem]) -> dict[str, Any]:
 
 
 def _nll(probabilities: Floats, labels: Floats) -> float:
-    """Mean cross-entropy in nats; probabilities of 0 and 1 are taken as 1e-6 from them, so that one sure and wrong base
-    rate of a rare principle does not make the baseline infinite."""
+    """Mean cross-entropy in nats; probabilities of 0 and 1 are taken as 1e-6 from them, so that one wrong base rate of
+    0 or 1 does not make the baseline infinite."""
     p = np.clip(np.where(labels > 0.5, probabilities, 1 - probabilities), 1e-6, None)
     return float(-np.log(p).mean())
 

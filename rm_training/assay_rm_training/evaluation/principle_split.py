@@ -1,8 +1,7 @@
-"""Principle rows divided so that neither a prompt nor a principle seen in training is taken for an unseen one.
+"""Train and held-out split of principle rows by prompt and by principle.
 
-Covers: holding out whole prompts and whole principles, the cell each held-out row belongs to, what training says of
-its principle (the base rate that a model has to beat). Leaves out: reading rows
-(`assay_rm_training.data.principle_rows`), figures (`evaluation/principle.py`).
+Covers: holding out whole prompts and whole principles, the cell each held-out row belongs to, its principle's base rate
+in training. Leaves out: reading rows (`assay_rm_training.data.principle_rows`), figures (`evaluation/principle.py`).
 
 Near-duplicates stay on one side: prompts that differ in case and white space, principles whose words are the same but
 for case, order, punctuation and words that carry no meaning ("clarity of the response" and "Response clarity").
@@ -30,7 +29,7 @@ class HeldOutRow(PrincipleRow):
 
 @dataclass(frozen=True)
 class BaseRate:
-    """One principle among some rows, under the first wording met: `yes` of `rows` fulfil it."""
+    """One principle among some rows, under its first wording: `yes` of `rows` fulfil it."""
 
     principle: str
     rows: int
@@ -91,7 +90,7 @@ def base_rates(rows: Iterable[PrincipleRow]) -> list[BaseRate]:
 def grouped(
     rows: Iterable[PrincipleRow], key: Callable[[PrincipleRow], Hashable]
 ) -> dict[Hashable, list[PrincipleRow]]:
-    """Rows by key, groups and rows in the order they were met."""
+    """Rows by key, groups and rows in order of occurrence."""
     groups: dict[Hashable, list[PrincipleRow]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)

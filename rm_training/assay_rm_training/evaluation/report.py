@@ -1,6 +1,6 @@
-"""What an evaluation found, whatever the kind of model: figures for people and machines, and a record an item.
+"""The base of evaluation results for every kind of model: metrics, and one record per item.
 
-Covers: the two files that every evaluation leaves behind. Leaves out: the figures themselves (`evaluation/pairs.py`,
+Covers: the two files of an evaluation. Leaves out: the metrics (`evaluation/pairs.py`,
 `evaluation/principle.py`, `multi_objective.py`, `process_reward.py`, `generative/evaluation.py`).
 """
 
@@ -19,25 +19,25 @@ from assay_serving.scorer import ModelInfo
 
 @dataclass(frozen=True)
 class EvaluationReport(ABC):
-    """Fields are figures, but for those that its `repr` leaves out: what the records are made of."""
+    """Fields are metrics, except those excluded from `repr`, which the records are made of."""
 
     model: ModelInfo
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures, JSON-ready."""
+        """The metrics, JSON-ready."""
         reported = {field.name for field in fields(self) if field.repr}
         return {name: value for name, value in asdict(self).items() if name in reported}
 
     @abstractmethod
     def item_records(self) -> Iterable[dict[str, Any]]:
-        """One JSON-ready record an item, in the order of the data."""
+        """One JSON-ready record per item, in the order of the data."""
 
     @abstractmethod
     def card_rows(self) -> list[tuple[str, str]]:
         """Rows of the model card's table."""
 
     def write(self, folder: Path) -> None:
-        """`evaluation.json` and `items.jsonl` in `folder`, each whole or not at all."""
+        """`evaluation.json` and `items.jsonl` in `folder`, each atomically."""
         with replacing(folder / "evaluation.json") as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
         with replacing(folder / "items.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
@@ -45,5 +45,5 @@ class EvaluationReport(ABC):
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def of(self, model: ModelInfo) -> Self:
-        """The same figures under another name and version of the model."""
+        """The same metrics under another name and version of the model."""
         return replace(self, model=model)

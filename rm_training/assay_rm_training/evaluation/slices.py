@@ -1,7 +1,7 @@
-"""Parts of an evaluation set that are reported by themselves: by source, category, length, longer side, label's margin.
+"""Accuracy by slice of an evaluation set: source, category, length, longer side, label's margin.
 
-Covers: what is known of a pair beside its texts (`Tags`), the parts, their accuracy with an interval and the length
-baseline beside it. Leaves out: the figures of the whole set (`metrics.py`, `calibration/measures.py`).
+Covers: the slices, their accuracy with an interval, the length baseline. Leaves out: the metrics of the full set
+(`metrics.py`, `calibration/measures.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Slice:
 
 def slices(tags: Sequence[Tags], margins: Sequence[float] | Floats) -> tuple[Slice, ...]:
     """Of pairs [N] and their chosen - rejected [N]. Sources and categories come largest first, the rest in its order;
-    a division with one part says nothing and is left out."""
+    a division with one part is left out."""
     d = np.asarray(margins, dtype=float)
     right = outcomes(d, np.zeros_like(d))[0]
     longer = np.array([tag.chosen > tag.rejected for tag in tags], dtype=float)
@@ -61,7 +61,7 @@ def slices(tags: Sequence[Tags], margins: Sequence[float] | Floats) -> tuple[Sli
 
 
 def _divisions(tags: Sequence[Tags]) -> dict[str, tuple[Callable[[Tags], str | None], Sequence[str]]]:
-    """What is divided by -> (name of a pair's part, None for none; all names in order, or empty: largest first)."""
+    """Criterion -> (name of a pair's part, None for none; all names in order, or empty: largest first)."""
     lengths = _names([0, *LENGTHS], " characters")
     margin_name, margins = _margins([tag.margin for tag in tags if tag.margin is not None])
     return {

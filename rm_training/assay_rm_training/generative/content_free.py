@@ -1,8 +1,8 @@
-"""The negative test of judges: rows in which an answer that says nothing must not win.
+"""Content-free rows: a negative test of judges, in which an answer without content must not win.
 
-Covers: making such rows from judged ones, for evaluation and for training. A pair becomes its better response against
-a content-free one; a single response becomes a content-free one, whose verdict is No. Leaves out: the strings
-(`assay_serving`), the evaluation.
+Covers: building such rows from judged ones, for evaluation and training: a pair becomes its better response against a
+content-free one, a single response a content-free one with verdict No. Leaves out: the strings (`assay_serving`), the
+evaluation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REASONS = {1: "The response says nothing.", 2: "Response B says nothing."}
 
 
 def content_free_rows(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[JudgedRow]:
-    """One row of each prompt, the strings in turn. Raises BadInputError for ratings, which have no wrong side."""
+    """One row per prompt, with the strings in turn. Raises BadInputError for rating formats."""
     if len(form.labels) != 2:
         raise BadInputError(f"a {form.name} judge has no verdict that would be wrong", field="format")
     empty_rows: list[JudgedRow] = []

@@ -1,11 +1,11 @@
-"""How good a generative judge is: right verdicts by each rule, both orders, consistency, position bias, parse failures.
+"""Evaluation of generative judges: accuracy by each rule, both orders, consistency, position bias, parse failures.
 
 Covers: pairs (pairwise judges, both orders always) and single responses (pointwise ones), intervals, the curve of
-accuracy over the number of votes, one record an item. Leaves out: benchmarks' own protocols, content-free answers
+accuracy over the number of votes, one record per item. Leaves out: benchmarks' own protocols, content-free answers
 (`content_free`).
 
-A pair without a readable decision counts as wrong, as benchmarks count it (JudgeBench); parse failures have a rate of
-their own, over all answers. Items whose question failed (too long, memory) are left out, and counted.
+A pair without a readable decision counts as wrong, as benchmarks count it (JudgeBench); the rate of parse failures is
+over all answers. Items whose question failed (too long, memory) are left out, and counted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class JudgeEvaluation(EvaluationReport):
-    """`figures` by name; which there are depends on the format, and a figure of no items is left out.
+    """`figures` by name, depending on the format; a figure of no items is left out.
 
     Pairs: accuracy (rule PROB), accuracy_sum, accuracy_and, single_order (mean over both orders), better_first and
     better_second (its two halves), consistency (both orders decided: for the same response), first_position (share of
@@ -125,7 +125,7 @@ def evaluate_judge(
 def evaluate_pairs(
     judge: PairwiseJudge, rows: Sequence[JudgedRow], *, seed: int = 0, advance: Advance = silent
 ) -> JudgeEvaluation:
-    """Both orders of every pair."""
+    """Judge both orders of every pair."""
     outcomes = judge.compare([row.pair() for row in rows], on_progress=advance)
     judged = [(row, one) for row, one in zip(rows, outcomes, strict=True) if isinstance(one, PairOutcome)]
     failures = Counter(one.code for one in outcomes if isinstance(one, ScoreFailure))
@@ -194,7 +194,7 @@ def evaluate_pairs(
 def evaluate_single(
     scorer: GenerativeScorer, rows: Sequence[JudgedRow], *, seed: int = 0, advance: Advance = silent
 ) -> JudgeEvaluation:
-    """One response a row: its verdict against the label."""
+    """Judge one response per row, against its label."""
     items = [row.item() for row in rows]
     outcomes = scorer.examine(items, advance)
     judged = [(row, one) for row, one in zip(rows, outcomes, strict=True) if not isinstance(one, ScoreFailure)]
@@ -275,7 +275,7 @@ def _voting(votes: Sequence[Counter[str]], groups: Sequence[str], largest: int, 
 
 
 def _better_at(order: OrderOutcome, row: JudgedRow) -> int:
-    """The place where the better response stood."""
+    """The position of the better response."""
     return order.order.index("AB".index(row.label))
 
 
@@ -306,6 +306,6 @@ def _pair_record(row: JudgedRow, one: PairOutcome) -> dict[str, Any]:
 
 
 def _answer_record(answer: JudgeSample) -> dict[str, Any]:
-    """`label` as the judge said it: A is the response that it was shown first."""
+    """`label` is the judge's: A is the response shown first."""
     logp = dict(answer.logp) if answer.logp is not None else None
     return {"label": answer.label, "fault": answer.fault, "logp": logp, "text": answer.text}

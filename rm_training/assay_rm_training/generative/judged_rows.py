@@ -1,11 +1,11 @@
-"""Judged rows: a prompt, one or two responses, the right verdict and, where there is one, the rationale for it.
+"""Judged rows: a prompt, one or two responses, the right verdict and optionally its rationale.
 
-Covers: reading them from a file or from a snapshot and its judgments' rationales, the same row the other way round.
-Leaves out: tokens (`sft`), what a judge makes of them (`evaluation`).
+Covers: reading them from a file or from a snapshot with its judgments' rationales, swapping the responses. Leaves out:
+tokens (`sft`), evaluation (`evaluation`).
 
 A file's rows are JSON objects with `prompt` and either `responses` with `verdict` (A or B of two; Yes, No or 1..10 of
-one) or `chosen` and `rejected`; `rationale` and `principle` are optional. A pair is two rows for a pointwise judge:
-Yes for the chosen, No for the rejected response. A rationale "CHOSEN: ... || REJECTED: ..." is one for each side.
+one) or `chosen` and `rejected`; `rationale` and `principle` are optional. A pair is two rows for a pointwise judge: Yes
+for the chosen, No for the rejected response. A rationale "CHOSEN: ... || REJECTED: ..." is one for each side.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from assay_serving.scorer import ScoreItem
 log = logging.getLogger(__name__)
 
 _SIDES = re.compile(r"CHOSEN:\s*(?P<chosen>.*?)\s*\|\|\s*REJECTED:\s*(?P<rejected>.*)", re.DOTALL)
-#: How rationales name a side. What else they say, "B is better", cannot be told from the letter and is not swapped.
+#: How rationales name a side. Other mentions, as in "B is better", are ambiguous and not swapped.
 _MENTION = re.compile(
     r"\b((?:[Rr]esponse|[Aa]nswer|[Oo]utput|[Aa]ssistant|[Mm]odel|[Aa]rgument|[Oo]ption)s?\s+)([AB])\b"
 )
@@ -61,11 +61,11 @@ class JudgedRow:
         return replace(self, responses=(second, first), label="AB"["BA".index(self.label)], rationale=rationale)
 
     def question(self, form: JudgeFormat) -> Prompt:
-        """What a judge is asked."""
+        """The question for the judge."""
         return form.ask(self.prompt, self.responses, self.principle)
 
     def answer(self, form: JudgeFormat) -> str | None:
-        """What a judge should say; None where the rationale holds a verdict of its own, so that this has several."""
+        """The target answer; None where the rationale contains a verdict, so that the answer would have several."""
         text = f"{self.rationale.strip()}\n{form.final_line(self.label)}".lstrip("\n")
         verdict = read_verdict(text, form.labels)
         return text if isinstance(verdict, JudgeVerdict) else None
@@ -83,7 +83,7 @@ class JudgedRow:
 
 
 def swap_mentions(rationale: str) -> str | None:
-    """ "Response A" for "Response B" and the other way round; None where a side is named by its bare letter."""
+    """Exchange "Response A" and "Response B"; None where a side is named by its bare letter."""
     if _BARE.search(_MENTION.sub("", rationale)):
         return None
     return _MENTION.sub(lambda match: match[1] + "AB"["BA".index(match[2])], rationale)
@@ -133,7 +133,7 @@ def rows_of(record: dict[str, Any], form: JudgeFormat) -> list[JudgedRow]:
     responses = record.get("responses")
     texts = (pair.chosen, pair.rejected)
     if isinstance(responses, list) and sorted(map(str, responses)) == sorted(texts):
-        texts = (str(responses[0]), str(responses[1]))  # the order that the rationale is about
+        texts = (str(responses[0]), str(responses[1]))  # the order of the rationale
     label = "AB"[texts.index(pair.chosen)]
     return from_pair(
         JudgedRow(pair.prompt, texts, label, _rationale(record), _principle(record), pair.source, pair.category), form
@@ -151,7 +151,7 @@ def from_pair(pair: JudgedRow, form: JudgeFormat) -> list[JudgedRow]:
         parts = [f"Response {letter}: {sides[side]}" for letter, side in zip("AB", rationale_fields, strict=True)]
         return [replace(pair, rationale="\n".join(parts))]
     if form.name != POINTWISE.name:
-        raise RowError("a pair says Yes or No of its sides, not how many points; give verdict", field="verdict")
+        raise RowError("a pair has no rating; give verdict", field="verdict")
     reasons = (sides["chosen"], sides["rejected"]) if sides is not None else ("", "")
     chosen, rejected = pair.responses[better], pair.responses[1 - better]
     return [
@@ -214,7 +214,7 @@ def _of_snapshot(workspace: Workspace, name: str, form: JudgeFormat) -> Iterator
 
 
 def _rationales(workspace: Workspace, comparisons: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Comparison -> (answer, rationale) of its judgments in canonical order of A and B, the same ones every time."""
+    """Comparison -> (answer, rationale) of its judgments in canonical order of A and B, in a fixed order."""
     import pyarrow as pa
 
     comparison_ids = pa.table({"comparison_id": list(comparisons)})

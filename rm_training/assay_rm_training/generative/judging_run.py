@@ -1,4 +1,4 @@
-"""One evaluation of a generative judge: open it (a model here, or an endpoint), judge, record.
+"""Evaluation of a generative judge (a local model or an endpoint) as a recorded run.
 
 Leaves out: what is measured (`evaluation`). Works without a workspace, and then leaves no run record.
 """
@@ -28,13 +28,13 @@ from assay_serving.generative.templates import format_named
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_reference import is_url, known_spec
 
-SEVERAL_TEMPERATURE = 0.7  #: where several samples are asked for and no temperature is given
+SEVERAL_TEMPERATURE = 0.7  #: default for several samples
 
 
 @dataclass(frozen=True)
 class JudgeEvalConfig:
     """`judge`: artifact name or id, folder, hub id, or the URL of an endpoint with its `model`. None: the model's own
-    setting. `content_free`: instead of the rows' responses, ones that say nothing."""
+    setting. `content_free`: replace the rows' responses by content-free ones."""
 
     judge: str
     data: str
@@ -51,7 +51,7 @@ class JudgeEvalConfig:
     allow_failed_parity: bool = False
 
     def judging(self, stored: Judging | None) -> Judging:
-        """How to ask: these settings over the model's own. Raises BadInputError for what does not go together."""
+        """These settings over the model's own. Raises BadInputError for conflicting ones."""
         if stored is None or (self.format is not None and self.format != stored.format):
             form = format_named(self.format or "pairwise")
             stored = Judging(form.name, form.hash)
@@ -67,7 +67,7 @@ class JudgeEvalConfig:
 
 @dataclass(frozen=True)
 class JudgeEvaluationRun:
-    """`folder`: where evaluation.json and items.jsonl lie."""
+    """`folder`: of evaluation.json and items.jsonl."""
 
     evaluation: JudgeEvaluation
     judging: Judging
@@ -83,9 +83,9 @@ class JudgeEvaluationRun:
 def evaluate_judge_model(
     workspace_path: Path | None, config: JudgeEvalConfig, *, api_key: str | None = None, out: Path | None = None
 ) -> JudgeEvaluationRun:
-    """Evaluate, with progress on standard error. `named`: the workspace's folder, None to look for one.
+    """Evaluate, with progress on standard error. `workspace_path`: the workspace's folder, None to search for one.
 
-    Raises NotFoundError for an unknown judge or data, BadInputError for settings that do not go together.
+    Raises NotFoundError for an unknown judge or data, BadInputError for conflicting settings.
     """
     workspace = _workspace(workspace_path)
     source, artifact, stored_spec = config.judge, None, None

@@ -1,4 +1,4 @@
-"""One recorded reinforcement of a generative judge: from rows to a saved reward model with its lineage.
+"""Reinforcement learning of a generative judge as a recorded run: from rows to a saved reward model.
 
 Covers: the run record, contamination check, held-out evaluation before and after, the loop of policy_training with
 resume, the checkpoint with its parity, the artifacts. Leaves out: the reward (`verdict_reward`), the loop itself.
@@ -52,10 +52,8 @@ RECIPE = "judge"
 
 @dataclass(frozen=True)
 class JudgePlan:
-    """What was asked for: enough to go on after a kill. `data`, `eval_data`: snapshot names or absolute paths.
-
-    `samples`, `temperature`: how the finished model is asked; its longest answer is that of the training.
-    """
+    """Settings of a run, sufficient to resume it. `data`, `eval_data`: snapshot names or absolute paths. `samples`,
+    `temperature`: of the finished model's judging."""
 
     recipe: Recipe
     base: str
@@ -87,7 +85,7 @@ class JudgePlan:
 
     @classmethod
     def read(cls, workspace: Workspace, run_id: str) -> JudgePlan:
-        """Raises NotFoundError for a run that is no reinforcement of a judge."""
+        """Raises NotFoundError for another kind of run."""
         path = workspace.runs / run_id / PLAN
         payload = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if "format" not in payload:
@@ -97,7 +95,7 @@ class JudgePlan:
 
 @dataclass(frozen=True)
 class TrainedJudge:
-    """What a reinforcement leaves behind."""
+    """Result of a run."""
 
     run_id: str
     folder: Path  #: of the run
@@ -127,17 +125,17 @@ def reinforce_judge(
 ) -> TrainedJudge:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
-    `resume`: id of the interrupted run whose plan and data these are. Raises BadInputError for a name that is taken
-    or that another run is going to give (unless `plan.force`), data that is neither checked against a registered
-    benchmark nor waived, questions of which none fits, several processes, and all that the parts raise.
+    `resume`: id of the interrupted run whose plan and data these are. Raises BadInputError for a name in use or
+    reserved by another run (unless `plan.force`), data that is neither checked against a registered benchmark nor
+    waived, questions of which none fits, and several processes.
     """
     if world_size() > 1:
         raise BadInputError(
             "a judge is reinforced in one process: start the command without torchrun", field="torchrun"
         )
-    model_folder(workspace, plan.name, force=plan.force)  # said first
+    model_folder(workspace, plan.name, force=plan.force)  # fail first
     if resume is not None and not checkpoints(workspace.runs / resume):
-        raise BadInputError(f"{resume} has no checkpoint to go on from", field="--resume")
+        raise BadInputError(f"{resume} has no checkpoint to resume from", field="--resume")
     snapshot = snapshot_id(workspace, plan.data)
     description = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
     states = require_clean(
@@ -255,8 +253,8 @@ def _train(
 
 
 def _with_parts(recipe: Recipe, form: JudgeFormat) -> Recipe:
-    """The recipe without weights of parts that this format does not have: consistency is of pairs, tail of two labels.
-    Raises BadInputError where such a part was to count."""
+    """The recipe without weights of parts that this format lacks: consistency needs pairs, tail two labels. Raises
+    BadInputError where such a part has a nonzero weight."""
     lacking = {CONSISTENCY} if form.responses != 2 else set()
     lacking |= {TAIL} if len(form.labels) != 2 else set()
     composition = weights_of(recipe)
@@ -268,14 +266,14 @@ def _with_parts(recipe: Recipe, form: JudgeFormat) -> Recipe:
 
 
 def weights_of(recipe: Recipe) -> Composition:
-    """Raises BadInputError for a recipe whose reward is not a weighted sum: a judge's parts are weighed."""
+    """Raises BadInputError for a recipe whose reward is not a weighted sum."""
     if not isinstance(recipe.reward, Composition):
         raise BadInputError("a judge is trained on a weighted sum of its parts", field="reward.kind")
     return recipe.reward
 
 
 def _fitting(rows: Sequence[JudgedRow], form: JudgeFormat, policy: Policy) -> tuple[list[JudgedRow], int]:
-    """Rows whose question is not cut, and how many others there were. Raises BadInputError where none fits."""
+    """Rows whose question is not truncated, and the number of others. Raises BadInputError where none fits."""
     fitting_rows = [row for row in rows if not policy.renderer.encode(row.question(form)).truncated]
     if not fitting_rows:
         limit = policy.renderer.max_length

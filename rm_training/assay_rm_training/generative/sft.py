@@ -1,10 +1,11 @@
-"""The supervised start of a generative reward model: rationales with their verdicts, token by token.
+"""Supervised fine-tuning of a generative reward model on rationales with their verdicts.
 
-Covers: the method `generative-sft`, both orders of a pair in one item (so in one batch, arXiv 2505.10320), the
-cross-entropy of the answer's tokens alone, with the vocabulary's logits made a chunk at a time. Leaves out: rows
-(`judged_rows`), reinforcement (`rl_run`), evaluation's figures (`evaluation`).
+Covers: the method `generative-sft`, both orders of a pair in one item (so in one batch, arXiv 2505.10320),
+cross-entropy of the answer's tokens, with logits computed in chunks. Leaves out: rows (`judged_rows`), reinforcement
+(`rl_run`), evaluation's figures (`evaluation`).
 
-The batch's loss is the mean over its answer tokens: an item's loss is the mean over its own, weighted by their number.
+The batch's loss is the mean over its answer tokens: an item's loss is the mean over its tokens, weighted by their
+number.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.scorer import ScoreItem, Scorer
 
-CHUNK_TOKENS = 512  #: of logits held at once
+CHUNK_TOKENS = 512  #: of logits in memory at once
 
 Tokens = npt.NDArray[np.int32]
 
@@ -56,7 +57,7 @@ class EncodedOrder(NamedTuple):
 
 
 class VerdictItem(NamedTuple):
-    """A judgment in all the ways it is shown: both orders of a pair."""
+    """A judgment in all orders of its responses."""
 
     orders: tuple[EncodedOrder, ...]
 
@@ -66,7 +67,7 @@ class VerdictItem(NamedTuple):
 
 
 class VerdictTask:
-    """Cross-entropy of answers. `verdict_weight`: of the judgement token, where every other has 1."""
+    """Cross-entropy of answers. `verdict_weight`: of the judgement token; others have 1."""
 
     def __init__(self, trainable: TrainableModel, config: TrainingConfig, verdict_weight: float) -> None:
         self._weight = verdict_weight
@@ -115,7 +116,7 @@ def token_losses(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Cross-entropy [N] float32 of target tokens [N] from hidden states [N, H], and whether each is the likeliest one.
 
-    The logits exist for CHUNK_TOKENS tokens at a time, and again in the backward pass.
+    Logits are computed for CHUNK_TOKENS tokens at a time, and recomputed in the backward pass.
     """
     losses, right = [], []
     for state, target in zip(torch.split(states, CHUNK_TOKENS), torch.split(targets, CHUNK_TOKENS), strict=True):
@@ -139,9 +140,9 @@ def _chunk(
 class GenerativeSft(MethodFields):
     """A stock causal language model that reasons and then judges. `format`: pointwise, rating or pairwise.
 
-    `both_orders`: show a pair both ways round (else one way, drawn from its content). `content_free`: rows in which an
-    answer that says nothing loses, as a share of the judgments, added to those that are trained on. `samples`,
-    `temperature`, `max_new_tokens`: how the finished model is asked, in its spec.
+    `both_orders`: train on both orders of a pair (else one, chosen by its hash). `content_free`: content-free rows
+    added to the training rows, as a share of them. `samples`, `temperature`, `max_new_tokens`: of the finished model's
+    judging, in its spec.
     """
 
     name: ClassVar[str] = "generative-sft"
@@ -163,7 +164,7 @@ class GenerativeSft(MethodFields):
             raise BadInputError(f"must be above 0, not {self.verdict_weight}", field="verdict_weight")
         if not 0 <= self.content_free <= 1:
             raise BadInputError(f"goes from 0 to 1, not {self.content_free}", field="content_free")
-        _ = self.judging  # raises for what is wrong
+        _ = self.judging  # raises for wrong settings
 
     @property
     def form(self) -> JudgeFormat:
@@ -185,7 +186,7 @@ class GenerativeSft(MethodFields):
     def divide(
         self, rows: Sequence[JudgedRow], eval_rows: Sequence[JudgedRow] | None
     ) -> tuple[Sequence[JudgedRow], Sequence[JudgedRow] | None]:
-        """Held-out rows as they are; to the others come those with answers that say nothing."""
+        """Add content-free rows to the training rows."""
         if not self.content_free:
             return rows, eval_rows
         extra_rows = content_free_rows(rows, self.form)[: round(self.content_free * len(rows))]
@@ -193,13 +194,13 @@ class GenerativeSft(MethodFields):
         return [*rows, *(replace(row, rationale=reason) for row in extra_rows)], eval_rows
 
     def describe(self, rows: Sequence[JudgedRow]) -> dict[str, Any]:
-        """How often each verdict is right, before pairs are shown both ways round."""
+        """Counts of the verdicts, before pairs are used in both orders."""
         return {"labels": dict(Counter(row.label for row in rows))}
 
     def encode(
         self, rows: Sequence[JudgedRow], renderer: Renderer, *, advance: Advance = silent
     ) -> EncodedDataset[VerdictItem]:
-        """Rows that cannot be learnt from are left out and counted. Raises BadInputError when none remains."""
+        """Unusable rows are left out and counted. Raises BadInputError when none remains."""
         items: list[VerdictItem] = []
         left_out: Counter[str] = Counter()
         first_fault = ""
@@ -240,7 +241,7 @@ class GenerativeSft(MethodFields):
         return {"judging": self.judging, "principles": True}
 
     def responses(self, rows: Sequence[JudgedRow]) -> list[ScoreItem]:
-        """Questions with their right answers: what the parity checks read again."""
+        """Questions with their right answers, for the parity checks."""
         return answered(rows, self.form)
 
     def evaluate(
@@ -274,11 +275,11 @@ def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> Enco
         return f"question and answer pass {renderer.max_length} tokens (max_length)"
     start = len(before.ids)
     if conversation.ids[:start] != before.ids:
-        return "the chat template shows a past answer unlike the one to come"
+        return "the chat template renders past answers differently"
     answer = list(conversation.ids[start:])
     end = renderer.tokenizer.eos_token_id
     if end in answer:
-        answer = answer[: answer.index(end) + 1]  # what the template adds behind the end of turn is not the judge's
+        answer = answer[: answer.index(end) + 1]  # without what the template adds after the end of turn
     lines = {label: _line_ids(renderer, form.final_line(label)) for label in form.labels}
     line = lines[row.label]
     verdict_start = next((i for i in range(len(answer) - len(line), -1, -1) if answer[i : i + len(line)] == line), None)
@@ -289,7 +290,7 @@ def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> Enco
 
 
 def answered(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:
-    """Question and right answer of each row, a pair both ways round where its rationale allows."""
+    """Question and right answer of each row, both orders of a pair where its rationale can be swapped."""
     items = []
     for row in rows:
         for way in [row, row.swapped()] if len(row.responses) == 2 else [row]:
@@ -299,7 +300,7 @@ def answered(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:
 
 
 def _line_ids(renderer: Renderer, line: str) -> list[int]:
-    """Tokens of a line behind a line feed, which some tokenizers join with what stands before it."""
+    """Tokens of a line after a line feed, which some tokenizers merge with preceding text."""
 
     def ids_of(text: str) -> list[int]:
         return list(renderer.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

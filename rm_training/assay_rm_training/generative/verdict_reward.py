@@ -1,4 +1,4 @@
-"""Reinforcement of a judge by its verdicts: the prompts, the reward, and what is measured of each step.
+"""Reward of a generative judge by its verdicts: prompts, reward parts, and metrics of each step.
 
 Covers: judge questions in both orders as two prompts of one batch, three reward parts from the same answers, parse
 failures and position bias by step. Leaves out: the loop (policy_training), the run (`rl_run`).
@@ -27,7 +27,7 @@ from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, read_verdict, tail_reward
 
 VERDICT, TAIL, CONSISTENCY = "verdict", "tail", "consistency"
-#: What a part gives an answer that has no verdict: its least.
+#: The reward of an answer without a verdict.
 LEAST = {VERDICT: 0.0, TAIL: -1.0, CONSISTENCY: 0.0}
 
 
@@ -51,7 +51,7 @@ def judge_prompts(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[list[Pro
 
 
 class JudgePrompts:
-    """S0: whole units (both orders of a pair) in shuffled epochs, so that partners are in one batch."""
+    """S0: units (both orders of a pair) in shuffled epochs, so that both orders are in one batch."""
 
     def __init__(self, units: Sequence[Sequence[PromptItem]], *, seed: int) -> None:
         self._partners = {unit[0].meta["row"]: list(unit) for unit in units}
@@ -60,7 +60,7 @@ class JudgePrompts:
         self._labels = rows_digest((item.meta["row"], item.meta["label"]) for unit in units for item in unit)
 
     def next(self, n: int) -> list[PromptItem]:
-        """Raises BadInputError where `n` prompts are not whole units."""
+        """Raises BadInputError where `n` is not a multiple of the unit."""
         if n % self._size:
             raise BadInputError(
                 f"must be a multiple of {self._size}, both orders of a pair, not {n}", field="sampling.prompts_per_step"
@@ -74,7 +74,7 @@ class JudgePrompts:
         return {**self._drawn.state_dict(), "labels": self._labels}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises BadInputError when the prompts or their labels are not those that the state is about."""
+        """Raises BadInputError when prompts or labels differ from the saved state's."""
         if state["labels"] != self._labels:
             raise BadInputError("these are not the labels that the interrupted run used", field="data")
         self._drawn.load_state_dict(state)
@@ -90,7 +90,7 @@ class VerdictReward:
         self._figures: dict[str, float] = {}
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        """No part is ever missing: an answer that cannot be read has the least reward. Raises ValueError where the two
+        """An unreadable answer has the least reward. Raises ValueError where the two
         orders of a pair have different numbers of rollouts."""
         labels = [str(item.meta["label"]) for item in items]
         read = [read_verdict(text, self.form.labels) for text in responses]
@@ -121,7 +121,7 @@ class VerdictReward:
         return dict(self._figures)
 
     def _tail(self, text: str, label: str) -> float:
-        """The rule with the final lines as tags; white space behind the last one is no text."""
+        """RM-R1's rule with the final lines as tags; trailing white space is ignored."""
         wrong = next(other for other in self.form.labels if other != label)
         return float(tail_reward(text.rstrip(), self.form.final_line(label), self.form.final_line(wrong)))
 
@@ -147,7 +147,7 @@ class VerdictReward:
 
 
 def both_right(items: Sequence[PromptItem], right: Sequence[float]) -> list[float]:
-    """J1's consistency: 1 where rollout i of both orders of a pair is right, 0 where one is not or was not asked.
+    """J1's consistency: 1 where rollout i of both orders of a pair is right, else 0.
     Raises ValueError where the orders have different numbers of rollouts."""
     places: dict[tuple[Any, Any], list[int]] = defaultdict(list)
     for index, item in enumerate(items):
@@ -156,7 +156,7 @@ def both_right(items: Sequence[PromptItem], right: Sequence[float]) -> list[floa
     for (row, order), mine in places.items():
         other = places.get((row, 1 - order), [])
         if other and len(other) != len(mine):
-            raise ValueError(f"row {row} has {len(mine)} rollouts one way round and {len(other)} the other")
+            raise ValueError(f"row {row} has {len(mine)} rollouts in one order and {len(other)} in the other")
         for a, b in zip(mine, other, strict=False):
             credit[a] = float(right[a] == 1.0 and right[b] == 1.0)
     return credit

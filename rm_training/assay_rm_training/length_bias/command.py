@@ -1,4 +1,4 @@
-"""`assay length-bias`: what of a reward is length, and taking it off as a named option of the model."""
+"""`assay length-bias`: measure length bias, and fit a named correction that the model keeps."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def bias(
         str | None,
         typer.Option(metavar="NAME", help="Keep it in the model's spec; used by --correct NAME.", show_default=False),
     ] = None,
-    mixing: Annotated[float, typer.Option(help="Share of the fitted curve taken off, 0 to 1.")] = 1.0,
+    mixing: Annotated[float, typer.Option(help="Share of the fitted curve subtracted, 0 to 1.")] = 1.0,
     per_category: Annotated[
         bool, typer.Option("--per-category", help="A curve for each category with 50 responses or more.")
     ] = False,
-    rate: Annotated[float, typer.Option(help="Of the penalty, a unit of length.")] = 0.01,
-    free: Annotated[float, typer.Option(help="Length that the penalty leaves alone.")] = 300.0,
+    rate: Annotated[float, typer.Option(help="Of the penalty, per unit of length.")] = 0.01,
+    free: Annotated[float, typer.Option(help="Length without penalty.")] = 300.0,
     ceiling: Annotated[
         float | None, typer.Option(help="Cut rewards here before the penalty.", show_default=False)
     ] = None,
@@ -52,7 +52,7 @@ def bias(
 ) -> None:
     """Report how rewards follow length; fit a correction and measure it on prompts left out of the fit.
 
-    Nothing is corrected by itself: `assay score`, `serve` and `eval` apply it with `--correct NAME`.
+    No correction is applied by default: `assay score`, `serve` and `eval` apply it with `--correct NAME`.
 
     Example: `assay length-bias --model helpful --data gold-holdout --fit linear --write shorter`
     """

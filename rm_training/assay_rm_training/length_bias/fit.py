@@ -1,7 +1,7 @@
-"""Fitting what a reward owes to length, and what taking it off does to pairs the fit has not seen.
+"""Fitting a length correction, and measuring its effect on pairs left out of the fit.
 
-Covers: the line, the LOWESS curve, one fit per domain, accuracy before and after on left-out prompts, the mixing weight
-tried along a path. Leaves out: applying it (`assay.models.length_correction`,
+Covers: the line, the LOWESS curve, one fit per domain, accuracy before and after on left-out prompts, accuracy over a
+range of mixing weights. Leaves out: applying it (`assay.models.length_correction`,
 `assay_serving.engines.length_corrected`).
 """
 
@@ -20,9 +20,9 @@ from assay.statistics.intervals import Interval, cluster_bootstrap
 from assay_rm_training.length_bias.measure import LengthBias, length_bias
 
 Floats = npt.NDArray[np.float64]
-SPAN = 0.4  # share of the responses that a point of the LOWESS curve looks at
+SPAN = 0.4  # share of the responses in the window of a point of the LOWESS curve
 KNOTS = 40
-LEAST = 50  # responses of a domain that has a curve of its own
+LEAST = 50  # least responses of a domain with its own curve
 FOLDS = 5
 MIXING_PATH = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -68,7 +68,7 @@ class CorrectionEffect:
 
 
 def fit_line(lengths: Floats, rewards: Floats) -> Curve:
-    """Least squares as two knots at the ends of the lengths. One length only: a flat line at the mean."""
+    """Least squares as two knots at the ends of the lengths. For a single length: a flat line at the mean."""
     low, high = float(lengths.min()), float(lengths.max())
     if high <= low:
         return ((low, float(rewards.mean())), (low + 1.0, float(rewards.mean())))
@@ -90,7 +90,7 @@ def fit_lowess(lengths: Floats, rewards: Floats, *, span: float = SPAN, knots: i
         width = float(np.partition(distance, near - 1)[near - 1])
         weights = (1 - np.clip(distance / width, 0, 1) ** 3) ** 3 if width > 0 else (distance == 0).astype(float)
         total = float(weights.sum())
-        if total <= 0:  # so many equal lengths beside it that the window's edge has weight 0
+        if total <= 0:  # with many equal lengths the window's edge has weight 0
             weights = (distance <= width).astype(float)
             total = float(weights.sum())
         mean_x, mean_y = float(weights @ x) / total, float(weights @ y) / total
@@ -113,7 +113,7 @@ def fit_correction(
     ceiling: float | None = None,
     fitted_on: str = "",
 ) -> LengthCorrection:
-    """The correction of both sides' responses. A domain of fewer than LEAST responses takes the curve of all."""
+    """The correction of both sides' responses. A domain of fewer than LEAST responses uses the curve of all."""
     if not len(scored):
         raise BadInputError("no scored pairs to fit a length correction on")
     rewards, lengths = np.concatenate(scored.rewards), np.concatenate(scored.lengths)
@@ -141,7 +141,7 @@ def fit_correction(
 
 
 def corrected(scored: ScoredLengths, correction: LengthCorrection) -> tuple[Floats, Floats]:
-    """Both sides' rewards [N] under the correction, each of its own domain."""
+    """Both sides' rewards [N] under the correction of their domain."""
     chosen, rejected = (
         np.array(
             [
@@ -157,7 +157,7 @@ def corrected(scored: ScoredLengths, correction: LengthCorrection) -> tuple[Floa
 def effect_of(
     scored: ScoredLengths, template: LengthCorrection, *, per_domain: bool, folds: int = FOLDS, seed: int = 0
 ) -> CorrectionEffect:
-    """What a correction of this form does to pairs of prompts left out of its fit.
+    """Effect of a correction of this form on pairs of prompts left out of its fit.
 
     Raises BadInputError for pairs of fewer than two prompts, for a form that is fitted.
     """

@@ -1,9 +1,9 @@
-"""How much of a reward is length: correlations, and accuracy by which side is longer, each with its interval.
+"""Measuring length bias: correlations, and accuracy by which side is longer, each with its interval.
 
-Covers: numbers over scored pairs. Leaves out: taking length off (`fit.py`), scoring.
+Covers: numbers over scored pairs. Leaves out: corrections (`fit.py`), scoring.
 
-A model may rightly prefer longer answers where people do, so every figure stands beside what the labels say: the
-partial correlation takes out what the label explains, and the win share of the longer side is given for both.
+A model may rightly prefer longer answers where annotators do, so measures are given relative to the labels: the partial
+correlation controls for the label, and the win share of the longer side is given for both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESAMPLES = 400
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval, by bootstrap over prompts or Wilson's; `pairs` it is of."""
+    """A figure with its 95 % interval, by bootstrap over prompts or Wilson's, of `pairs` pairs."""
 
     value: float
     interval: Interval
@@ -33,13 +33,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class LengthBias:
-    """None stands where a figure does not exist: nothing varies, or no pair is of that sort.
+    """None where a measure is undefined: nothing varies, or no pair is of that kind.
 
-    `overall`, `within_prompt`, `given_label`: Pearson's correlation of reward and length over responses; with each
-    prompt's means taken off both; and with the label's part taken off as well (partial, within prompts).
-    `slope`: reward per 100 units of length, within prompts. `chosen_longer`, `chosen_shorter`, `equal`: accuracy of the
-    pairs of that sort, a tie wrong. `longer_wins`: share of pairs of unequal length whose longer side the model
-    prefers; `longer_chosen`: whose longer side the label prefers.
+    `overall`, `within_prompt`, `given_label`: Pearson's correlation of reward and length over responses; within prompts
+    (each prompt's means subtracted); and partial given the label, within prompts. `slope`: reward per 100 units of
+    length, within prompts. `chosen_longer`, `chosen_shorter`, `equal`: accuracy of the pairs of that kind, a tie wrong.
+    `longer_wins`: share of pairs of unequal length whose longer side the model prefers; `longer_chosen`: whose longer
+    side the label prefers.
     """
 
     unit: str
@@ -135,7 +135,7 @@ def correlation(x: Floats, y: Floats) -> float | None:
 
 
 def residual(y: Floats, x: Floats) -> Floats:
-    """What a line through the means in x leaves of y."""
+    """Residual of y after linear regression on x."""
     x = x - x.mean()
     square = float(x @ x)
     return np.asarray(y - y.mean() - (x * (float(x @ y) / square) if square > 0 else 0.0))

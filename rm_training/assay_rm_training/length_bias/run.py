@@ -1,4 +1,4 @@
-"""One look at a stored reward model's length bias, and the correction that is fitted and kept when asked.
+"""Measuring a stored reward model's length bias, and fitting a correction, as a recorded run.
 
 Leaves out: the figures (`measure.py`), the fits (`fit.py`).
 """
@@ -54,7 +54,7 @@ class LengthBiasConfig:
 
 @dataclass(frozen=True)
 class LengthBiasRun:
-    """`effect`: of the fitted correction on left-out prompts. `written`: the spec that holds it now."""
+    """`effect`: of the fitted correction on left-out prompts. `written`: the spec that holds it."""
 
     model: str
     version: str
@@ -86,7 +86,7 @@ def measure_length_bias(workspace: Workspace | None, config: LengthBiasConfig) -
     if config.fit is not None and config.fit not in get_args(Form):
         raise BadInputError(f"{config.fit!r} is not one of {', '.join(get_args(Form))}", field="fit")
     if config.write is not None and config.fit is None:
-        raise BadInputError("name what to fit with it: --fit linear, lowess or penalty", field="write")
+        raise BadInputError("a correction has to be fitted: --fit linear, lowess or penalty", field="write")
     source, artifact = locate_model(workspace, config.model)
     folder = Path(source).expanduser()
     spec = RewardModelSpec.read(folder) if folder.is_dir() else None
@@ -157,7 +157,7 @@ def measure_length_bias(workspace: Workspace | None, config: LengthBiasConfig) -
 
 
 def figures(bias: LengthBias) -> list[tuple[str, Estimate | None]]:
-    """What the report says, in a person's words."""
+    """The rows of the report, as label and estimate."""
     return [
         (f"correlation of reward and length in {bias.unit}, over all responses", bias.overall),
         ("  within prompts", bias.within_prompt),

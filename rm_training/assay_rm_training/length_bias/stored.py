@@ -1,4 +1,4 @@
-"""Length bias of a model's stored scores, without scoring anything again.
+"""Length bias of a model's stored scores.
 
 Covers: a sample of scored responses by hash, reward against length in characters with correlations and means by length,
 the labelled pairs of which both sides have scores. Leaves out: length in tokens, which takes the model's tokenizer, and
@@ -29,7 +29,7 @@ _CELLS = 1_000_000  # resampled indices held at once
 
 @dataclass(frozen=True)
 class ScoredModelRef:
-    """Whose scores: `principle` is "" where none was asked for."""
+    """The model of the scores; `principle` is "" for none."""
 
     version: str
     template_hash: str
@@ -41,7 +41,7 @@ class ScoredModelRef:
 
 @dataclass(frozen=True)
 class StoredLengths:
-    """Of scored responses: rewards [N], lengths in characters [N], prompt ids [N]. `total`: how many there are."""
+    """Of scored responses: rewards [N], lengths in characters [N], prompt ids [N]. `total`: number in the store."""
 
     rewards: Floats
     lengths: Floats
@@ -73,7 +73,7 @@ class LengthCorrelation:
 
 @dataclass(frozen=True)
 class LabelledLengths:
-    """Of pairs with a label: rewards and lengths of both sides [N], prompt ids [N]. `total`: how many there are."""
+    """Of pairs with a label: rewards and lengths of both sides [N], prompt ids [N]. `total`: number in the store."""
 
     rewards: tuple[Floats, Floats]
     lengths: tuple[Floats, Floats]
@@ -136,7 +136,7 @@ def length_correlation(scored: StoredLengths, *, seed: int = 0) -> LengthCorrela
         columns = (np.ones(len(r)), r, length, r * r, length * length, r * length)
         return np.stack([np.bincount(member, weights=column) for column in columns], axis=1)
 
-    # About the grand means, so that no figure is lost to cancellation.
+    # Centred at the grand means, against cancellation.
     r, length = scored.rewards - scored.rewards.mean(), scored.lengths - scored.lengths.mean()
     plain = moments(r, length)
     within = moments(

@@ -1,1 +1,1 @@
-"""The ways to train a reward model, one module a method."""
+"""Training methods of reward models, one module each."""

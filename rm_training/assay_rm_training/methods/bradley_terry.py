@@ -1,7 +1,7 @@
-"""Preference pairs as a way to train: a scalar reward model under Bradley-Terry or another loss of pairs.
+"""Training on preference pairs: a scalar reward model under Bradley-Terry or another pairwise loss.
 
-Covers: the method `bt` and its task, with ties and split votes where the loss learns from them. Leaves out: the losses
-(`objectives/`), what votes amount to (`pair_labels.py`), the forward pass (`packed_forward.py`).
+Covers: the method `bt` and its task, with ties and split votes where the loss learns from them. Leaves out: the
+losses (`objectives/`), labels from votes (`pair_labels.py`), the forward pass (`packed_forward.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIE = "tie"
 
 
 class PairTask(GroupTask[EncodedPair]):
-    """Losses of encoded pairs under `objective`. Of a tie, which has no right side, `accuracy` counts a half."""
+    """Losses of encoded pairs under `objective`. A tie counts 1/2 in `accuracy`."""
 
     def __init__(self, trainable: TrainableModel, config: TrainingConfig, objective: Objective) -> None:
         super().__init__(trainable, config)
@@ -73,7 +73,7 @@ class PairTask(GroupTask[EncodedPair]):
 
 
 class PositiveMeanTask(PairTask):
-    """Adds `weight` * -log s(mean chosen reward of the whole batch)."""
+    """Adds `weight` * -log s(mean chosen reward of the full batch)."""
 
     def __init__(
         self, trainable: TrainableModel, config: TrainingConfig, objective: Objective, positive: float
@@ -90,7 +90,7 @@ class BradleyTerry(MethodFields):
     """A stock sequence classifier of one label, trained on pairs. `loss`: see `Objective`.
 
     `vote_prior`: of soft labels, see `objectives/soft_labels.py`. `positive`: weight of -log s(mean chosen reward of a
-    batch), the GRM repository's "pos_reg" (0.1 there), which costs a second forward pass.
+    batch), the GRM repository's "pos_reg" (0.1 there), at the cost of a second forward pass.
     """
 
     name: ClassVar[str] = "bt"
@@ -136,7 +136,7 @@ class BradleyTerry(MethodFields):
         data: EncodedDataset[EncodedPair],
         eval_data: EncodedDataset[EncodedPair] | None,
     ) -> tuple[EncodedDataset[EncodedPair], EncodedDataset[EncodedPair] | None]:
-        """Start the tie parameter at the share of ties. The held-out curve is of decided pairs alone."""
+        """Initialise the tie parameter from the share of ties. Evaluation during training is on decided pairs only."""
         if self.loss.learns_from_ties:
             share = sum(item.tie for item in data.items) / len(data)
             with torch.no_grad():
@@ -158,7 +158,7 @@ class BradleyTerry(MethodFields):
     def evaluate(
         self, scorer: Scorer, rows: Sequence[PreferencePair], *, seed: int, advance: Advance = silent
     ) -> PairEvaluation:
-        """On the decided pairs: a tie has no right side."""
+        """On the decided pairs only."""
         return evaluate(scorer, [pair for pair in rows if not pair.tie], seed=seed, advance=advance)
 
     def card_rows(self) -> list[tuple[str, str]]:
@@ -180,7 +180,7 @@ class BradleyTerry(MethodFields):
 
 
 def _decided(data: EncodedDataset[EncodedPair]) -> EncodedDataset[EncodedPair]:
-    """Without ties. Raises BadInputError where nothing remains."""
+    """Without ties. Raises BadInputError where none remains."""
     decided = [n for n, item in enumerate(data.items) if not item.tie]
     if not decided:
         raise BadInputError("the evaluation data holds no decided pair")

@@ -1,11 +1,11 @@
-"""GRM as a way to train: Bradley-Terry regularised by the text that the base's language head gives the chosen response.
+"""GRM: Bradley-Terry regularised by the language head's likelihood of the chosen response.
 
-Covers: the method `grm` and its task (arXiv 2406.10216); log-probabilities of responses; the reference of its
-DPO form. Leaves out: the terms (`objectives/regularisers.py`), the pairs (`bradley_terry.py`).
+Covers: the method `grm` and its task (arXiv 2406.10216); log-probabilities of responses; the reference of its DPO
+term. Leaves out: the terms (`objectives/regularisers.py`), the pairs (`bradley_terry.py`).
 
-Loss: (1 - a) * pair loss + a * text term. The language head is the base's, kept in memory while training (tied to the
-embeddings it is no further weight) and dropped at saving. Two departures from the published code: the reward head is
-the stock linear one, not an MLP, so that every engine loads it; and its dropout is left out.
+Loss: (1 - a) * pair loss + a * text term. The base's language head is kept in memory while training (no further
+weight where it is tied to the embeddings) and dropped at saving. Two departures from the published code: the reward
+head is the stock linear one, not an MLP, so that every engine loads it; and its dropout is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REFERENCE_TOKENS = 4096  #: positions of one pass over the data before training
 
 
 class GrmPair(NamedTuple):
-    """A pair, and the reference's log-probabilities of its chosen and rejected response, where the term needs them."""
+    """A pair with the reference's log-probabilities of its chosen and rejected response, where the term needs them."""
 
     pair: EncodedPair
     reference: tuple[float, float] = (0.0, 0.0)
@@ -51,7 +51,7 @@ class GrmPair(NamedTuple):
 
 
 class GrmTask(GroupTask[GrmPair]):
-    """Losses of pairs with the text term. Figure `text`: the chosen response's mean log-probability a token."""
+    """Losses of pairs with the text term. Figure `text`: the chosen response's mean log-probability per token."""
 
     def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: Grm) -> None:
         super().__init__(trainable, config)
@@ -85,7 +85,7 @@ class GrmTask(GroupTask[GrmPair]):
     def log_probabilities(
         self, trainable: TrainableModel, hidden: PackedHidden, pairs: Sequence[EncodedPair]
     ) -> torch.Tensor:
-        """Summed log p of each response's tokens [n, 2], float32; of the chosen alone (the other 0) but for `dpo`."""
+        """Summed log p of each response's tokens [n, 2], float32; of the chosen only (the other 0) except for `dpo`."""
         weight = language_head(trainable)
         sums = []
         for number, pair in enumerate(pairs):
@@ -140,7 +140,7 @@ class Grm(BradleyTerry):
             raise BadInputError(f"must be positive, not {self.beta}", field="beta")
 
     def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
-        """Raises BadInputError for a base that is a reward model: its language head is gone."""
+        """Raises BadInputError for a base that is a reward model, which has no language head."""
         if has_reward_head(config.base):
             raise BadInputError(
                 f"{config.base} is a reward model; grm needs a language model and its head", field="base"

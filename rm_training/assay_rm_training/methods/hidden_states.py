@@ -1,8 +1,8 @@
-"""Hidden states of a frozen backbone, one vector a response, computed once and kept.
+"""Hidden states of a frozen backbone, one vector per response, computed once and cached.
 
-Covers: the vector that a scalar head would read, in float32, with what responses share computed once where the model
+Covers: the vector that a scalar head would read, in float32, with shared prefixes computed once where the model
 allows (`assay.models.attention.packing`); the cache in memory and, with a workspace, in the table `embeddings`, so
-that every later training and scoring on the same backbone costs a matrix product. Leaves out: heads (`probe.py`).
+that later training and scoring on the same backbone needs no forward pass. Leaves out: heads (`probe.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHUNK = 512  # responses computed between two writes to the store
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a head reads of one response. `vector`: [H]. `tokens`, `truncated`: of the conversation, as in a score."""
+    """The hidden state of one response. `vector`: [H]. `tokens`, `truncated`: of the conversation, as in a score."""
 
     vector: Vector
     tokens: int
@@ -53,7 +53,7 @@ FeatureResult: TypeAlias = Features | ScoreFailure
 
 
 class FrozenBackbone:
-    """A language model (or the body of a reward model) whose weights never change here."""
+    """A language model (or a reward model without its head) whose weights are not trained."""
 
     def __init__(self, base: str, *, max_length: int = 1024, device: str = "auto") -> None:
         """`max_length`: tokens of one conversation. Raises NotFoundError for an unknown model."""
@@ -73,7 +73,7 @@ class FrozenBackbone:
         return int(getattr(self.trainable.model, HEAD).in_features)
 
     def encode(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[FeatureResult]:
-        """Features of each response, or why there is none (bad_input, too_long), in the given order."""
+        """Features of each response, or a failure (bad_input, too_long), in order."""
         results: list[FeatureResult | None] = [None] * len(items)
         rows: list[Encoded] = []
         places: list[int] = []
@@ -98,7 +98,7 @@ class FrozenBackbone:
         return [result for result in results if result is not None]
 
     def _plan(self, rows: Sequence[Encoded]) -> list[list[list[int]]]:
-        """Forward passes: lists of groups of row numbers that are computed together."""
+        """Forward passes: lists of groups of row indices."""
         if can_pack(self.trainable.model, max(map(len, rows), default=0)):
             return plan_groups([row.ids for row in rows], TOKEN_BUDGET)
         return [[[i] for i in batch] for batch in plan_batches([len(row) for row in rows], TOKEN_BUDGET)]
@@ -111,7 +111,7 @@ class FrozenBackbone:
 
 
 class FeatureCache:
-    """A backbone's vectors by response, computed at most once a process, or a workspace where one is given."""
+    """A backbone's vectors by response, computed at most once per process, or per workspace where one is given."""
 
     def __init__(self, backbone: FrozenBackbone, workspace: Workspace | None = None) -> None:
         self.backbone = backbone
@@ -119,7 +119,7 @@ class FeatureCache:
         self._known: dict[str, FeatureResult] = {}
 
     def of(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[FeatureResult]:
-        """As `FrozenBackbone.encode`. What is computed is durable after every few hundred responses."""
+        """As `FrozenBackbone.encode`. Computed vectors are stored every few hundred responses."""
         keys = [ids.response_id(ids.prompt_id(item.prompt), item.response) for item in items]
         missing = {key: item for key, item in zip(keys, items, strict=True) if key not in self._known}
         if missing and self._workspace is not None:

@@ -1,8 +1,8 @@
-"""The ways to train a reward model, by the name that run records and commands use.
+"""Training methods by the name that run records and commands use.
 
-Covers: the protocol that `runs/train.py` runs, and the registry from which an interrupted run finds its method
-again. A method is a frozen dataclass of JSON-ready fields: what it is trained by and nothing of how the run goes
-(`training_config.py`). Leaves out: the loop (`training/loop.py`), which sees only the method's task.
+Covers: the protocol that `runs/train.py` runs, and the registry, which also finds the method of a resumed run. A
+method is a frozen dataclass of JSON-ready fields. Leaves out: settings of the run (`training_config.py`), the loop
+(`training/loop.py`), which sees only the method's task.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TRAINING_METHODS: registry.Kind[type[MethodFields]] = registry.Kind(
 
 
 class Engine(Protocol):
-    """The serving engine's class for what a method trains: around a model in memory, or loaded from its folder."""
+    """The serving engine's class for a trained model: wraps a model in memory, or loads one from its folder."""
 
     def __call__(self, model: Any, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> Scorer: ...
 
@@ -59,7 +59,7 @@ class Engine(Protocol):
 
 
 class Method(Protocol):
-    """One way to train. Rows are what `read` gives, items what `encode` makes of them; both are the method's own."""
+    """A training method. Rows are returned by `read`, items by `encode`; their types are the method's own."""
 
     @property
     def name(self) -> str: ...
@@ -106,29 +106,28 @@ class Method(Protocol):
         ...
 
     def card_rows(self) -> list[tuple[str, str]]:
-        """Rows of the model card's table that say what was trained by."""
+        """Rows of the model card's table about the objective."""
         ...
 
 
 @runtime_checkable
 class Divides(Protocol):
-    """A method whose rows say more than a held-out file can: it holds rows out itself, and tells held-out rows what
-    training knows of them."""
+    """A method that holds rows out itself, or adds to held-out rows what is known from the training rows."""
 
     def divide(
         self, rows: Sequence[Any], eval_rows: Sequence[Any] | None
     ) -> tuple[Sequence[Any], Sequence[Any] | None]:
-        """(rows to train on, held-out rows), a function of its arguments alone: a resumed run divides again."""
+        """(rows to train on, held-out rows), deterministic: a resumed run divides again."""
         ...
 
     def describe(self, rows: Sequence[Any]) -> dict[str, Any]:
-        """JSON-ready figures of the rows that are trained on, for the run's metrics."""
+        """JSON-ready figures of the training rows, for the run's metrics."""
         ...
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A method whose items need the whole training set, or the model as it is before training."""
+    """A method whose items depend on the full training set, or on the model before training."""
 
     def prepare(
         self,
@@ -137,24 +136,23 @@ class Prepares(Protocol):
         data: EncodedDataset[Any],
         eval_data: EncodedDataset[Any] | None,
     ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
-        """The items to train on and to evaluate on. Called once, before training and before a saved state is loaded: a
-        resumed run must come to the same."""
+        """The items to train on and to evaluate on. Called once, before training and before a saved state is loaded;
+        must be deterministic."""
         ...
 
 
 @runtime_checkable
 class Finishes(Protocol):
-    """A method that trains more than the model that is saved (`auxiliary_heads.py`)."""
+    """A method that trains modules which are not saved (`auxiliary_heads.py`)."""
 
     def finish(self, trainable: TrainableModel, data: EncodedDataset[Any]) -> dict[str, Any]:
-        """Called once, after training: what is kept goes into the model, the rest is taken off it. Returns fields of
-        the spec that this settles."""
+        """Called once, after training: detach what is not saved. Returns fields of the spec."""
         ...
 
 
 @dataclass(frozen=True)
 class MethodFields:
-    """What methods share: their fields as JSON, both ways, and a spec with nothing of its own."""
+    """Base of methods: fields to and from JSON, and no spec fields of its own."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -165,7 +163,7 @@ class MethodFields:
         try:
             return cls(**cls.read_fields(payload))
         except (TypeError, KeyError) as error:
-            raise BadInputError(f"not a method of this version: {error}", field="method") from error
+            raise BadInputError(f"not a training method of this version: {error}", field="method") from error
 
     @classmethod
     def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,6 +184,6 @@ def method_of(payload: Mapping[str, Any]) -> Method:
 
 
 def method_payload(method: Method) -> dict[str, Any]:
-    """Inverse of `method_of`; a method from elsewhere keeps the name it was found by."""
+    """Inverse of `method_of`; a third-party method keeps the name it was found by."""
     made = registry.made_by(method)
     return {"name": method.name if made is None else made.name, **method.to_dict()}

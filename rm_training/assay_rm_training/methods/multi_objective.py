@@ -1,11 +1,11 @@
-"""Named ratings as a way to train: one head a rating, folded into the stock head by the named aggregation.
+"""Multi-objective regression on named ratings: one head per rating, folded into the stock head by an aggregation.
 
-Covers: the method `ratings` and its task, the standardising of ratings, its evaluation. Leaves out: the loss and the
+Covers: the method `ratings` and its task, standardising ratings, its evaluation. Leaves out: the loss and the
 aggregations (`objectives/regression.py`), reading ratings (`assay_rm_training.data.ratings`).
 
 Every rating is standardised by the mean and deviation of the training rows, so that scales of 1-5 and 0-100 count
-alike and no head needs a bias. The saved reward of a linear aggregation is the aggregate in the ratings' own units,
-less its value at the training means: a constant that no ranking sees.
+alike and no head needs a bias. The saved reward of a linear aggregation is the aggregate in the ratings' units minus
+its value at the training means.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class EncodedRating(NamedTuple):
 
 
 class MultiObjectiveTask(GroupTask[EncodedRating]):
-    """Squared errors of standardised ratings. Figure `explained`: a row's mean squared rating less its error; beside
-    `variance` it says what share of the ratings' variance is explained."""
+    """Squared errors of standardised ratings. Figure `explained`: a row's mean squared rating minus its error; with
+    `variance` the share of the ratings' variance that is explained."""
 
     def measure(self, trainable: TrainableModel, items: Sequence[EncodedRating]) -> BatchLoss:
         groups = [item.group for item in items]
@@ -95,8 +95,8 @@ class RatingAgreement:
 
 @dataclass(frozen=True)
 class MultiObjectiveEvaluation(EvaluationReport):
-    """How rewards agree with the aggregated ratings of held-out rows. `pearson`, `spearman`: None where either does not
-    vary. `by_rating`: Spearman of the reward with each rating alone."""
+    """Agreement of rewards with the aggregated ratings of held-out rows. `pearson`, `spearman`: None where either does
+    not vary. `by_rating`: Spearman of the reward with each rating alone."""
 
     rows: int
     scored: int
@@ -131,8 +131,8 @@ class MultiObjectiveEvaluation(EvaluationReport):
 class MultiObjective(MethodFields):
     """A stock sequence classifier of one label, from regression on the ratings `names` under `aggregation`.
 
-    `missing`: the number that stands for "not rated". An aggregation that is no sum (min, gate) does not fold into one
-    head: the checkpoint keeps one output a rating, and its spec says how they become the reward.
+    `missing`: the number that stands for "not rated". A nonlinear aggregation (min, gate) does not fold into one
+    head: the checkpoint keeps one output per rating, and its spec holds the aggregation.
     """
 
     name: ClassVar[str] = "ratings"
@@ -199,9 +199,9 @@ class MultiObjective(MethodFields):
         return MultiObjectiveTask(trainable, config)
 
     def finish(self, trainable: TrainableModel, data: EncodedDataset[EncodedRating]) -> dict[str, Any]:
-        """Fold the heads into the model's own, or make them its own where the aggregation is no sum."""
+        """Fold the heads into the model's head, or replace it by them where the aggregation is nonlinear."""
         scale = data.items[0].scale
-        assert scale is not None  # `prepare` came before
+        assert scale is not None  # set by `prepare`
         heads = side_module(trainable, HEADS).weight.detach()
         detach_all(trainable)
         if self.aggregation.is_linear:
@@ -221,7 +221,7 @@ class MultiObjective(MethodFields):
     def evaluate(
         self, scorer: Scorer, rows: Sequence[RatedResponse], *, seed: int, advance: Advance = silent
     ) -> MultiObjectiveEvaluation:
-        """Rewards against the aggregated ratings of the rows that have all of them, and against each rating alone."""
+        """Rewards against the aggregated ratings of rows that have all of them, and against each rating."""
         scores = scorer.score(self.responses(rows), advance)
         scored = [(row, score.reward) for row, score in zip(rows, scores, strict=True) if isinstance(score, Score)]
         if not scored:
@@ -247,13 +247,13 @@ class MultiObjective(MethodFields):
     def card_rows(self) -> list[tuple[str, str]]:
         how = self.aggregation
         weights = f" {', '.join(f'{w:g}' for w in how.weights)}" if how.weights else ""
-        heads = "folded into one head" if how.is_linear else "one output a rating is kept"
+        heads = "folded into one head" if how.is_linear else "one output per rating is kept"
         thresholds = f" above {', '.join(f'{t:g}' for t in how.thresholds)}" if how.thresholds else ""
         return [("ratings", ", ".join(self.names)), ("aggregation", f"{how.kind}{weights}{thresholds}, {heads}")]
 
 
 def scale_of(values: Sequence[Sequence[float]], names: Sequence[str]) -> RatingScale:
-    """Of ratings [N, K] with nan where missing. Raises BadInputError for a rating that is missing everywhere."""
+    """Scale of ratings [N, K], nan where missing. Raises BadInputError for a rating that no row has."""
     array = np.array(values, dtype=float)
     if absent := [name for name, seen in zip(names, (~np.isnan(array)).sum(0), strict=True) if not seen]:
         raise BadInputError(f"no row has the rating {absent[0]!r}", field="ratings")

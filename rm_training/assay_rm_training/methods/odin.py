@@ -1,10 +1,10 @@
-"""ODIN as a way to train: a quality head that shall not know the length, a length head that shall, one of them kept.
+"""ODIN: a quality head decorrelated from length, and a length head that is dropped after training.
 
 Covers: the method `odin` and its task (ODIN, arXiv 2402.07319). Leaves out: the terms (`objectives/regularisers.py`),
 how a correlation over a batch is accumulated (`batch_losses.py`), the pairs (`bradley_terry.py`).
 
-Bradley-Terry is on r_Q + r_L. r_Q is the model's own head and is all that is saved; r_L is thrown away. The length is
-that of the response in tokens.
+Bradley-Terry is on r_Q + r_L. r_Q is the model's head, which is saved; r_L is dropped. Length is in tokens of the
+response.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class OdinTask(GroupTask[EncodedPair]):
 
 @dataclass(frozen=True)
 class Odin(BradleyTerry):
-    """Pairs with the length disentangled. `length`, `orthogonal`: weights of the two terms, 1 in the paper. `of_sum`
-    adds |corr(r_Q + r_L, length)|, as its published code does. `loss`: without ties or soft labels."""
+    """Pairs with length disentangled. `length`, `orthogonal`: weights of the two terms, 1 in the paper. `of_sum`
+    adds |corr(r_Q + r_L, length)|, as the published code does. `loss`: without ties or soft labels."""
 
     name: ClassVar[str] = "odin"
     tags: ClassVar[tuple[str, ...]] = ("reward-model", "bradley-terry", "odin")
@@ -95,7 +95,7 @@ class Odin(BradleyTerry):
                 raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
 
     def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
-        """The length head is drawn, not zero: two heads that start alike get the same gradient of Bradley-Terry."""
+        """The length head is random, not zero: two equal heads would get the same Bradley-Terry gradient."""
         trainable = super().load(config, device)
         return attach(trainable, LENGTH_HEAD, new_linear(trainable, 1, seed=config.seed))
 
@@ -107,5 +107,5 @@ class Odin(BradleyTerry):
         return [
             *super().card_rows(),
             ("length", f"ODIN: {terms} correlation terms x {self.length:g}, orthogonality x {self.orthogonal:g}"),
-            ("heads", "quality kept; a length head was trained beside it and thrown away"),
+            ("heads", "quality head kept; the length head was dropped"),
         ]

@@ -1,8 +1,8 @@
-"""Principle reward models as a way to train (RLBFF's Flexible Principles ScalarRM): one question, one token, its label.
+"""Principle reward models (RLBFF's Flexible Principles ScalarRM): cross-entropy of a one-token answer.
 
-Covers: the method `principle` and its task: cross-entropy of the label token under the whole vocabulary at the one
-position where the answer stands; only those positions go through the language head. Leaves out: the question
-(`assay.models.chat.principle_renderer`), figures (`evaluation/principle.py`).
+Covers: the method `principle` and its task: cross-entropy of the label token over the full vocabulary at the answer's
+position; only those positions go through the language head. Leaves out: the question
+(`assay.models.chat.principle_renderer`), metrics (`evaluation/principle.py`).
 
 Formulas: arXiv 2509.21319 as read in notes and on the released model's card: the loss is next-token cross-entropy with
 all other positions masked, the reward log P(Yes) - log P(No).
@@ -92,9 +92,9 @@ class PrincipleTask:
 @dataclass(frozen=True)
 class Principle(MethodFields):
     """A language model trained to answer Yes or No. `holdout_prompts`, `holdout_principles`: shares held out of the
-    data where no held-out data is named; both 0: none. `together`: questions about one response in one item, their
-    beginning computed once; 1 draws every judgment by itself. `question`: the wording; ours unless the base was trained
-    with another."""
+    data where no held-out data is given; both 0: none. `together`: questions about one response per item, their prefix
+    computed once; 1 makes every judgment an item. `question`: the wording; the default unless the base was trained with
+    another."""
 
     name: ClassVar[str] = "principle"
     kind: ClassVar[Kind] = "principle"
@@ -122,7 +122,7 @@ class Principle(MethodFields):
             )
         tokenizer = load_tokenizer(config.base)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
-        self._asked(tokenizer)  # refused before anything is encoded
+        self._asked(tokenizer)  # fail before encoding
         return prepare(TrainableModel(model, tokenizer, new_head=False, heads=()), config, language_model=True)
 
     def read(self, workspace: Workspace | None, data: str) -> list[PrincipleRow]:
@@ -131,7 +131,7 @@ class Principle(MethodFields):
     def divide(
         self, rows: Sequence[PrincipleRow], eval_rows: Sequence[PrincipleRow] | None
     ) -> tuple[Sequence[PrincipleRow], Sequence[PrincipleRow] | None]:
-        """Training rows, and held-out rows that know their cell and their principle's base rate in training."""
+        """Training rows, and held-out rows with their cell and their principle's base rate in training."""
         if eval_rows is None:
             if not self.holdout_prompts and not self.holdout_principles:
                 return rows, None
@@ -141,7 +141,7 @@ class Principle(MethodFields):
         return rows, in_cells(rows, eval_rows)
 
     def describe(self, rows: Sequence[PrincipleRow]) -> dict[str, Any]:
-        """Figures of the training rows: how many fulfil their principle, in all and by principle."""
+        """Share of the training rows that fulfil their principle, overall and per principle."""
         rates = base_rates(rows)
         return {
             "rows": len(rows),

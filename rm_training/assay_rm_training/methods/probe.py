@@ -4,8 +4,8 @@ Covers: the convex fit (Newton's method on the weighted, label-smoothed Bradley-
 choice of the penalty on gold pairs or by cross-validation, scoring from cached features, and folding the head into a
 stock checkpoint. Leaves out: training of the backbone (`training/loop.py`).
 
-It reaches less than full training where data abound. It costs one forward pass a response, once, and milliseconds a
-fit: what an iterated curation on a small machine needs.
+Less accurate than full training on much data, but it costs one forward pass per response, once, and milliseconds per
+fit.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ STEPS, TOLERANCE = 100, 1e-8
 
 @dataclass(frozen=True)
 class ProbeConfig:
-    """`l2`: the penalties tried, in units where every feature has deviation 1. `folds`: of the cross-validation that
-    chooses among them where there are no gold pairs; a prompt's pairs stay in one fold. `label_smoothing`: the share
-    of labels believed to be flipped, [0, 0.5)."""
+    """`l2`: the penalties tried, for features of deviation 1. `folds`: of the cross-validation that selects one where
+    there are no gold pairs; a prompt's pairs stay in one fold. `label_smoothing`: the share of labels believed to be
+    flipped, [0, 0.5)."""
 
     l2: tuple[float, ...] = L2_PATH
     folds: int = 4
@@ -47,7 +47,7 @@ class ProbeConfig:
 
     def __post_init__(self) -> None:
         if not self.l2 or min(self.l2) <= 0:
-            raise BadInputError("penalties must be positive: without one the optimum may be infinite", field="l2")
+            raise BadInputError("penalties must be positive: the unpenalised optimum may be infinite", field="l2")
         if self.folds < 2:
             raise BadInputError(f"must be at least 2, not {self.folds}", field="folds")
         if not 0 <= self.label_smoothing < 0.5:
@@ -73,7 +73,7 @@ def fit_head(
     """The w [H] that minimises sum_i v_i loss(w . d_i) / sum_i v_i + l2/2 |w|^2 over d = chosen - rejected [N, H].
 
     loss(z) = -(1-e) log s(z) - e log s(-z). Strictly convex: Newton steps, halved until the objective falls, each
-    solved by conjugate gradients, which need no H x H matrix. `start`: where to begin; the end is the same.
+    solved by conjugate gradients, which need no H x H matrix. `start`: initial value; does not change the optimum.
     """
     v = weights / weights.sum()
     w = np.zeros(differences.shape[1]) if start is None else start
@@ -99,7 +99,7 @@ def fit_head(
 
 
 def _newton_step(differences: Floats, curvature: Floats, l2: float, gradient: Floats) -> Floats:
-    """x of (D^T diag(curvature) D + l2) x = gradient, the more exact the nearer the optimum is."""
+    """x of (D^T diag(curvature) D + l2) x = gradient, more exact near the optimum."""
     x = np.zeros_like(gradient)
     residual = gradient.copy()
     direction = residual.copy()
@@ -125,7 +125,8 @@ def train_probe(
     gold: Sequence[PreferencePair] = (),
     advance: Advance = silent,
 ) -> Probe:
-    """Fit one head per penalty and keep the best on `gold`, without gold by cross-validation: likelihood decides.
+    """Fit one head per penalty and keep the one with the best likelihood on `gold`, or by cross-validation without
+    gold.
 
     Raises BadInputError where not one pair has features on both sides.
     """
@@ -140,7 +141,7 @@ def train_probe(
     candidates: dict[float, tuple[float, float]] = {}
     if len(some):
         head = None
-        for l2 in sorted(config.l2, reverse=True):  # each begins where the one before ended
+        for l2 in sorted(config.l2, reverse=True):  # each starts from the one before
             head = fit_head(d, weights, l2=l2, label_smoothing=config.label_smoothing, start=head)
             z = ((gold_chosen - gold_rejected) / scale) @ head
             candidates[l2] = (float((z > 0).mean()), float(np.logaddexp(0.0, -z).mean()))
@@ -161,7 +162,7 @@ def train_probe(
 def _cross_validated(
     d: Floats, weights: Floats, pairs: Sequence[PreferencePair], config: ProbeConfig
 ) -> dict[float, tuple[float, float]]:
-    """Penalty -> (accuracy, NLL) on pairs whose prompt was left out of the fit; empty where there is but one fold."""
+    """Penalty -> (accuracy, NLL) on pairs whose prompt was left out of the fit; empty where there is one fold only."""
     folds = np.array([int(ids.prompt_id(pair.prompt)[-8:], 16) % config.folds for pair in pairs])
     used = sorted(set(folds.tolist()))
     if len(used) < 2:
@@ -179,7 +180,7 @@ def _cross_validated(
 
 
 class ProbeScorer:
-    """Scores with a probe over cached features; a `Scorer`, equal to the saved checkpoint within float32 rounding."""
+    """A `Scorer` by a probe over cached features, equal to the saved checkpoint to float32 rounding."""
 
     def __init__(
         self, cache: FeatureCache, probe: Probe, *, name: str, version: str, calibration: Calibration | None = None
@@ -257,7 +258,7 @@ def probe_spec(cache: FeatureCache, *, snapshot: str | None, run_id: str | None)
 def _sides(
     cache: FeatureCache, pairs: Sequence[PreferencePair], advance: Advance
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], list[int]]:
-    """Features of chosen [n, H] and rejected [n, H], and which pairs they are of."""
+    """Features of chosen [n, H] and rejected [n, H], and the indices of their pairs."""
     items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
     features = cache.of(items, advance)
     used, chosen, rejected = [], [], []

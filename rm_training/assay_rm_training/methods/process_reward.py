@@ -1,7 +1,7 @@
-"""Labelled steps as a way to train: a process reward model, one logit a step from the stock head.
+"""Process reward models: one logit per labelled step from the stock head.
 
-Covers: the method `steps`, its task and its evaluation. Leaves out: where a step is read (`assay.models.step_reader`),
-the loss (`objectives/steps.py`), labels (`assay_rm_training.data.step_labels`), scoring
+Covers: the method `steps`, its task and its evaluation. Leaves out: the token a step is read at
+(`assay.models.step_reader`), the loss (`objectives/steps.py`), labels (`assay_rm_training.data.step_labels`), scoring
 (`assay_serving.engines.process_reward`).
 """
 
@@ -38,17 +38,17 @@ from assay_serving.scorer import ScoreItem, Scorer
 
 
 class EncodedSteps(NamedTuple):
-    """One conversation; `places`: the token each step is read at; `labels` [K], nan where there is none."""
+    """One conversation; `places`: the token each step is read at; `labels` [K], nan where missing."""
 
     group: TokenGroup
     places: tuple[int, ...]
     labels: tuple[float, ...]
-    weight: float  #: labelled steps, so that every step of a batch counts alike
+    weight: float  #: number of labelled steps, so that every step of a batch counts equally
 
 
 class ProcessRewardTask(GroupTask[EncodedSteps]):
-    """Mean binary cross-entropy of a response's labelled steps. Figure `accuracy`: its share of steps on the right side
-    of 1/2 (labels of exactly 1/2 count as wrong)."""
+    """Mean binary cross-entropy of a response's labelled steps. Figure `accuracy`: its share of steps classified
+    correctly at 1/2 (labels of exactly 1/2 count as wrong)."""
 
     def measure(self, trainable: TrainableModel, items: Sequence[EncodedSteps]) -> BatchLoss:
         groups = [item.group for item in items]
@@ -66,15 +66,14 @@ class ProcessRewardTask(GroupTask[EncodedSteps]):
 
 
 def _per_response(values: torch.Tensor, items: Sequence[EncodedSteps]) -> tuple[torch.Tensor, ...]:
-    """Values [all steps] as one tensor a response."""
+    """Values [all steps] as one tensor per response."""
     return torch.split(values, [len(item.places) for item in items])
 
 
 @dataclass(frozen=True)
 class ProcessRewardEvaluation(EvaluationReport):
-    """Held-out steps: `accuracy` of all labelled steps at 1/2, `base_rate` of right ones (what always saying so gives),
-    and of responses with a wrong step, the share whose first wrong step is found exactly (`first_error`), among the
-    steps that have labels."""
+    """Held-out steps: `accuracy` of all labelled steps at 1/2, `base_rate` of right ones, and of responses with a wrong
+    step, the share whose first labelled wrong step is found exactly (`first_error`)."""
 
     responses: int
     failures: int
@@ -101,8 +100,8 @@ class ProcessRewardEvaluation(EvaluationReport):
 
 @dataclass(frozen=True)
 class ProcessRewardMethod(MethodFields):
-    """A process reward model in a stock sequence classifier of one label. `reading`: how a response becomes steps and
-    its steps one reward."""
+    """A process reward model in a stock sequence classifier of one label. `reading`: how a response is split into steps
+    and their rewards are aggregated."""
 
     name: ClassVar[str] = "steps"
     kind: ClassVar[Kind] = "scalar"
@@ -129,7 +128,7 @@ class ProcessRewardMethod(MethodFields):
 
     def _encode(self, row: SteppedResponse, renderer: Renderer) -> tuple[EncodedSteps, bool] | str:
         if any(self.reading.separator in step for step in row.steps):
-            return f"a step holds the separator {self.reading.separator!r}, by which engines would cut it in two"
+            return f"a step holds the separator {self.reading.separator!r}, at which engines would split it"
         try:
             read = read_steps(renderer, row.prompt, row.steps, separator=self.reading.separator)
         except BadInputError as error:
@@ -150,7 +149,7 @@ class ProcessRewardMethod(MethodFields):
     def evaluate(
         self, scorer: Scorer, rows: Sequence[SteppedResponse], *, seed: int, advance: Advance = silent
     ) -> ProcessRewardEvaluation:
-        """Of every labelled step, at P = 1/2; soft labels count as what they are nearer to."""
+        """Of every labelled step, at P = 1/2; soft labels are rounded."""
         assert isinstance(scorer, StepScorer)
         step_scores = scorer.score_steps([(row.prompt, row.steps) for row in rows], advance)
         scored = [

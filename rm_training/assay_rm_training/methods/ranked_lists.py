@@ -1,7 +1,7 @@
-"""Ranked lists as a way to train: Plackett-Luce over all responses of a prompt in one pass, or all their pairs.
+"""Training on ranked lists: Plackett-Luce over all responses of a prompt in one pass, or all their pairs.
 
-Covers: the method `lists` and its task. Leaves out: the losses (`objectives/lists.py`), reading lists and putting them
-together from comparisons (`assay_rm_training.data.ranked_lists`).
+Covers: the method `lists` and its task. Leaves out: the losses (`objectives/lists.py`), reading lists and building
+them from comparisons (`assay_rm_training.data.ranked_lists`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EncodedList(NamedTuple):
 
 class ListTask(GroupTask[EncodedList]):
     """Losses of ranked lists. Figures of a list: `accuracy`, the share of its ordered pairs that are ranked right;
-    `top`, whether the highest reward is one of the best."""
+    `top`, whether the highest reward is a best response's."""
 
     def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: RankedLists) -> None:
         super().__init__(trainable, config)
@@ -75,9 +75,9 @@ class ListTask(GroupTask[EncodedList]):
 class RankedLists(MethodFields):
     """A stock sequence classifier of one label, trained on ranked lists.
 
-    `loss`: `plackett_luce`, the likelihood of the whole ranking (equal ranks: of any order of theirs), or `pairs`,
-    Bradley-Terry over all ordered pairs of the list, as their mean. `centring`: weight of (2 * mean reward of the
-    list)^2, which is (c + r)^2 for two.
+    `loss`: `plackett_luce`, the likelihood of the ranking (equal ranks: of any order among them), or `pairs`, mean
+    Bradley-Terry over all ordered pairs of the list. `centring`: weight of (2 * mean reward of the list)^2, which is
+    (c + r)^2 for two.
     """
 
     name: ClassVar[str] = "lists"
@@ -115,7 +115,7 @@ class RankedLists(MethodFields):
     def evaluate(
         self, scorer: Scorer, rows: Sequence[RankedList], *, seed: int, advance: Advance = silent
     ) -> PairEvaluation:
-        """On every ordered pair of the lists: a long list counts by its pairs; intervals are by prompt."""
+        """On every ordered pair of the lists; intervals are by prompt."""
         return evaluate(MemoisedScorer(scorer), pairs_of(rows), seed=seed, advance=advance)
 
     def card_rows(self) -> list[tuple[str, str]]:
@@ -123,7 +123,7 @@ class RankedLists(MethodFields):
 
 
 def pairs_of(rows: Sequence[RankedList]) -> list[PreferencePair]:
-    """Every ordered pair of every list; equals make none."""
+    """Every ordered pair of every list; equal ranks give none."""
     pairs = []
     for row in rows:
         for i, j in lists.ordered_pairs(row.ranks):
@@ -139,7 +139,7 @@ def _encode(row: RankedList, renderer: Renderer) -> tuple[EncodedList, bool] | s
     if not row.weight > 0:
         return f"weight not positive: {row.weight}"
     if not lists.stages(row.ranks):
-        return "all responses are tied, which says nothing here"
+        return "all responses are tied"
     equals = max((row.ranks.count(rank) for rank in row.ranks if rank != max(row.ranks)), default=0)
     if equals > lists.MOST_EQUAL:
         return f"too many responses of one rank: {equals}, at most {lists.MOST_EQUAL} above the last"

@@ -1,7 +1,7 @@
-"""What is trained: from items to losses. The trainer knows nothing else of pairs, lists, principles or verdicts.
+"""Training tasks: from items to losses. The loop knows nothing else of pairs, lists, principles or verdicts.
 
-Covers: the protocol between `training/loop.py` and every way to train. Leaves out: how rows become items and what is
-saved (`methods/method.py`).
+Covers: the protocol between `training/loop.py` and training methods. Leaves out: encoding and saving
+(`methods/method.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ class BatchLoss(NamedTuple):
 
     `losses`: [n] float32, differentiable, not weighted. `figures`: name -> detached sum over the n items, a scalar
     (`accuracy`: how many are right). `tokens`: of all sequences in full; `computed`: positions that went through the
-    model, padding included; `padding`: of these. `each`: name -> detached [n], one value an item: `chosen` and
-    `rejected`, the rewards of its two sides, where it has two (then it is evaluated as a pair, by slices, and their
-    spread is measured). `outputs`: [n, k], differentiable: what a term of the whole batch is a function of
-    (`batch_losses.py`), where the task has one.
+    model, padding included; `padding`: of these. `each`: name -> detached [n], one value per item: `chosen` and
+    `rejected`, the rewards of its two sides, where it has two (then it is evaluated as a pair). `outputs`: [n, k],
+    differentiable: the inputs of a full-batch term (`batch_losses.py`), where the task has one.
     """
 
     losses: torch.Tensor
@@ -38,10 +37,10 @@ class BatchLoss(NamedTuple):
 
 
 class TrainingTask(Protocol[Item]):
-    """One way to train. Stateless between calls: all it knows comes from its configuration and the items."""
+    """What is trained. Stateless between calls."""
 
     def cost(self, item: Item) -> int:
-        """Positions that the item takes in a forward pass: what micro-batches are cut by."""
+        """Positions of the item in a forward pass, by which micro-batches are built."""
         ...
 
     def weight(self, item: Item) -> float:

@@ -1,8 +1,7 @@
-"""What is trained beside the model and is no part of it: a second head, a tie parameter, the base's language head.
+"""Modules trained with the model that are not saved with it: a second head, a tie parameter, the base's language head.
 
-Covers: attaching such a module (its weights are trained, saved in the training state and resumed like any other),
-finding it, taking it off before the model is saved, writing into the model's own head. Leaves out: what the modules
-compute.
+Covers: attaching such a module (its weights are trained, checkpointed and resumed like any other), finding it,
+detaching it before the model is saved, setting the weights of the model's head. Leaves out: what the modules compute.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _PREFIX = "assay_"
 
 
 class Parameter(torch.nn.Module):
-    """One trained number, of shape [1]: one without dimensions cannot be divided among processes."""
+    """One trained number, of shape [1]: a tensor without dimensions cannot be sharded."""
 
     def __init__(self, value: float) -> None:
         super().__init__()
@@ -33,18 +32,18 @@ def attach(trainable: TrainableModel, name: str, module: torch.nn.Module, *, is_
 
 
 def side_module(trainable: TrainableModel, name: str) -> Any:
-    """Raises AttributeError where none of the name was attached."""
+    """Raises AttributeError for a name that was not attached."""
     return getattr(trainable.model, _PREFIX + name)
 
 
 def detach_all(trainable: TrainableModel) -> None:
-    """Leave the stock model, as it is saved."""
+    """Remove all attached modules: what remains is the stock model."""
     for name in [name for name, _ in trainable.model.named_children() if name.startswith(_PREFIX)]:
         delattr(trainable.model, name)
 
 
 def new_linear(trainable: TrainableModel, outputs: int, *, seed: int | None = None) -> torch.nn.Linear:
-    """A head [outputs, hidden] without bias: zero, or drawn from `seed` with deviation 1 / (hidden + 1)."""
+    """A head [outputs, hidden] without bias: zero, or random from `seed` with deviation 1 / (hidden + 1)."""
     hidden = int(trainable.model.config.get_text_config().hidden_size)
     head = torch.nn.Linear(hidden, outputs, bias=False)
     with torch.no_grad():
@@ -57,7 +56,7 @@ def new_linear(trainable: TrainableModel, outputs: int, *, seed: int | None = No
 
 
 def set_head(trainable: TrainableModel, weight: torch.Tensor) -> None:
-    """Put `weight` [1, H] into the model's own head, whose bias, if it has one, becomes 0. Adapters keep two copies."""
+    """Set the weight [1, H] of the model's head; its bias, if any, becomes 0. Adapters keep two copies."""
     head = getattr(trainable.model, HEAD)
     copies = [head.original_module, *head.modules_to_save.values()] if hasattr(head, "modules_to_save") else [head]
     with torch.no_grad():

@@ -1,8 +1,7 @@
 """The forward pass of training tasks over groups of conversations, in the training's number format.
 
-Covers: packed and prefix-shared where the configuration and the model allow, what a group costs, the part of a task
-that all tasks over groups share. Leaves out: the pass
-itself (`assay.models.attention.packing`), heads and losses.
+Covers: packed and prefix-shared where the configuration and the model allow, the token cost of a group, the base
+class of tasks over groups. Leaves out: the pass itself (`assay.models.attention.packing`), heads and losses.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from assay_rm_training.training_config import TrainingConfig
 
 
 class GroupForward:
-    """How a task runs its model; holds nothing of the model."""
+    """How a task runs its model; holds no reference to the model."""
 
     def __init__(self, trainable: TrainableModel, config: TrainingConfig) -> None:
         self._packs = can_pack(trainable.model)
@@ -28,7 +27,7 @@ class GroupForward:
         self._dtype = pick_dtype(trainable.model.device, config.dtype)
 
     def cost(self, group: TokenGroup) -> int:
-        """Positions that the group takes in a pass of groups like it."""
+        """Positions of the group in a pass of similar groups."""
         if self._share:
             return group.computed
         return group.tokens if self._packs else len(group.branches) * group.longest
@@ -56,7 +55,7 @@ Item = TypeVar("Item", bound=GroupItem)
 
 
 class GroupTask(Generic[Item]):
-    """A `Task` but for `measure`."""
+    """A `TrainingTask` without `measure`."""
 
     def __init__(self, trainable: TrainableModel, config: TrainingConfig) -> None:
         self._forward = GroupForward(trainable, config)

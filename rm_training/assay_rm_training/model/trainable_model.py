@@ -1,11 +1,11 @@
-"""The model that training starts from: a language model with a new head, or a reward model with its own.
+"""The model to train: a language model with a new head, or a reward model with its existing head.
 
-Covers: keeping an existing head (a silently new one is the field's most repeated defect), the new head's start,
-LoRA with the head always trained, frozen layers. Leaves out: saving.
+Covers: keeping an existing head, initialising a new one, LoRA with the head always trained, frozen layers. Leaves
+out: saving.
 
-A new head starts at zero. Every reward is then 0 and the first loss exactly ln 2 whatever the seed, and nothing a
-random projection happens to prefer has to be unlearned; the head's first gradient is the mean difference between
-the chosen and the rejected sides' features. The alternative `normal` draws it with deviation 1 / (hidden + 1).
+A new head starts at zero: every reward is 0 and the first loss exactly ln 2 for every seed, and the first gradient is
+the mean difference between the features of chosen and rejected. The alternative `normal` has deviation 1 / (hidden +
+1).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class TrainableModel:
     """`model` is the stock model whose forward pass is trained (with LoRA its layers hold the adapters).
 
-    `new_head`: the modules named `heads` start anew and are trained with `head_lr`.
+    `new_head`: the modules named `heads` are newly initialised and trained with `head_lr`.
     """
 
     model: PreTrainedModel
@@ -113,12 +113,12 @@ def _with_adapters(trainable: TrainableModel, lora: LoraConfig, seed: int, *, la
     from peft import TaskType, get_peft_model
 
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        warnings.simplefilter("ignore", FutureWarning)  # peft and transformers between themselves
+        warnings.simplefilter("ignore", FutureWarning)  # raised by peft for its use of transformers
         torch.manual_seed(seed)
         adapter: Any = get_peft_model(
             trainable.model,
             PeftLoraConfig(
-                # A wrong task type is a silent defect: never the user's to set.
+                # Not configurable: a wrong task type fails silently.
                 task_type=TaskType.CAUSAL_LM if language_model else TaskType.SEQ_CLS,
                 r=lora.rank,
                 lora_alpha=lora.alpha,

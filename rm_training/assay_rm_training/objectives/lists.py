@@ -1,11 +1,11 @@
 """Ranked lists of responses to one prompt: Plackett-Luce, and the expansion into pairs.
 
-Covers: full and partial rankings, with ties as "order not stated". Leaves out: ties as outcomes (`ties.py`), reading
-lists (`assay_rm_training.data.ranked_lists`).
+Covers: full and partial rankings; equal ranks are unordered. Leaves out: ties as outcomes (`ties.py`), reading lists
+(`assay_rm_training.data.ranked_lists`).
 
-Plackett-Luce (Luce 1959, Plackett 1975): the best is drawn with probability in proportion to exp(reward), then the
-next among the rest, and so on; with two responses it is Bradley-Terry. Responses of equal rank: the loss is that of
-the probability that some order of theirs happens, which is exact; so a list of equals says nothing, and ranks "1, then
+Plackett-Luce (Luce 1959, Plackett 1975): the best is drawn with probability in proportion to exp(reward), then the next
+among the rest, and so on; with two responses it is Bradley-Terry. Responses of equal rank: the loss is that of the
+probability that some order of theirs happens, which is exact; so a list of equal ranks has loss 0, and ranks "1, then
 all others equal" are a choice of the best.
 """
 
@@ -36,7 +36,7 @@ def plackett_luce(rewards: torch.Tensor, ranks: Sequence[int]) -> torch.Tensor:
 
 
 def stages(ranks: Sequence[int]) -> int:
-    """How many draws a ranking states: n - 1 for a full one, less for one with equals; 0 says nothing."""
+    """Number of draws that a ranking determines: n - 1 for a full one, less with equal ranks."""
     last = max(ranks)
     return sum(1 for rank in ranks if rank != last)
 

@@ -1,7 +1,7 @@
-"""The description of one pairwise loss, and its evaluation on a batch of pairs.
+"""A pairwise loss with its settings, and its evaluation on a batch of pairs.
 
 Covers: a registered loss (`losses.py`) with its settings, the per-pair regularisers. Leaves out:
-per-pair weights and the mean over an accumulated batch, which are the trainer's; terms of a whole batch.
+per-pair weights and the mean over an accumulated batch (the training loop), terms of a full batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PairLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """Which loss a pair gets: f(z) + its regularisers, with z = (c - r - m) / temperature.
+    """The loss of a pair: f(z) + its regularisers, with z = (c - r - m) / temperature.
 
     `name`: of a registered loss, `module:Name` or `file.py:Name`; Bradley-Terry is the default, for the differences
     are within seed noise in the one published comparison (Skywork-Reward, arXiv 2410.18451).
@@ -50,18 +50,19 @@ class Objective:
     bound: float = 0.0
 
     def __post_init__(self) -> None:
-        of_sides = self._of_sides  # finds the loss, and so refuses an unknown name
+        object.__setattr__(self, "name", LOSSES.absolute(self.name))
+        of_sides = self._of_sides  # raises for an unknown name
         if not 0 <= self.label_smoothing < 0.5:
             raise BadInputError(f"goes from 0 to below 0.5, not {self.label_smoothing}", field="label_smoothing")
         for name in ("label_smoothing", "soft_labels"):
             if getattr(self, name) and self.name != "bradley_terry":
                 raise BadInputError(f"is for bradley_terry, not {self.name}", field=name)
         if self.label_smoothing and self.soft_labels:
-            raise BadInputError("soft labels say already how sure each label is", field="label_smoothing")
+            raise BadInputError("soft labels already state the certainty of each label", field="label_smoothing")
         if not self.temperature > 0:
             raise BadInputError(f"must be positive, not {self.temperature}", field="temperature")
         if of_sides and (self.use_margin or self.temperature != 1.0):
-            raise BadInputError(f"{self.name} has no difference to change", field="use_margin or temperature")
+            raise BadInputError(f"{self.name} is not a function of the difference", field="use_margin or temperature")
         for name in ("centring", "squares", "bound"):
             if not getattr(self, name) >= 0:
                 raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
@@ -80,7 +81,7 @@ class Objective:
         return not self.learns_from_ties and "chosen" in inspect.signature(self._loss).parameters
 
     def tie_start(self, tie_share: float) -> float:
-        """Where the tie parameter starts, given the share of ties in the data."""
+        """Initial value of the tie parameter, given the share of ties in the data."""
         return float(self._loss.start(tie_share))
 
     def __call__(
@@ -92,7 +93,7 @@ class Objective:
         target: torch.Tensor | None = None,
         tie_parameter: torch.Tensor | None = None,
     ) -> PairLoss:
-        """Rewards [B] and [B], margins [B] or None, to the mean and the per-pair losses.
+        """The mean and per-pair losses of rewards [B] and [B], with margins [B] or None.
 
         `target` [B], 1 where None: with `soft_labels` P(chosen wins); where the loss learns from ties, the outcome
         (1, or 0.5 for a tie), with its `tie_parameter`, a scalar (Rao-Kupper: ln of the threshold, Davidson: ln nu).

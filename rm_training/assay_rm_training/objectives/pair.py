@@ -6,7 +6,7 @@ Skywork-Reward's ablation (arXiv 2410.18451). Leaves out: ties (`ties.py`), what
 
 Notation: c, r rewards [B] of chosen and rejected, d = c - r, s the logistic function, p = s(d). Logarithms of s are
 computed in the stable form log s(z) = min(z, 0) - log(1 + exp(-|z|)). A margin m and a temperature tau enter as
-d -> (d - m) / tau (margin: Llama 2, arXiv 2307.09288; its tables of margins are known to us from memory only).
+d -> (d - m) / tau (margin: Llama 2, arXiv 2307.09288; its tables of margins from memory).
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def tempered_log(d: torch.Tensor, *, tempering: float = 0.5) -> torch.Tensor:
 
 
 def pointwise(chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
-    """-log s(c) - log s(-r), per pair [B]: each side alone is to be told good from bad.
+    """-log s(c) - log s(-r), per pair [B]: each side is classified by itself.
 
-    Needs absolute labels to make sense; of pairs it punishes prompts where both answers are good, and was the worst
-    of the published ablation (87.6 against 93.8).
+    Needs absolute labels: on pairs it penalises prompts where both answers are good, and was the worst of the published
+    ablation (87.6 against 93.8).
     """
     return -F.logsigmoid(chosen) - F.logsigmoid(-rejected)

@@ -1,4 +1,4 @@
-"""What is added to a loss: terms that pin, bound or disentangle rewards.
+"""Regularisers: terms that centre, bound or disentangle rewards.
 
 Covers: centring and its squares variant, the log-barrier bound, the positive regulariser, GRM's text terms, ODIN's
 length and orthogonality terms. Leaves out: their weights (`objective.py` and the methods), log-probabilities of text
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 
 def centring(chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
-    """(c + r)^2 per pair [B]: pins rewards around 0, which Bradley-Terry leaves free (arXiv 2312.09244)."""
+    """(c + r)^2 per pair [B]: centres rewards at 0, which Bradley-Terry leaves free (arXiv 2312.09244)."""
     return (chosen + rejected) ** 2
 
 
@@ -25,13 +25,13 @@ def log_barrier(reward: torch.Tensor, *, bound: float = 5.0, floor: float = 1e-3
     """-log(bound - r) - log(bound + r), per reward: keeps rewards within +-bound (InternLM2, arXiv 2403.17297).
 
     Negative inside, so a total with it may be negative. The arguments are cut at `floor`, as in xtuner: outside the
-    band the gradient of that side is gone, and a reward that starts there is not pulled back by this term.
+    band the gradient of that side is 0, so a reward that starts there is not pulled back.
     """
     return -torch.log((bound - reward).clamp_min(floor)) - torch.log((reward + bound).clamp_min(floor))
 
 
 def positive_mean(chosen: torch.Tensor) -> torch.Tensor:
-    """-log s(mean of c), a scalar, of the chosen rewards [B] of a WHOLE batch: it is no sum over pairs ("pos_reg" of
+    """-log s(mean of c), a scalar, of the chosen rewards [B] of a FULL batch: not a sum over pairs ("pos_reg" of
     the GRM repository, weight 0.1)."""
     return -F.logsigmoid(chosen.mean())
 
@@ -74,10 +74,10 @@ def correlation(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def length_terms(
     quality: torch.Tensor, length_reward: torch.Tensor, lengths: torch.Tensor, *, of_sum: bool = False
 ) -> torch.Tensor:
-    """|corr(r_Q, len)| + 1 - corr(r_L, len), a scalar, over all n responses of a WHOLE batch (ODIN, 2402.07319).
+    """|corr(r_Q, len)| + 1 - corr(r_L, len), a scalar, over all n responses of a FULL batch (ODIN, 2402.07319).
 
-    `of_sum` adds |corr(r_Q + r_L, len)|, as its published code does. On a few responses the correlations are noise of
-    order 1/sqrt(n). A change of the unit of length changes nothing.
+    `of_sum` adds |corr(r_Q + r_L, len)|, as its published code does. On few responses the correlations are noise of
+    order 1/sqrt(n). Independent of the unit of length.
     """
     terms = correlation(quality, lengths).abs() + 1 - correlation(length_reward, lengths)
     return terms + correlation(quality + length_reward, lengths).abs() if of_sum else terms

@@ -12,8 +12,8 @@ from assay.errors import BadInputError
 def vote_target(chosen: float, rejected: float, ties: float = 0.0, *, prior: float = 0.5) -> float:
     """P(chosen wins) = (n_chosen + n_ties / 2 + a) / (n + 2a): the mean of a Beta posterior under Beta(a, a).
 
-    A tie is half a vote for each. a = 1/2 is Jeffreys' prior: one vote alone gives 0.75, five of five 0.92, so that a
-    lone annotator never becomes certainty; a = 0 takes the shares as they are. Raises BadInputError for nothing at all.
+    A tie is half a vote for each. a = 1/2 is Jeffreys' prior: a single vote gives 0.75, five of five 0.92; a = 0 uses
+    the shares unchanged. Raises BadInputError without votes and prior.
     """
     counted = chosen + rejected + ties
     if min(chosen, rejected, ties, prior) < 0 or counted + prior <= 0:

@@ -1,10 +1,10 @@
-"""Comparisons that may end in a tie: the tie is an outcome with a probability of its own, and trains the model.
+"""Losses of comparisons with ties: the tie is an outcome with its own probability.
 
-Covers: Rao-Kupper and Davidson, their log-probabilities and losses, the start of their one parameter from the share of
-ties. Leaves out: where that parameter lives while training (the task), reading ties (`assay.data.voted_pairs`).
+Covers: Rao-Kupper and Davidson, their log-probabilities and losses, the initial value of their parameter from the share
+of ties. Leaves out: training that parameter (the task), reading ties (`assay.data.voted_pairs`).
 
-Both are Bradley-Terry where ties cannot happen. d = r_first - r_second [B]; outcomes are 1 (first won), 0.5 (tie),
-0 (second won). Sources: Rao and Kupper 1967; Davidson 1970; formulas recalled, not re-read, checked in tests against
+Both are Bradley-Terry where ties cannot happen. d = r_first - r_second [B]; outcomes are 1 (first won), 0.5 (tie), 0
+(second won). Sources: Rao and Kupper 1967; Davidson 1970; formulas recalled, not re-read, checked in tests against
 their forms in strengths exp(r) and to sum to 1.
 """
 

@@ -1,6 +1,6 @@
-"""One evaluation of models on a benchmark: items, scores of every contender, reports, comparison, records.
+"""Evaluation of models on a benchmark as a recorded run: items, scores of every contender, reports, comparison.
 
-A contender is a model to load or ask (`models`), a pairwise judge (`judges`), or a file of recorded scores (`scores`).
+A contender is a local or served model (`models`), a pairwise judge (`judges`), or a file of recorded scores (`scores`).
 With recorded scores alone nothing is loaded and no workspace is needed; in a workspace it leaves a run record, and
 per-item results in the store. Leaves out: the protocols (`benchmarks`), printing (`commands`).
 """
@@ -71,20 +71,20 @@ class BenchmarkConfig:
 
 @dataclass(frozen=True)
 class Contender:
-    """What one model made of the items. `info` is None for recorded scores."""
+    """One model's outcomes. `info` is None for recorded scores."""
 
     name: str
     outcomes: tuple[Outcome, ...]
     reference: str
     info: ModelInfo | None = None
-    snapshot: str | None = None  #: what its spec says it was trained on
+    snapshot: str | None = None  #: the training snapshot in its spec
     trained_by: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """`comparisons`: of every further contender with the first. `folder`: where the report and the items lie."""
+    """`comparisons`: of every other contender with the first. `folder`: where the report and the items lie."""
 
     benchmark: Benchmark
     reports: tuple[BenchmarkReport, ...]
@@ -94,7 +94,7 @@ class BenchmarkRun:
     contamination: tuple[tuple[tuple[BenchmarkState, int], ...], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """One report as it is; of several, each under `models`, with `comparisons` beside them."""
+        """A single report unchanged; several under `models`, with `comparisons`."""
         reports = [one.to_dict() for one in self.reports]
         records = {"run_id": self.run_id, "folder": str(self.folder) if self.folder else None}
         if len(reports) == 1:
@@ -112,7 +112,7 @@ def run_benchmark(
 ) -> BenchmarkRun:
     """Evaluate every contender on the same items, with progress on standard error.
 
-    Raises BadInputError for items or scores that are not as they should be, NotFoundError for an unknown file or
+    Raises BadInputError for malformed items or scores, NotFoundError for an unknown file or
     model, BackendError where a server or the hub does not answer.
     """
     bench = benchmark_named(config.bench)
@@ -178,7 +178,7 @@ def _contenders(
         names.add(name)
         return name
 
-    # Files first: a fault in one is found before a model is loaded for nothing.
+    # Files first: they fail before a model is loaded.
     recorded = {path: read_recorded(Path(path), bench, items) for path in config.scores}
     for reference in config.models:
         contenders.append(_score(items, reference, config, workspace, api_key, named))
@@ -293,7 +293,7 @@ def _contamination(
 
 
 def _inputs(workspace: Workspace, config: BenchmarkConfig) -> dict[str, str]:
-    """Lineage: what is read, by kind."""
+    """Inputs of the run, for lineage, by kind."""
     inputs = {str(Path(path).expanduser().resolve()): "file" for path in (*config.paths, *config.scores)}
     for reference in (*config.models, *config.judges):
         source, artifact = (reference, None) if is_url(reference) else locate_model(workspace, reference)
@@ -339,7 +339,7 @@ def _scores_file(workspace: Workspace | None, name: str) -> str:
 
 
 def _stem(path: str) -> str:
-    """A file's name without its endings; of a file of results, its folder's."""
+    """A file's name without suffixes; for a file of results, with its folder's."""
     name = Path(path).name.split(".")[0]
     folder = Path(path).expanduser().resolve().parent.name
     return f"{folder}/{name}" if name.startswith("items") else name

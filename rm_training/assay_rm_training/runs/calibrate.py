@@ -1,7 +1,7 @@
-"""One calibration of a stored reward model: score gold pairs, fit, measure on left-out folds, write it where it counts.
+"""Calibration of a stored reward model as a recorded run: score gold pairs, fit, measure on left-out folds, store.
 
-Covers: models of every kind that gives a score, ensembles, rewards under a length correction; the spec, the card, the
-store's calibrations and the probabilities of scores that are stored already. Leaves out: the fit (`calibration`).
+Covers: models, ensembles, rewards under a length correction; updating the spec, the card, the store's calibrations and
+the probabilities of stored scores. Leaves out: the fit (`calibration`).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class CalibrationConfig:
     allow_failed_parity: bool = False
 
     def __post_init__(self) -> None:
-        check_choice(self.method, self.folds)  # before minutes of scoring
+        check_choice(self.method, self.folds)  # fail before scoring
 
 
 @dataclass(frozen=True)
 class CalibrationOutcome:
-    """`written`: the file that holds the calibration now. `refreshed`: stored scores that took its probability.
-    `trained_on`: the model was trained on these pairs, so that left-out folds are left out of the fit alone."""
+    """`written`: the file that holds the calibration. `refreshed`: stored scores whose probability was updated.
+    `trained_on`: the model was trained on these pairs, so folds are left out of the fit only."""
 
     model: str
     version: str
@@ -137,7 +137,7 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
 
 
 def refuse_composed(source: str, name: str) -> None:
-    """Raises BadInputError for a composed reward, before minutes of scoring."""
+    """Raises BadInputError for a composed reward."""
     if is_composed(source):
         raise BadInputError(
             f"cannot calibrate {name}: a composed reward has no calibration; calibrate the part's model"
@@ -177,7 +177,7 @@ def keep_calibration(
 
 
 def calibration_of(model: Path, *, correct: str | None = None) -> Calibration | None:
-    """What the model in this folder (or the ensemble of this file) is calibrated by now; None for a model elsewhere."""
+    """The current calibration of the model in this folder (or the ensemble of this file); None for other models."""
     if is_ensemble(str(model)):
         return EnsembleSpec.read(model / ENSEMBLE_FILE if model.is_dir() else model).calibration
     spec = RewardModelSpec.read(model) if model.is_dir() else None

@@ -1,7 +1,7 @@
-"""Making an ensemble of reward models: their scale measured on a common set, the combination, its figures.
+"""Building an ensemble of reward models as a recorded run: scale measured on a common set, combination, metrics.
 
 Covers: the description file under `workspace.models / NAME`, held-out accuracy of each member and of the ensemble,
-how well its spread tells right from wrong. Leaves out: combining scores (`assay_serving.engines.ensemble`).
+accuracy by uncertainty. Leaves out: combining scores (`assay_serving.engines.ensemble`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from assay_serving.scorer import ScoreItem
 
 @dataclass(frozen=True)
 class EnsembleConfig:
-    """`data`: pairs whose responses are the common set of the scale. `eval_data`: pairs that the figures are of."""
+    """`data`: pairs whose responses set the common scale. `eval_data`: pairs of the metrics."""
 
     members: tuple[str, ...]
     data: str
@@ -61,7 +61,7 @@ class EnsembleConfig:
 @dataclass(frozen=True)
 class BuiltEnsemble:
     """`accuracies`: of each member and of the ensemble on the evaluation pairs, empty without any. `unsure`: accuracy
-    in the thirds of those pairs by the uncertainty of their two sides, from the surest."""
+    by thirds of those pairs, from the least uncertain."""
 
     path: Path
     artifact_id: str
@@ -88,14 +88,12 @@ class BuiltEnsemble:
 def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble:
     """Measure the members' scale, write the description, evaluate, with progress on standard error.
 
-    Raises BadInputError for a name that is taken, one member twice, and members that cannot be brought to one scale.
+    Raises BadInputError for a name in use, a repeated member, and members that cannot be brought to one scale.
     """
     if len(set(config.members)) != len(config.members):
         raise BadInputError("a member is named twice", field="members")
-    described(
-        config, tuple(EnsembleMember(name) for name in config.members)
-    )  # settings are checked before minutes of scoring
-    model_folder(workspace, config.name, force=config.force)  # said before the pairs are read
+    described(config, tuple(EnsembleMember(name) for name in config.members))  # checks the settings before scoring
+    model_folder(workspace, config.name, force=config.force)  # fail before the pairs are read
     located = [locate_model(workspace, member) for member in config.members]
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     judged = load_pairs_or_file(workspace, config.eval_data)[: config.limit or None] if config.eval_data else []

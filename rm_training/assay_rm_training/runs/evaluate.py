@@ -1,4 +1,4 @@
-"""One evaluation of a stored reward model: load it with the serving engine, report, record, calibrate when asked.
+"""Evaluation of a stored reward model on pairs as a recorded run, with an optional calibration.
 
 Leaves out: what is measured (`evaluation/pairs.py`). Works without a workspace, and then leaves no run record.
 """
@@ -30,7 +30,7 @@ from assay_serving.model_reference import known_spec
 @dataclass(frozen=True)
 class EvalConfig:
     """`model`: artifact name or id, folder, hub id. `data`: snapshot or file. `limit`: first N pairs, 0 = all.
-    `correct`: a length correction of the model, taken off its rewards."""
+    `correct`: a length correction of the model to apply."""
 
     model: str
     data: str
@@ -49,10 +49,10 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """`folder`: where evaluation.json and items.jsonl lie. `fitted`: the calibration written to `fitted_into`.
+    """`folder`: of evaluation.json and items.jsonl. `fitted`: the calibration written to `fitted_into`.
 
     `contamination`: for each registered benchmark that the pairs are of, whether the model's training data is checked
-    against it, and how many of its prompts were evaluated. `notes`: why figures flatter the model, where they do.
+    against it, and how many of its prompts were evaluated. `notes`: why metrics are biased upwards, where they are.
     """
 
     evaluation: PairEvaluation
@@ -65,7 +65,7 @@ class EvaluationRun:
 
 
 def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None) -> EvaluationRun:
-    """Evaluate, with progress on standard error. `out`: a folder for the figures, made if need be.
+    """Evaluate, with progress on standard error. `out`: a folder for the metrics, created if missing.
 
     Raises NotFoundError for an unknown model or data, BadInputError where calibrating cannot work: a model from the
     hub has no folder to write to; pairs that the model ranks no better than chance give no temperature.
@@ -132,7 +132,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if was_trained_on(workspace, spec, config.data):
-        notes.append("the model was trained on these pairs: every figure flatters it")
+        notes.append("the model was trained on these pairs: every metric is biased upwards")
     if stored is not None and stored.fitted_on == config.data and not config.calibrate:
-        notes.append("its calibration was fitted on these pairs: the calibrated figures flatter it")
+        notes.append("its calibration was fitted on these pairs: the calibrated metrics are biased upwards")
     return tuple(notes)

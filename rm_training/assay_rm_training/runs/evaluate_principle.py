@@ -1,8 +1,7 @@
-"""One evaluation of a principle model on judged responses: run record, cells, figures, calibration.
+"""Evaluation of a principle model on judged responses as a recorded run.
 
-Covers: what `assay eval --data` does for such a model. The cells and base rates come from what the model's own training
-run recorded; a model from elsewhere has none. Leaves out: the figures (`evaluation/principle.py`), pairs
-(`evaluation_run.py`).
+Covers: cells and base rates from the model's training run (none for other models), calibration. Leaves out: the metrics
+(`evaluation/principle.py`), pairs (`runs/evaluate.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from assay_serving.model_config import ModelConfig
 
 @dataclass(frozen=True)
 class PrincipleEvaluationRun:
-    """`folder`: where evaluation.json and items.jsonl lie. `fitted`: written to `fitted_into`; `evaluation` is with it,
+    """`folder`: of evaluation.json and items.jsonl. `fitted`: written to `fitted_into`; `evaluation` is with it,
     `before` without."""
 
     evaluation: PrincipleEvaluation
@@ -62,7 +61,7 @@ def evaluate_judgments(
     source, artifact = locate_model(workspace, model)
     folder = Path(source).expanduser()
     if calibrate and RewardModelSpec.read(folder) is None:
-        raise BadInputError(f"cannot calibrate {model}: there is no spec of ours to write to")
+        raise BadInputError(f"cannot calibrate {model}: it has no spec to write to")
     with ExitStack() as stack:
         run = None
         if workspace is not None:
@@ -102,7 +101,7 @@ def evaluate_judgments(
 
 
 def trained_rows(workspace: Workspace | None, spec: RewardModelSpec) -> list[PrincipleRow] | None:
-    """The rows that the model was trained on, by its run's record; None where that, or the data, is not there."""
+    """The rows that the model was trained on, by its run's record; None where record or data are missing."""
     if workspace is None or spec.run_id is None:
         return None
     try:
@@ -113,4 +112,4 @@ def trained_rows(workspace: Workspace | None, spec: RewardModelSpec) -> list[Pri
         held = plan.method.read(workspace, plan.eval_data) if plan.eval_data else None
         return list(plan.method.divide(rows, held)[0])
     except AssayError:
-        return None  # the file has moved or changed: no cells, which the report shows
+        return None  # the file has moved or changed: the report has no cells

@@ -1,4 +1,4 @@
-"""What a run of this package reads, as the store's links, and the run of a command that works without a workspace too.
+"""Inputs of a run for lineage, and an optional run record for commands that work without a workspace.
 
 Leaves out: the runs themselves (`assay.runs.record`), what the data hold.
 """

@@ -5,9 +5,9 @@ Covers: which checkpoints may be averaged, the average in float32, the barrier c
 checkpoint with its lineage. Leaves out: ensembles of predictions (`assay_serving.engines.ensemble`), training the
 members.
 
-Averaging works only where the members are linearly connected: the same base, the same start of the head, fine-tuned
-not too far. Members should differ in seed, data order and learning rate. Whether they are connected is measured, not
-assumed: between any two the accuracy along the segment must not fall below the interpolation of the two ends'.
+Averaging works only where the members are linearly connected: same base, same head initialisation, moderate
+fine-tuning. Members should differ in seed, data order and learning rate. Connectivity is measured: between any two
+members the accuracy along the segment must not fall below the interpolation of the ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ _IGNORED = ("_name_or_path", "dtype", "torch_dtype", "transformers_version", "us
 class MergeConfig:
     """`members`: reward models of the workspace or folders. `data`: held-out pairs of the barrier check.
 
-    `points`: shares t of the second member at which each segment is measured. `allow_barrier`: save all the same.
+    `points`: shares t of the second member at which each segment is measured. `allow_barrier`: save in spite of a
+    barrier.
     """
 
     members: tuple[str, ...]
@@ -90,7 +91,7 @@ class Segment:
 
     @property
     def barrier(self) -> bool:
-        """The accuracy lies below the interpolation by more than the pairs' chance explains."""
+        """The accuracy lies significantly below the interpolation."""
         return self.interval.high < 0
 
 
@@ -172,7 +173,7 @@ def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
             )
         spec = RewardModelSpec.read(folder)
         if spec is None:
-            raise BadInputError("is no checkpoint of ours: without a spec nobody knows its base", file=folder)
+            raise BadInputError("has no spec, so its base is unknown", file=folder)
         if spec.kind != "scalar" or spec.ratings is not None or spec.stepwise is not None:
             what = "rating" if spec.ratings else "step" if spec.stepwise else spec.kind
             raise BadInputError(f"is a {what} reward model; scalar ones are averaged", file=folder)
@@ -187,7 +188,7 @@ def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
             if getattr(spec, name) != getattr(first, name):
                 raise BadInputError(
                     f"has {name} {getattr(spec, name)!r}, {folders[0].name} has {getattr(first, name)!r}: "
-                    "weights of different starts have no meaningful average",
+                    "weights of different initialisations have no meaningful average",
                     file=folder,
                 )
         if spec.head_start and first.head_start and spec.head_start != first.head_start:
@@ -207,7 +208,7 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
     Raises BadInputError for members that cannot be averaged, a name that is taken, and pairs that nobody can score. A
     barrier is no exception: nothing is saved then, unless `allow_barrier`, and the outcome says so.
     """
-    model_folder(workspace, config.name, force=config.force)  # said before the pairs are read
+    model_folder(workspace, config.name, force=config.force)  # fail before the pairs are read
     located = [locate_model(workspace, member) for member in config.members]
     folders = [Path(source).expanduser() for source, _ in located]
     specs = check_members(folders)
@@ -251,7 +252,7 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
 
         members = [right([(i, 1.0)]) for i in range(len(names))]
         measured = {(i, j, t): right([(i, 1 - t), (j, t)]) for i, j, t in segments_to_do}
-        average = right([(i, 1 / len(names)) for i in range(len(names))])  # last: its weights are in the model now
+        average = right([(i, 1 / len(names)) for i in range(len(names))])  # last: the model keeps its weights
         everywhere: npt.NDArray[np.bool_] = np.asarray(
             ~np.isnan(np.stack([*members, *measured.values(), average])).any(axis=0)
         )

@@ -1,6 +1,6 @@
-"""The name of a new reward model: which are names, the folder that it gets, held while the model is made.
+"""The name of a new reward model: valid names, its folder, and reserving it during a run.
 
-With `force` a model whose name is taken becomes NAME-v2, -v3, ...; a version that another run is making is taken, too.
+With `force` a model whose name is in use becomes NAME-v2, -v3, ...; names reserved by other runs are skipped, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 
 
 def model_folder(workspace: Workspace, name: str, *, force: bool) -> Path:
-    """Where a model of this name would go. Raises BadInputError for what is no name, and for one that is taken unless
+    """The folder of a model of this name. Raises BadInputError for an invalid name, and for one in use unless
     `force`."""
     if not _NAME.fullmatch(name):
         raise BadInputError(f"{name!r} is not a model name: letters, digits, and . _ + - after the first")
@@ -31,7 +31,7 @@ def model_folder(workspace: Workspace, name: str, *, force: bool) -> Path:
 
 @contextmanager
 def reserved_folder(workspace: Workspace, name: str, *, force: bool) -> Iterator[tuple[Path, Callable[[str], None]]]:
-    """The folder, for nobody else in the block, and what is to be told which run makes it.
+    """The folder, reserved for the block, and a function that records the reserving run.
 
     Raises as `model_folder`, and BadInputError where another run is making a model of this name, unless `force`.
     """
@@ -48,7 +48,7 @@ def reserved_folder(workspace: Workspace, name: str, *, force: bool) -> Iterator
                 continue
             if not folder.exists():
                 break
-            stack.close()  # whoever held it has just ended well
+            stack.close()  # the other run has just finished
             model_folder(workspace, name, force=force)
         yield folder, record_holder
 

@@ -1,4 +1,4 @@
-"""One linear probe in a workspace: run record, features, fit, checkpoint with its proof, evaluation, artifact.
+"""Training a linear probe as a recorded run: features, fit, checkpoint with parity check, evaluation, artifact.
 
 Covers: what `assay train probe` and the curation loop share. Leaves out: the fit (`probe.py`), features
 (`hidden_states.py`).
@@ -31,7 +31,7 @@ SAMPLE = 16  # pairs of the parity check
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """What was asked for. `data`, `gold`, `eval_data`: snapshots or files; `gold` chooses the penalty."""
+    """Settings of the run. `data`, `gold`, `eval_data`: snapshots or files; `gold` selects the penalty."""
 
     config: ProbeConfig
     base: str
@@ -65,10 +65,9 @@ def train_probe_model(
     *,
     waivers: Mapping[str, str] | None = None,
 ) -> TrainedProbe:
-    """Fit, save and evaluate, with progress on standard error. Raises BadInputError for a name that is taken or that
-    another run is going to give (unless `plan.force`), for data neither checked against a registered benchmark nor
-    waived, and what the parts raise.
-    """
+    """Fit, save and evaluate, with progress on standard error. Raises BadInputError for a name in use or reserved by
+    another run (unless `plan.force`), for data neither checked against a registered benchmark nor waived, and what the
+    parts raise."""
     check_contamination(workspace, None, plan.data, waivers or {})
     names = [name for name in (plan.data, plan.gold, plan.eval_data) if name is not None]
     snapshots = {name: snapshot_id(workspace, name) for name in names}
@@ -105,7 +104,7 @@ def train_probe_model(
 
 
 def check_contamination(workspace: Workspace, run: Run | None, data: str, waivers: Mapping[str, str]) -> list[str]:
-    """What the contamination ledger says of the data, a line a registered benchmark; with a run, waivers are recorded.
+    """The contamination state of the data, one line per registered benchmark; with a run, waivers are recorded.
 
     Raises BadInputError where a benchmark is neither clean nor waived.
     """
@@ -124,7 +123,7 @@ def save_probe(
 ) -> tuple[str, Path, RewardModelSpec]:
     """Write the probe as a stock checkpoint of the workspace, under `name` or, where that is taken, NAME-v2, -v3, ...
 
-    Returns artifact id, folder and spec. `sample`: pairs whose scores must be the same once it is loaded again.
+    Returns artifact id, folder and spec. `sample`: pairs of the parity check.
     """
     with reserved_folder(run.workspace, name, force=True) as (folder, record_holder):
         record_holder(run.id)

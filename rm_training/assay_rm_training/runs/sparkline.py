@@ -1,4 +1,4 @@
-"""A training's curve as one line of text for the terminal; the report draws the same file properly."""
+"""A loss curve as one line of text."""
 
 from __future__ import annotations
 

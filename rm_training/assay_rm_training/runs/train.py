@@ -1,7 +1,7 @@
-"""One reward-model training in a workspace: run record, data, training, evaluation, checkpoint, artifact.
+"""Reward-model training as a recorded run: data, training, evaluation, checkpoint, artifact.
 
-Covers: what ties the parts of this package together, going on with an interrupted run. Leaves out:
-the loop (`training/loop.py`), the checkpoint's proof (`checkpoint.py`).
+Covers: resuming an interrupted run. Leaves out: the loop (`training/loop.py`), the checkpoint's parity check
+(`checkpoint.py`).
 
     RUN/ run.json (what --resume needs)  metrics.jsonl  state.pt (until done)  evaluation.json  items.jsonl
 """
@@ -51,7 +51,7 @@ PLAN = "run.json"
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What a training gave. `path` holds the checkpoint, `folder` the run's measurements."""
+    """Result of a training. `path` holds the checkpoint, `folder` the run's files."""
 
     artifact_id: str
     name: str
@@ -69,10 +69,10 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What was asked for: enough to go on after a kill. `data`, `eval_data`: snapshot names or absolute paths.
+    """Settings of a run, sufficient to resume it. `data`, `eval_data`: snapshot names or absolute paths.
 
-    `waivers`: registered benchmark -> why training goes on though `data` is not checked against it, or overlaps.
-    `final_data`: what is evaluated on at the end instead of `eval_data`, by which a step may have been chosen.
+    `waivers`: registered benchmark -> reason to train although `data` is not checked against it, or overlaps.
+    `final_data`: data of the final evaluation instead of `eval_data`, by which a step may have been chosen.
     """
 
     config: TrainingConfig
@@ -114,16 +114,16 @@ def train_model(
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
     `rows`, `eval_rows`, `final_rows`: what the method's `read` gives of the plan's data. `resume`: an interrupted run's
-    id, whose plan and data these are. Raises BadInputError for a name that is taken or that another run is going to
-    give (unless `plan.force`, which writes `NAME-v2`, `-v3`, ...), for data that is neither checked against a
-    registered benchmark nor waived, and all that the parts raise.
+    id, whose plan and data these are. Raises BadInputError for a name in use or reserved by another run (unless
+    `plan.force`, which writes `NAME-v2`, `-v3`, ...), and for data that is neither checked against a registered
+    benchmark nor waived.
     """
     if isinstance(plan.method, Divides):
         rows, eval_rows = plan.method.divide(rows, eval_rows)
         if final_rows is not None:
             final_rows = plan.method.divide(rows, final_rows)[1]
     if plan.config.keep == "best" and eval_rows is None:
-        raise BadInputError("choosing a step needs held-out data: --eval-data", field="keep")
+        raise BadInputError("early stopping needs held-out data: --eval-data", field="keep")
     contamination = _contamination(workspace, plan)
     mark_dead_runs(workspace)
     inputs = _inputs(workspace, plan, resume)
@@ -275,7 +275,7 @@ def _train(
 
 
 def _chosen(config: TrainingConfig, summary: TrainingSummary, eval_name: str, judged_name: str) -> str | None:
-    """Which step's weights these are and why, in words; None for the last one of a training that was not cut short."""
+    """Which step's weights these are and why, as text; None for the last step of a complete training."""
     choice = summary.choice
     if choice is None or (config.keep == "last" and summary.steps == summary.planned_steps):
         return None
@@ -285,7 +285,7 @@ def _chosen(config: TrainingConfig, summary: TrainingSummary, eval_name: str, ju
     if config.keep == "best":
         text += f"; best of {choice.evaluations} by {choice.metric} ({choice.value:.4f}) on {eval_name}"
     if eval_name == judged_name:
-        return text + ", which is also what the evaluation is on: its figures flatter the model"
+        return text + ", which the evaluation is also on: its metrics are biased upwards"
     return text
 
 
@@ -314,8 +314,8 @@ def _contamination(workspace: Workspace, plan: TrainingPlan) -> list[BenchmarkSt
 
 
 def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, data: str) -> bool:
-    """Whether `data`, a snapshot or a file, is what the model of this spec was trained on, as far as spec and run
-    record tell: then figures on it flatter the model. False where nobody knows."""
+    """Whether `data`, a snapshot or a file, is the training data of the model of this spec, by spec and run record;
+    False where that is unknown."""
     if workspace is None or spec is None:
         return False
     if (snapshot := snapshot_id(workspace, data)) is not None:
@@ -330,7 +330,7 @@ def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, da
 def _take_over(old: Path, new: Path) -> None:
     """Begin the new run with the old one's state and measurements. Linked, as both are only ever replaced whole."""
     if not (old / resume_state.FILE).is_file():
-        raise NotFoundError(f"{old.name} has no saved state to go on from (finished, or never saved)")
+        raise NotFoundError(f"{old.name} has no saved state to resume from (finished, or never saved)")
     for file in (resume_state.FILE, early_stopping.FILE):
         if (old / file).is_file():
             try:
@@ -342,13 +342,13 @@ def _take_over(old: Path, new: Path) -> None:
 
 
 def _principles(rows: Sequence[Any], most: int = 50) -> tuple[str, ...]:
-    """The most frequent principles of the training rows, where these have any."""
+    """The most frequent principles of the training rows, if any."""
     counts = Counter(row.principle for row in rows if getattr(row, "principle", None))
     return tuple(principle for principle, _ in counts.most_common(most))
 
 
 def _head_start(trainable: TrainableModel, config: TrainingConfig) -> str:
-    """How the heads began, as the spec says it: what averaging weights must know (`runs/merge.py`)."""
+    """Initialisation of the heads, as the spec records it for averaging weights (`runs/merge.py`)."""
     if not trainable.new_head:
         return "kept"
     return "zero" if config.head_init == "zero" else f"{config.head_init}, seed {config.seed}"

@@ -1,8 +1,8 @@
-"""The parity gate on any checkpoint, at any time: one of ours, one from the hub, one that was copied about.
+"""The parity checks on an existing checkpoint, of the workspace, a folder or the hub, as a recorded run.
 
-Covers: loading it twice, the engine's own ways, transformers' stock class without our code, vLLM where it is named;
-writing the outcome to spec and card. Leaves out: what a check compares (`parity.py`). What only the training process
-could compare (trained = saved) is kept as it was found then: a later check cannot make it good.
+Covers: loading it twice, the engine's other code paths, transformers' stock class, vLLM where configured; writing the
+outcome to spec and card. Leaves out: what a check compares (`parity.py`). Checks that only the training process can
+make (trained = saved) keep their recorded outcome.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from assay_serving.scorer import ScoreItem, Scorer
 TWICE = "loaded = loaded again"
 STOCK = "engine = stock transformers"
 RESPONSES = 16
-PRINCIPLE = "The response is correct."  #: what a principle model is asked of the sample where nobody says
+PRINCIPLE = "The response is correct."  #: the principle that the sample is scored under by default
 _TEXTS = (
     ("Name a metal.", "Gold."),
     ("Name a metal.", "Glass is not a metal, but silver is."),
@@ -51,7 +51,7 @@ _TEXTS = (
 
 @dataclass(frozen=True)
 class VerificationConfig:
-    """`model`: artifact, folder, hub id. `data`: pairs whose responses are the sample; None: sentences of ours.
+    """`model`: artifact, folder, hub id. `data`: pairs whose responses are the sample; None: built-in sentences.
 
     `responses`: how many. `principle`: for models that need one. `write`: into the spec and card of a model folder.
     `adopt`: write a spec for a folder that has none.
@@ -70,7 +70,7 @@ class VerificationConfig:
 
 @dataclass(frozen=True)
 class ModelVerification:
-    """`checks`: those made now, and those only the training could make. `written`: the folder whose spec says so."""
+    """`checks`: those made now, and those of the training. `written`: the folder whose spec was updated."""
 
     model: str
     version: str
@@ -95,7 +95,7 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Mod
         name = config.model if config.model != source else None
 
         judging = stored_spec.judging if stored_spec is not None else None
-        if judging is not None:  # generating anew could part at a near tie: given answers are read
+        if judging is not None:  # sampling again could differ at a near tie: recorded answers are read
             sample = reading_items(sample, format_named(judging.format))
 
         def load() -> Scorer:
@@ -106,7 +106,7 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Mod
             scorer = load()
             first = scorer.score(sample, advance)
             if all(isinstance(result, ScoreFailure) for result in first):
-                # It says nothing of the checkpoint, so it must not mark it as failed.
+                # This says nothing about the checkpoint, so it is not marked as failed.
                 why = next((r.message for r in first if isinstance(r, ScoreFailure)), "the sample is empty")
                 raise BadInputError(f"nothing to compare: {config.model} scores none of the sample: {why}")
             again = load().score(sample, advance)
@@ -139,10 +139,8 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Mod
 
 
 def _spec_to_write(source: str, scorer: Scorer, config: VerificationConfig) -> RewardModelSpec | None:
-    """The spec of a model folder that is to take the outcome; None where nothing is to be written.
-
-    Another format than float32 rounds more than the tolerance: its outcome is told and no mark on the checkpoint.
-    """
+    """The spec of a model folder to write the outcome to; None where nothing is written. Formats other than float32
+    round by more than the tolerance: their outcome is reported only."""
     folder = Path(source).expanduser()
     if not config.write or not folder.is_dir() or config.dtype != "float32":
         return None

@@ -1,9 +1,9 @@
-"""Loss terms of a whole batch, such as a correlation over all its responses, under accumulation.
+"""Loss terms of a full batch, such as a correlation over all its responses, under gradient accumulation.
 
-Covers: the term's gradient when the batch is cut into several forward passes, or divided among processes. Leaves out:
+Covers: the term's gradient when the batch is split into several forward passes or among processes. Leaves out:
 the terms (`objectives/regularisers.py`), the loop (`training/loop.py`).
 
-A term f(o_1, ..., o_N) of all items' outputs is no sum over items, so it cannot be accumulated. Its gradient is: first
+A term f(o_1, ..., o_N) of all outputs is not a sum over items, so it cannot be accumulated; its gradient can: first
 all outputs are computed without gradient, then df/do, then each pass adds sum_i df/do_i * o_i to its own loss, whose
 gradient is f's by the chain rule (the gradient cache of arXiv 2101.06983). It costs a second forward pass, and equals
 the gradient of one large pass to rounding; with dropout too, because both rounds draw the same random numbers.
@@ -30,7 +30,7 @@ Taken = TypeVar("Taken", contravariant=True)
 
 @runtime_checkable
 class HasBatchTerm(Protocol[Taken]):
-    """A task whose `measure` gives `outputs`, and whose loss has a term of all of them."""
+    """A task whose `measure` returns `outputs`, and whose loss has a term of all of them."""
 
     def batch_term(self, items: Sequence[Taken], outputs: torch.Tensor) -> torch.Tensor:
         """What is added to the batch's mean loss: a scalar of the outputs [N, k] of all its N items, in their order."""
@@ -59,7 +59,7 @@ def batch_term(
     parallel: Alone,
     clock: StepClock,
 ) -> BatchTerm | None:
-    """The term of this batch; None for a task that has none. The random state is left as it was found."""
+    """The term of this batch; None for a task that has none. The random state is left unchanged."""
     if not isinstance(task, HasBatchTerm):
         return None
     device = trainable.model.device

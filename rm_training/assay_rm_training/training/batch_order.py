@@ -1,8 +1,7 @@
-"""Which items each optimiser step is made of: a pure function of the configuration, so a data position is just a step.
+"""The items of each optimiser step: a pure function of the configuration, so a data position is a step number.
 
-Covers: batches of one size, and batches that grow over the first share of the run (large batches waste items while
-the gradient still points the same way everywhere). Leaves out: what happens inside a batch
-(`encoded_dataset.micro_batches`).
+Covers: batches of one size, and batches that grow at the start of the run (large batches waste items while all
+gradients still agree). Leaves out: what happens inside a batch (`encoded_dataset.micro_batches`).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ class Batch(NamedTuple):
 
 
 class StepPlan:
-    """All steps of a run over `items` items. Each epoch is a permutation of its own, the same for the same seed; its
-    last batch may be smaller, and no item is dropped."""
+    """All steps of a run over `items` items. Each epoch has its own permutation, fixed by the seed; its last batch may
+    be smaller, and no item is dropped."""
 
     def __init__(self, items: int, config: TrainingConfig) -> None:
         self._items, self._seed = items, config.seed
@@ -61,8 +60,8 @@ class StepPlan:
 
 
 def batch_size(seen: int, total: int, config: TrainingConfig) -> int:
-    """Items of the step that begins after `seen` of the run's `total` items: from `batch_start` to `batch_size` along
-    a line over the first `batch_ramp_ratio` of them."""
+    """Items of the step that begins after `seen` of the run's `total` items: linear from `batch_start` to `batch_size`
+    over the first `batch_ramp_ratio` of them."""
     ramp = config.batch_ramp_ratio * total
     if not config.batch_start or seen >= ramp:
         return config.batch_size

@@ -1,7 +1,7 @@
-"""One training in several processes: what the first tells the others, and what the others do.
+"""Training in several processes: what the first process sends to the others, and what those do.
 
-Covers: the order of the calls that all make together: order, model, data, training, the model in one piece. Leaves
-out: the run record, evaluation and saving, which the first process does alone after the others have left
+Covers: the collective calls in their order: settings, model, data, training, gathering the model. Leaves
+out: the run record, evaluation and saving, which the first process does alone at the end
 (`runs/train.py`); how work and weights are divided (`assay.models.parallelism.strategy`).
 """
 
@@ -28,8 +28,8 @@ from assay_rm_training.training_config import TrainingConfig
 
 @contextmanager
 def divided(method: Method, config: TrainingConfig, *, resume: bool) -> Iterator[tuple[Alone, torch.device]]:
-    """For the first process: how the work is divided for the time of the block, and its device. The others have been
-    told what to load. Raises BadInputError where `config.parallel` does not fit the processes that there are."""
+    """For the first process: the division of the work for the block, and its device. The others get the settings.
+    Raises BadInputError where `config.parallel` does not fit the number of processes."""
     if resolve(config.parallel) == "none":
         yield Alone(), pick_device(config.device)
         return
@@ -40,14 +40,14 @@ def divided(method: Method, config: TrainingConfig, *, resume: bool) -> Iterator
 
 
 def load(method: Method, config: TrainingConfig, device: torch.device, parallel: Alone) -> TrainableModel:
-    """The model to train, whole; `begin` divides it."""
+    """The full model to train; `begin` shards it."""
     return method.load(config, parallel.loading_device(device))
 
 
 def begin(
     trainable: TrainableModel, data: EncodedDataset[Any], eval_data: EncodedDataset[Any] | None, parallel: Alone
 ) -> None:
-    """Divide the model, and give the encoded items to the other processes: read and encoded once, by the first."""
+    """Shard the model, and send the encoded items to the other processes: only the first reads and encodes."""
     parallel.prepare(trainable)
     if parallel.world > 1:
         bare = replace(data, tags=()), replace(eval_data, tags=()) if eval_data else None
@@ -55,9 +55,9 @@ def begin(
 
 
 def follow() -> None:
-    """What every process but the first does, from beginning to end: all that it needs comes from the first.
+    """Everything that a process other than the first does, with settings and data from the first.
 
-    Raises what goes wrong here; what goes wrong in the first process is told there, and ends this one quietly.
+    Raises errors of this process; an error of the first process is reported there and ends this one quietly.
     """
     try:
         with joined() as group:

@@ -1,10 +1,10 @@
-"""Which step's weights a training ends with: the last, or the best on held-out data; and when to stop looking.
+"""Early stopping: which step's weights a training ends with, the last or the best on held-out data, and when it stops.
 
-Covers: the rule, the best weights on disk (`best.pt`, kept so that a killed run finds them again), what is recorded.
-Leaves out: the figures that are chosen by (`eval_step.py`).
+Covers: the rule, the best weights on disk (`best.pt`, for runs that are resumed), what is recorded.
+Leaves out: computing the metrics (`eval_step.py`).
 
-The figure of the chosen step is the best of several on the same data and so flatters the model; whoever wants a figure
-to believe evaluates on data that nothing was chosen by (`--final-data`).
+The metric of the chosen step is the best of several on the same data, so it is biased upwards; for an unbiased one
+evaluate on data that no step was chosen by (`--final-data`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = "best.pt"
 
 @dataclass(frozen=True)
 class BestEvaluation:
-    """The best evaluation so far: `value` of `metric` at `step`. `evaluations`: made so far; `since`: after it."""
+    """The best evaluation so far: `value` of `metric` at `step`. `evaluations`: all so far; `since`: those after it."""
 
     metric: str
     step: int
@@ -40,7 +40,7 @@ class BestEvaluation:
 def choose(rows: Sequence[Mapping[str, Any]], metric: str) -> BestEvaluation | None:
     """The best of the `eval` rows of a metrics file, the first where several are equal; None without rows.
 
-    `nll` is the lower the better and is the mean loss where a task has no pairs; `accuracy` is the higher the better.
+    Lower `nll` is better (the mean loss where a task has no pairs); higher `accuracy` is better.
     """
     evaluated = [row for row in rows if row["kind"] == "eval"]
     best: tuple[int, int, float] | None = None
@@ -59,7 +59,7 @@ def is_over(choice: BestEvaluation | None, patience: int) -> bool:
 
 
 def save_best(folder: Path, step: int, weights: Mapping[str, torch.Tensor | None]) -> None:
-    """Replace `folder/best.pt`, whole or not at all. The state of the same step must be saved before."""
+    """Replace `folder/best.pt` atomically. The state of the same step must be saved before."""
     import torch
 
     with replacing(folder / FILE) as temporary:
@@ -67,7 +67,7 @@ def save_best(folder: Path, step: int, weights: Mapping[str, torch.Tensor | None
 
 
 def saved_step(folder: Path) -> int | None:
-    """The step whose weights are kept, None for none."""
+    """The step whose weights are stored; None without any."""
     return int(_load(folder)["step"]) if (folder / FILE).is_file() else None
 
 
@@ -93,6 +93,6 @@ def _load(folder: Path) -> dict[str, Any]:
 def _value(row: Mapping[str, Any], metric: str) -> float:
     if metric == "accuracy":
         if "accuracy" not in row:
-            raise BackendError("this way to train has no accuracy to choose by; use --metric nll")
+            raise BackendError("this training method has no accuracy; use --metric nll")
         return float(row["accuracy"])
     return float(row.get("nll", row["loss"]))

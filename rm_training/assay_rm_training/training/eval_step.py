@@ -1,9 +1,8 @@
-"""Evaluation during training: the figures of held-out items, by slice and with intervals, as one row of metrics.jsonl.
+"""Evaluation during training: metrics on held-out items, by slice and with intervals, as one row of metrics.jsonl.
 
-Covers: the items' rewards in the training's number format, divided among processes; the figures, by the same code as
-`evaluation/pairs.py`. Changes nothing of the training: no gradient, no random number, the same weights with and
-without it. Leaves out: the figures that a model is judged by at the end (the method's evaluation, float32 through the
-serving engine), the choice of a step (`early_stopping.py`).
+Covers: the items' rewards in the training's number format, divided among processes; the metrics, by the same code as
+`evaluation/pairs.py`. Does not affect training: no gradient, no random number. Leaves out: the final evaluation (the
+method's evaluation, float32 through the serving engine), the choice of a step (`early_stopping.py`).
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ def measure(
     config: TrainingConfig,
     parallel: Alone,
 ) -> dict[str, Any]:
-    """Figures of all items, in the first process; the others get the loss and the task's figures only.
+    """Metrics of all items, in the first process; the others get only the loss and the task's metrics.
 
-    `loss` is the task's, mean over items, not weighted. Where the task tells both rewards of its items, the figures of
-    pairs are added: accuracy with its intervals, ties, negative log-likelihood, margin, calibration error, baselines,
-    slices.
+    `loss` is the task's, mean over items, not weighted. Where the task returns both rewards of its items, pair
+    metrics are added: accuracy with its intervals, ties, negative log-likelihood, margin, calibration error,
+    baselines, slices.
     """
     began = time.monotonic()
     device = trainable.model.device
@@ -67,7 +66,7 @@ def measure(
 def pair_figures(
     chosen: np.ndarray[Any, Any], rejected: np.ndarray[Any, Any], tags: Sequence[Tags], *, seed: int
 ) -> dict[str, Any]:
-    """Of rewards [N] and [N] of the two sides; without `tags`, no baseline and no slices."""
+    """Metrics of the chosen [N] and rejected [N] rewards; without `tags`, no baselines and no slices."""
     d = chosen - rejected
     groups = [tag.prompt for tag in tags] if tags else [str(n) for n in range(len(d))]
     accuracy = pair_accuracy(chosen, rejected, groups, seed=seed)
@@ -98,7 +97,7 @@ def pair_figures(
 def _measured(
     trainable: TrainableModel, task: TrainingTask[Item], items: Sequence[Item], config: TrainingConfig, parallel: Alone
 ) -> tuple[float, Mapping[str, float], dict[int, tuple[float, float]]]:
-    """Sum of the losses, sums of the figures, and by item number both rewards, empty where the task has none."""
+    """Sum of the losses, sums of the metrics, and both rewards by item number, empty where the task has none."""
     losses, figures = 0.0, Counter[str]()
     rewards: dict[int, tuple[float, float]] = {}
     for numbers, _, part in forward_passes(trainable, task, items, config, parallel, StepClock()):

@@ -1,14 +1,13 @@
-"""The training loop: items in, a trained model out, resumable bit for bit on a CPU.
+"""The training loop over encoded items; resuming is exact to the bit on a CPU.
 
-Covers: batches, micro-batches, loss, accumulation, clipping, schedule, measuring, saving, choosing a step, resuming; it
-reads from top to bottom and knows nothing of what is trained, which is a `TrainingTask`. Leaves out, on purpose:
-loading (`trainable_model.py`), several processes (`assay.models.parallelism.strategy`: here they are a few calls that
-do nothing in one process), held-out figures (`eval_step.py`), saving the finished model (`checkpoint.py`), lineage
-(`runs/train.py`).
+Covers: batches, micro-batches, loss, accumulation, clipping, schedule, metrics, saving, early stopping, resuming.
+What is trained is a `TrainingTask`. Leaves out: loading (`trainable_model.py`), the division among processes
+(`assay.models.parallelism.strategy`), held-out metrics (`eval_step.py`), saving the finished model (`checkpoint.py`),
+lineage (`runs/train.py`).
 
 The gradient of a step is that of sum_i w_i loss_i / sum_i w_i over all its items: the denominator is fixed before the
-first backward pass, so it does not depend on how the batch is cut into forward passes, or divided among processes. A
-term of the whole batch may be added (`batch_losses.py`).
+first backward pass, so it does not depend on how the batch is split into forward passes or among processes. A term of
+the full batch may be added (`batch_losses.py`).
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ def train(
 ) -> TrainingSummary:
     """Train `trainable.model` in place; metrics and state go to `folder`. `advance` gets 1 for each step.
 
-    `resume`: go on from `folder`'s saved state. `parallel`: how several processes divide the work; `trainable` is
-    prepared by it, all call this together, and only the first reads and writes `folder`. Raises BackendError when the
-    loss or the gradient is not finite; the last saved state remains. A Ctrl-C in a lone process ends the training
-    after the step, with its state saved.
+    `resume`: continue from `folder`'s saved state. `parallel`: the division among processes; `trainable` is prepared
+    by it, all processes call this, and only the first reads and writes `folder`. Raises BackendError when the loss or
+    the gradient is not finite; the last saved state remains. In a single process Ctrl-C ends the training after the
+    current step, with its state saved.
     """
     parallel = parallel or Alone()
     plan = StepPlan(len(data), config)
@@ -190,7 +189,7 @@ def train_step(
 
 
 def make_optimizer(trainable: TrainableModel, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW or Adafactor; weight decay on matrices only, as is usual."""
+    """AdamW or Adafactor; weight decay on matrices only."""
     heads = tuple(f"{head}." for head in trainable.heads)
     groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
     for name, parameter in trainable.trainable().items():
@@ -210,14 +209,14 @@ def make_optimizer(trainable: TrainableModel, config: TrainingConfig) -> torch.o
 
 
 def due(step: int, every: int, total: int) -> bool:
-    """Whether something done every so many steps, and at the end, is done now."""
+    """Whether something done every `every` steps, and at the end, is due at `step`."""
     return step == total or (every > 0 and step % every == 0)
 
 
 def _step(
     optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter], parallel: Alone, *, measured: bool
 ) -> dict[str, float]:
-    """Step the optimiser; where `measured`, how far the weights moved."""
+    """Step the optimiser; if `measured`, return the norm of the update."""
     before = [p.detach().clone() for p in parameters] if measured else []
     optimizer.step()
     if not measured:

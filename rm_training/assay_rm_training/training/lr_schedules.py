@@ -18,10 +18,10 @@ def lr_factor(
 ) -> float:
     """Factor on the peak rate for optimiser step `step` of `total`, counted from 1.
 
-    Rises linearly over the first round(warmup_ratio * total) steps, then stays (`constant`), or falls along a line or
-    a half cosine towards `min_lr_ratio`, which it would reach one step after the last (no step is wasted on a rate of
-    0). `wsd` (warm-up, stable, decay: MiniCPM, arXiv 2404.06395) stays until the last round(decay_ratio * total)
-    steps and falls along a line in them.
+    Rises linearly over the first round(warmup_ratio * total) steps, then stays (`constant`), or falls linearly or as
+    a half cosine towards `min_lr_ratio`, which it would reach one step after the last (so no step has a rate of 0).
+    `wsd` (warm-up, stable, decay: MiniCPM, arXiv 2404.06395) stays until the last round(decay_ratio * total) steps
+    and falls linearly in them.
     """
     warmup = round(warmup_ratio * total)
     if step <= warmup:

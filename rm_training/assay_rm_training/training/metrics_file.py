@@ -1,7 +1,6 @@
-"""A run's measurements as JSON lines, one object a step, which curves are drawn from while it runs.
+"""A run's metrics as JSON lines, one object per step, readable while it runs.
 
-Covers: appending, going on after a kill (lines past the restored step are dropped, as is a half-written last one),
-reading. Leaves out: drawing.
+Covers: appending, resuming (lines past the restored step are dropped, as is an incomplete last one), reading.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class MetricsFile:
     """Appends to `folder/metrics.jsonl`. Lines carry `step` and `kind` (train or eval)."""
 
     def __init__(self, folder: Path, *, keep_to_step: int = 0) -> None:
-        """Keeps the lines of steps up to `keep_to_step` that the file already has."""
+        """Keeps existing lines of steps up to `keep_to_step`."""
         self.path = folder / FILE
         rows = [row for row in read_metrics(folder) if row["step"] <= keep_to_step]
         with replacing(self.path) as temporary:
@@ -42,7 +41,7 @@ class MetricsFile:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every whole line; none where the file does not exist. A cut-off last line is left out."""
+    """Every complete line; none where the file does not exist."""
     path = folder / FILE
     if not path.is_file():
         return []

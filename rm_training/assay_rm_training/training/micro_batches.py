@@ -1,6 +1,6 @@
-"""A batch as forward passes: this process's items, cut into micro-batches by the positions that they take.
+"""Micro-batches: this process's items of a batch, split into forward passes by token count.
 
-Leaves out: what is done with a pass (`training/loop.py`: gradients; `eval_step.py`: figures).
+Leaves out: what a pass is used for (`training/loop.py`: gradients; `eval_step.py`: metrics).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CPU_TOKENS, DEVICE_TOKENS = 2048, 16384  #: of one forward pass, where the confi
 
 
 class Pass(NamedTuple):
-    """`numbers`: which of the items these are; none for a pass that is made for the other processes' sake alone, whose
+    """`numbers`: indices of the items; empty for a pass that only keeps this process in step with the others, whose
     `weights` are zero. `weights`: [n]."""
 
     numbers: list[int]
@@ -39,7 +39,7 @@ def forward_passes(
     parallel: Alone,
     clock: StepClock,
 ) -> Iterator[Pass]:
-    """This process's share of `items`, a forward pass at a time, the costliest items first."""
+    """This process's share of `items`, one forward pass at a time, the costliest items first."""
     device = trainable.model.device
     with clock.part("data"):
         costs = [task.cost(item) for item in items]
@@ -48,7 +48,7 @@ def forward_passes(
         cuts = [micro_batches(hand, {n: costs[n] for n in hand}, budget) for hand in hands]
         parts = cuts[parallel.rank]
         if parallel.equal_passes:
-            # The cheapest item stands in where this process has fewer passes to make than another.
+            # The cheapest item pads the count where this process has fewer passes than another.
             cheapest = min(range(len(items)), key=lambda n: costs[n])
             parts = parts + [[cheapest]] * (max(map(len, cuts)) - len(parts))
     for index, numbers in enumerate(parts):

@@ -1,7 +1,7 @@
-"""Where the time of an optimiser step goes, on the host's clock, and how much memory the process came to hold.
+"""Time of the parts of an optimiser step, on the host's clock, and peak memory.
 
-On a GPU the host only starts the work and waits where it reads a result, so a part's time there includes what earlier
-parts left running; the sum is right, the division is of waiting. Leaves out: profiling of kernels.
+On a GPU the host only launches work and waits where it reads a result, so a part's time includes waiting for earlier
+parts; the sum is exact. Leaves out: profiling of kernels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StepClock:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Time of the block goes to `name`."""
+        """Add the block's time to `name`."""
         began = time.perf_counter()
         try:
             yield
@@ -39,7 +39,7 @@ class StepClock:
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """Bytes: the most that this process held so far, resident and (on CUDA) allocated on `device`."""
+    """Peak bytes of this process: resident, and (on CUDA) allocated on `device`."""
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     peak = {"peak_memory": resident}
     if device.type == "cuda":

@@ -1,7 +1,7 @@
-"""A training run's state on disk: written whole or not at all, enough to go on bit for bit.
+"""A training run's state on disk: written atomically, sufficient to resume exactly.
 
-Covers: trainable weights, optimiser, random state, step, and what the state belongs to; the same file whatever the
-number of processes and their division of the work, so a run may go on under another. The learning rate and the data
+Covers: trainable weights, optimiser, random state, step, and what the state belongs to. The file does not depend on
+the number of processes or the division of the work, so a run may resume under another. The learning rate and the data
 position are functions of the step and need no state. Leaves out: the finished model (`checkpoint.py`), the weights of
 the best evaluation (`early_stopping.py`).
 """
@@ -25,7 +25,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Position:
-    """Where the run stands after `step` optimiser steps."""
+    """Progress of the run after `step` optimiser steps."""
 
     step: int
     tokens: int  #: real tokens seen
@@ -41,7 +41,7 @@ def save_state(
     belongs_to: Mapping[str, Any],
     parallel: Alone | None = None,
 ) -> None:
-    """Replace `folder/state.pt` atomically; a kill at any moment leaves the old one or the new one.
+    """Replace `folder/state.pt` atomically; a kill leaves the old file or the new one.
 
     All processes call this; the first collects and writes.
     """
@@ -88,7 +88,7 @@ def load_state(
 
 def _read(path: Path, weights: Mapping[str, torch.nn.Parameter], belongs_to: Mapping[str, Any]) -> dict[str, Any]:
     if not path.is_file():
-        raise NotFoundError(f"{path.parent} has no {FILE}: the run ended before its first save; start it anew")
+        raise NotFoundError(f"{path.parent} has no {FILE}: the run ended before its first save; start a new run")
     try:
         payload: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch has no common error for a damaged file

@@ -1,12 +1,11 @@
-"""What a training keeps in its run's folder while it goes on: measurements, state, the best weights.
+"""Files of a run during training: metrics, state, the best weights.
 
-One process writes:
+The first process writes:
 
     metrics.jsonl  state.pt  best.pt (with --keep best)  tensorboard/ (with --tensorboard)
 
-Covers: going on after a kill with all of them in step, choosing by the evaluations, the weights that the training ends
-with. Leaves out: the files' formats (`metrics_file.py`, `resume_state.py`, `early_stopping.py`,
-`assay.runs.tensorboard_log`).
+Covers: resuming with all of them consistent, early stopping, the final weights. Leaves out: the files' formats
+(`metrics_file.py`, `resume_state.py`, `early_stopping.py`, `assay.runs.tensorboard_log`).
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ class RunFiles:
         self._saved: int | None = None
 
     def restore(self) -> Position:
-        """The saved state, put into weights, optimiser and random generators. Raises as `load_state` does."""
+        """Restore weights, optimiser and random generators from the saved state. Raises as `load_state` does."""
         return load_state(
             self._folder, self._weights, self._optimizer, belongs_to=self._belongs_to, parallel=self._parallel
         )
 
     @contextmanager
     def opened(self, position: Position) -> Iterator[None]:
-        """Open for a training that goes on after `position`; what was written of later steps is struck out."""
+        """Open for a training that continues after `position`; rows of later steps are removed."""
         with ExitStack() as stack:
             if self._parallel.main:
                 self._logs = [stack.enter_context(MetricsFile(self._folder, keep_to_step=position.step))]
@@ -66,7 +65,7 @@ class RunFiles:
                     self._logs.append(stack.enter_context(closing(log)))
                 self._evaluations = [row for row in read_metrics(self._folder) if row["kind"] == "eval"]
             self._choose()
-            # Killed between the state and the best weights of the same step: the state has them.
+            # Killed between saving the state and the best weights of the same step: the state has those weights.
             if self._parallel.share(self._lacks_best(position)):
                 self._save_best(position)
             yield
@@ -76,7 +75,7 @@ class RunFiles:
             log.add(row)
 
     def add_evaluation(self, row: Mapping[str, Any], position: Position) -> None:
-        """Add an `eval` row; keep the weights where it is the best."""
+        """Add an `eval` row; save the weights if it is the best."""
         self.add(row)
         self._evaluations.append(row)
         self._choose()
@@ -85,7 +84,7 @@ class RunFiles:
             self._save_best(position)
 
     def is_over(self) -> bool:
-        """Whether the evaluations say to stop."""
+        """Whether to stop early."""
         return early_stopping.is_over(self.choice, self._config.patience)
 
     def save(self, position: Position) -> None:
@@ -102,7 +101,7 @@ class RunFiles:
             )
 
     def keep(self, position: Position) -> int:
-        """At the end: put the best weights into the model where they are to be kept; returns the step they are of."""
+        """At the end: load the best weights into the model if the configuration keeps them; returns their step."""
         if self._config.keep == "last" or self.choice is None:
             return position.step
         main = self._parallel.main

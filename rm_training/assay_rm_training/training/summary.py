@@ -1,6 +1,6 @@
-"""What a training measured of itself: of one step, over forward passes and processes, and of all its steps.
+"""Measurements of a training: of one step, over forward passes and processes, and of the run.
 
-Leaves out: held-out figures (`eval_step.py`), the rows that are written (`training/loop.py`).
+Leaves out: held-out metrics (`eval_step.py`), the rows of metrics.jsonl (`training/loop.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from assay_rm_training.training.resume_state import Position
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """What the loop did. `steps`: made, of all of the run's processes in time. `items`: seen, over all epochs.
+    """Summary of a run. `steps`: made, including those before a resume. `items`: seen, over all epochs.
     `tokens` counts every sequence in full; `computed_tokens`, what went through the model: padding added, common
     beginnings once; `shared_share`: of the tokens that this saved. `wait_share`: of the time that a step waited for its
     data. Rates, `computed_tokens`, shares and `peak_memory` (bytes, the largest process): since the last start.
-    `processes`, `parallel`: how the work was divided. `choice`: the best evaluation, where there were any;
-    `kept_step`: whose weights the model has."""
+    `processes`, `parallel`: how the work was divided. `choice`: the best evaluation, if any; `kept_step`: the step of
+    the final weights."""
 
     steps: int
     items: int
@@ -54,7 +54,7 @@ class TrainingSummary:
 @dataclass(frozen=True)
 class StepMeasurement:
     """One step: weighted mean loss, the task's figures as means, mean and deviation of the rewards of each side, the
-    gradient's norm before clipping, tokens as in `Measured`."""
+    gradient's norm before clipping, tokens as in `BatchLoss`."""
 
     loss: float
     figures: dict[str, float]
@@ -66,7 +66,7 @@ class StepMeasurement:
 
     @property
     def shared_share(self) -> float:
-        """Of the tokens, those that were not computed because another sequence of their item begins alike."""
+        """Share of the tokens that were not computed because another sequence of their item has the same prefix."""
         return 1.0 - (self.computed - self.padding) / max(self.tokens, 1)
 
 
@@ -100,7 +100,7 @@ class StepSums:
         self.counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))  # type: ignore[assignment]
 
     def spread(self) -> dict[str, float]:
-        """Mean and deviation of what was measured of each item."""
+        """Mean and deviation of each per-item measurement."""
         moments: dict[str, float] = {}
         for name, values in self.each.items():
             moments |= {f"{name}_mean": float(np.mean(values)), f"{name}_std": float(np.std(values))}

@@ -39,8 +39,8 @@ VICTIM = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from test_bt_resume import KINDS, CPU, some_pairs, load_trainee, fit
-fit(load_trainee(KINDS["full"], CPU), some_pairs(), KINDS["full"], Path(sys.argv[1]), eval_data=some_pairs(),
+from test_bt_resume import KINDS, CPU, some_pairs, load_trainable, fit
+fit(load_trainable(KINDS["full"], CPU), some_pairs(), KINDS["full"], Path(sys.argv[1]), eval_data=some_pairs(),
       advance=lambda _: time.sleep(0.2))
 """
 

@@ -214,7 +214,7 @@ def test_trained_by_command_evaluated_by_cell_saved_and_scored(
 def test_a_method_is_its_payload() -> None:
     method = Principle(holdout_prompts=0.0, together=3)
     assert method_of(json.loads(json.dumps(method_payload(method)))) == method
-    with pytest.raises(BadInputError, match="not a method of this version"):
+    with pytest.raises(BadInputError, match="not a training method of this version"):
         method_of({"name": "principle", "colour": 1})
     with pytest.raises(BadInputError, match="together"):
         Principle(together=0)

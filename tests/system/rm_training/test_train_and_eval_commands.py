@@ -108,13 +108,13 @@ def test_from_pairs_to_a_calibrated_model(workspace: Workspace, train_file: Path
     again = json.loads(out)
     assert again["accuracy"]["value"] == told["evaluation"]["accuracy"]["value"]
     assert again["calibrated"]["nll"] < again["calibration"]["nll"]
-    assert again["notes"] == ["its calibration was fitted on these pairs: the calibrated figures flatter it"]
+    assert again["notes"] == ["its calibration was fitted on these pairs: the calibrated metrics are biased upwards"]
     assert len((Path(again["folder"]) / "items.jsonl").read_text().splitlines()) == 40
 
     # the data it was trained on is no held-out data, whatever it is called
     assert told["evaluated_seen"] == 0
     _, out, _ = assay("eval", "--model", "good", "--data", train_file, *where)
-    assert "note: the model was trained on these pairs: every figure flatters it" in out
+    assert "note: the model was trained on these pairs: every metric is biased upwards" in out
     code, out, err = assay("calibrate", "--model", "good", "--data", train_file, "--json", *where)
     assert (code, json.loads(out)["trained_on"]) == (0, True), err
 

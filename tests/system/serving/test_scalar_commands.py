@@ -67,7 +67,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "ties": ("pairs", ("bt", "--loss", "davidson"), "| loss | davidson"),
     "soft labels": ("pairs", ("bt", "--soft-labels", "--vote-prior", "1"), "soft labels from votes (prior 1)"),
     "bounds": ("decided", ("bt", "--loss", "focal_internlm", "--bound", "0.01"), "bound 0.01"),
-    "odin": ("decided", ("odin", "--of-sum"), "a length head was trained beside it and thrown away"),
+    "odin": ("decided", ("odin", "--of-sum"), "the length head was dropped"),
     "grm": ("decided", ("grm", "--text", "dpo"), "the language head was dropped at saving"),
     "lists": ("lists", ("lists",), "plackett_luce of ranked lists"),
     "lists of pairs": ("decided", ("lists", "--loss", "pairs"), "pairs of ranked lists"),
@@ -75,7 +75,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "gate": (
         "ratings",
         ("ratings", "--ratings", "depth,tone", "--aggregation", "gate", "--thresholds", "0.5"),
-        "gate above 0.5, one output a rating is kept",
+        "gate above 0.5, one output per rating is kept",
     ),
     "steps": ("steps", ("steps", "--aggregation", "last"), "a response's reward: last of its steps"),
 }

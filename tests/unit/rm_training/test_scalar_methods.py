@@ -195,7 +195,7 @@ def test_a_method_survives_its_json_form(case: str) -> None:
     method = CASES[case][0]
     assert method_of(json.loads(json.dumps(method_payload(method)))) == method
     assert method.name in TRAINING_METHODS.names()
-    with pytest.raises(BadInputError, match="not a method of this version"):
+    with pytest.raises(BadInputError, match="not a training method of this version"):
         method_of({**method_payload(method), "novelty": 1, "aggregation": None, "reading": 1})
 
 

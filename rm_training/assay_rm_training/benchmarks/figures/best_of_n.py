@@ -1,4 +1,4 @@
-"""What choosing the best of n samples by a proxy score brings in gold, without bias, from one list of N samples.
+"""Expected gold score of the best of n samples by a proxy score, estimated without bias from a list of N samples.
 
 Covers: the estimator over all subsets of size n (Gao et al., arXiv 2210.10760; as in the code of Coste et al.), the KL
 of best-of-n. Leaves out: fitted over-optimisation curves.
@@ -51,7 +51,7 @@ def scored_lists(members: Iterable[tuple[BenchmarkItem, Outcome]]) -> list[Score
 def curve(lists: Sequence[ScoredList], *, seed: int = 0) -> list[CurvePoint]:
     """Mean over lists of `expected_best`, for n up to the longest; (prompt, proxy, gold) of each list.
 
-    A point at n is of the lists that have n samples: where lists differ in length the later points are of fewer.
+    A point at n is the mean over lists with at least n samples.
     """
     if not lists:
         return []

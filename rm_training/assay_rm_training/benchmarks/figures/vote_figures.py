@@ -1,17 +1,17 @@
-"""How well a reward model's votes rank the models that wrote the responses, against people's votes on the same pairs.
+"""Agreement of a reward model's ranking of the models that wrote the responses with human votes on the same pairs.
 
-PPE's human-preference metrics over models; formulas from memory, so these are the definitions used here:
-a model's strength is its mean win rate over its opponents (a tie counts half), once by people and once by the reward
-model. `row_pearson`: Pearson's correlation of a model's two rows of win rates, mean over models. `kendall_tau`
-(tau-b), `spearman`: of the two rankings. `separability`: share of model pairs whose 95 % intervals of the reward
-model's strength do not overlap. `confidence_agreement`: mean over model pairs of +1 where people and reward model both
-separate the pair and agree, -1 where they disagree, 0 else. `brier`: mean over model pairs of (P - y)^2, P the share
-of resamples in which the reward model ranks the first above the second, y what people's votes say. `vote_brier`: the
-same of single decided votes, P the sigmoid of the difference of rewards.
+PPE's human-preference metrics over models; formulas from memory, so these are the definitions used here: a model's
+strength is its mean win rate over its opponents (a tie counts half), once by people and once by the reward model.
+`row_pearson`: Pearson's correlation of a model's two rows of win rates, mean over models. `kendall_tau` (tau-b),
+`spearman`: of the two rankings. `separability`: share of model pairs whose 95 % intervals of the reward model's
+strength do not overlap. `confidence_agreement`: mean over model pairs of +1 where people and reward model both separate
+the pair and agree, -1 where they disagree, 0 else. `brier`: mean over model pairs of (P - y)^2, P the share of
+resamples in which the reward model ranks the first above the second, y what people's votes say. `vote_brier`: the same
+of single decided votes, P the sigmoid of the difference of rewards.
 
 Votes are resampled for what needs the spread of a strength (`separability`, `confidence_agreement`, `brier`, which have
-no interval of their own). The intervals of the correlations resample models: resampled votes would
-only ever add noise, and so lower them.
+no interval of their own). The intervals of the correlations resample models: resampling votes would add noise and lower
+them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def vote_figures(votes: Sequence[tuple[BenchmarkItem, Sequence[float]]], *, seed
 
 
 def win_rates(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], wins: Floats, size: int) -> Floats:
-    """[models, models] share of their votes that the row's model wins; NaN where two never met, and on the diagonal."""
+    """[models, models] share of votes that the row's model wins; NaN without votes, and on the diagonal."""
     flat = first * size + second
     games = np.bincount(flat, minlength=size * size).reshape(size, size).astype(float)
     won = np.bincount(flat, weights=wins, minlength=size * size).reshape(size, size)
@@ -92,7 +92,7 @@ def win_rates(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], wins:
 
 
 def strength(rates: Floats) -> Floats:
-    """Mean win rate over the opponents that a model met; NaN for one that met nobody."""
+    """Mean win rate over a model's opponents; NaN without any."""
     present = ~np.isnan(rates)
     with np.errstate(invalid="ignore"):
         out: Floats = np.where(present, rates, 0.0).sum(axis=1) / present.sum(axis=1)
@@ -121,7 +121,7 @@ def _order(a: tuple[float, float], b: tuple[float, float]) -> int:
 
 
 def _agreement(human: Floats, proxy: Floats) -> Floats:
-    """Pearson's correlation of each model's two rows of win rates, over opponents both know; at least two of them."""
+    """Pearson's correlation of each model's two rows of win rates, over at least two common opponents."""
     rows = []
     for row, other in zip(human, proxy, strict=True):
         both_present = ~np.isnan(row) & ~np.isnan(other)
@@ -131,7 +131,7 @@ def _agreement(human: Floats, proxy: Floats) -> Floats:
 
 
 def _pair_brier(human: Floats, draws: Floats) -> float:
-    """`draws` [resamples, models]; pairs that people's votes leave level count y = 1/2."""
+    """`draws` [resamples, models]; pairs with equal human votes have y = 1/2."""
     losses = []
     for i in range(len(human)):
         for j in range(i + 1, len(human)):

@@ -24,7 +24,7 @@ from assay_rm_training.benchmarks.item import LABELS, BenchmarkItem, Outcome, Re
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, Shares, Stratum, mean_of, pooled, pooled_sizes, sizes_of
 
-#: How the sources of a category begin.
+#: Prefixes of the sources of a category.
 CATEGORIES = {
     "knowledge": "mmlu-pro",
     "reasoning": "livebench-reasoning",
@@ -34,12 +34,12 @@ CATEGORIES = {
 
 
 def games_right(decisions: Sequence[str | None], label: str) -> bool:
-    """The rule of the sum; one game is the case of a single decision."""
+    """Whether the sum over the games is above 0."""
     return sum((d == label) - (d == flipped(label)) for d in decisions) > 0
 
 
 def decision_of(scores: Sequence[float]) -> str:
-    """A reward model's verdict: equality favours B>A."""
+    """A reward model's verdict: equal scores give B>A."""
     return "A>B" if scores[0] > scores[1] else "B>A"
 
 

@@ -1,14 +1,13 @@
 """PPE (Preference Proxy Evaluations): votes of people on pairs, and lists of answers with verified correctness.
 
-Source: arXiv 2410.14872. Its code was NOT available: formulas and field names are from memory, and the
-aggregates are named so that they can be told from a leaderboard's. A file may hold votes, lists, or both. The figures
-over models are in `vote_figures.py`.
+Source: arXiv 2410.14872. Its code was NOT available: formulas and field names are from memory, and aggregate names
+differ from the leaderboard's. A file may hold votes, lists, or both. The figures over models are in `vote_figures.py`.
 
-Lists (correctness): per prompt, then the mean over prompts of a domain, then the mean over domains.
-`pair_accuracy`: of the pairs of a right and a wrong answer that the file names (`sampled_conflict_pairs`), else of all.
-`auc`: chance that a right answer outscores a wrong one, a tie 1/2. `end_score`: gold of the best of all K by the
-model; `max_score`: the highest point of the domain's mean best-of-k curve; `loss`: mean over k of the squared gap to
-the best possible choice; `regret`: that gap at K. `kendall_tau_b`, `spearman`: of score and gold within a prompt.
+Lists (correctness): per prompt, then the mean over prompts of a domain, then the mean over domains. `pair_accuracy`: of
+the pairs of a right and a wrong answer that the file names (`sampled_conflict_pairs`), else of all. `auc`: chance that
+a right answer outscores a wrong one, a tie 1/2. `end_score`: gold of the best of all K by the model; `max_score`: the
+highest point of the domain's mean best-of-k curve; `loss`: mean over k of the squared gap to the best possible choice;
+`regret`: that gap at K. `kendall_tau_b`, `spearman`: of score and gold within a prompt.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class PPE(Benchmark):
         if item.part != VOTES:
             return item.gold[int(np.argmax(outcome.scores))]
         if item.gold[0] == item.gold[1]:
-            return math.nan  # a tied vote is nobody's win
+            return math.nan  # a tied vote is skipped
         better = 0 if item.gold[0] > item.gold[1] else 1
         return win(outcome.scores[better], outcome.scores[1 - better], ties)
 
@@ -187,7 +186,7 @@ def _list(record: Record) -> BenchmarkItem:
 
 
 def _named_pairs(record: Record, gold: Sequence[float]) -> tuple[tuple[int, int], ...]:
-    """(better, worse) of the pairs the row names; a pair of equals says nothing and is left out."""
+    """(better, worse) of the pairs the row names; pairs of equal gold are left out."""
     conflict_pairs = record.values.get("sampled_conflict_pairs")
     if conflict_pairs is None:
         return ()
@@ -249,7 +248,7 @@ def _combine(means: Means, shares: Shares, sizes: Mapping[str, int], domains: Se
     if figures:
         for name in next(iter(figures.values())):
             present = [combined[name] for combined in figures.values() if not np.isnan(combined[name]).all()]
-            if present:  # a domain whose lists are all right or all wrong has no pairs to rank
+            if present:  # undefined in a domain whose lists are all right or all wrong
                 out[f"correctness/{name}"] = mean_of(present)
         out.update(
             {f"correctness/{d}/{name}": value for d, combined in figures.items() for name, value in combined.items()}

@@ -1,12 +1,12 @@
-"""PrincipleBench-like: does a model prefer the response that satisfies a NAMED principle to one that does not?
+"""A benchmark like PrincipleBench: preferring the response that satisfies a NAMED principle to one that does not.
 
 Covers: pairs with the same prompt and principle and opposite fulfilment out of judged rows, pooled accuracy and the
 unweighted mean over principles, the baseline of choosing the longer. The published PrincipleBench's items are not
-public: this is the substitute that its paper's data allows (arXiv 2509.21319; the item format is our reading). A
-principle model is asked by the principle; a scalar model scores the same two responses without it.
+public: this is a substitute from the paper's data (arXiv 2509.21319; the item format is our reading). A principle model
+scores under the principle; a scalar model without it.
 
 Rows: {prompt or context, response, principle, fulfilment} as `assay_rm_training.data.principle_rows` reads them, each
-its own item with one score; or pairs {prompt, principle, chosen, rejected}. Leaves out: single judgments
+an item with one score; or pairs {prompt, principle, chosen, rejected}. Leaves out: single judgments
 (`evaluation/principle.py`).
 """
 
@@ -64,7 +64,7 @@ class PrincipleBench(Benchmark):
             raise BadInputError("no two responses to one prompt differ in whether they fulfil the same principle")
 
     def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
-        """Of a pair: is it ranked right; of a single response: is its judgment (the score's sign) right."""
+        """Whether a pair is ranked right, or a single response judged right (by the score's sign)."""
         assert outcome.scores is not None
         if len(item.responses) == 2:
             return win(outcome.scores[0], outcome.scores[1], ties)

@@ -1,4 +1,4 @@
-"""RewardBench (v1): does the chosen response outrank the rejected one, in four sections.
+"""RewardBench (v1): accuracy on pairs in four sections.
 
 Source: arXiv 2403.13787 and its repository (code read). A section's score is the mean of its subsets weighted
 by fixed counts, in which math-prm has 984 although it holds 447 rows, so that mathematics and code weigh equally; the
@@ -64,7 +64,7 @@ KNOWN = {*PRIOR_SETS, *(name for weights in SECTIONS.values() for name in weight
 
 
 def section_score(accuracies: dict[str, Floats], weights: dict[str, int]) -> Floats:
-    """Mean of the subsets there are, weighted by the fixed counts."""
+    """Mean of the present subsets, weighted by the fixed counts."""
     total = sum(weights[name] for name in accuracies)
     return (
         sum((weights[name] * value for name, value in accuracies.items()), start=0 * next(iter(accuracies.values())))

@@ -1,9 +1,9 @@
 """RewardBench 2: the best of four, in five subsets, and the subset Ties with many right answers.
 
-Source: arXiv 2506.01937 and its repository (code read). A row of the five subsets is worth 1 divided
-by the number of responses that share the highest score if the chosen one is among them, else 0. Ties has a score of
-its own over prompts that come twice, as `ref:N` with one right answer and `tied:N` with many. The overall score is the
-mean of the six subsets. Leaves out: generative judges that pick one of four (their ratings can be given as scores).
+Source: arXiv 2506.01937 and its repository (code read). A row of the five subsets is worth 1 divided by the number of
+responses that share the highest score if the chosen one is among them, else 0. Ties has its own score over prompts that
+come twice, as `ref:N` with one right answer and `tied:N` with many. The overall score is the mean of the six subsets.
+Leaves out: generative judges that pick one of four (their ratings can be given as scores).
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class RewardBench2(Benchmark):
 
 
 def _has_score(stratum: Stratum) -> bool:
-    """Ties has one only over prompts that have both rows."""
+    """Ties needs prompts that have both rows."""
     return stratum.name != TIES or not np.isnan(stratum.column("preferred")).all()
 
 
@@ -195,7 +195,7 @@ def _ties(members: Sequence[tuple[BenchmarkItem, Outcome]], failed_as_wrong: boo
     for number, tie_rows in rows.items():
         row = tie_figures(tie_rows.get("ref"), tie_rows.get("tied"))
         if wrong in tie_rows.values():
-            row[-1] = 0.0  # no credit, as the others have none: not the -1 of a wide gap the wrong way
+            row[-1] = 0.0  # no credit instead of the margin's -1
         figures.append((number, row))
     return Stratum.of(TIES, TIE_COLUMNS, figures)
 

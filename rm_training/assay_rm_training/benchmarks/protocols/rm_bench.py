@@ -29,7 +29,7 @@ DIFFICULTIES = {
 DOMAINS = ("chat", "math", "code", "safety")
 SAFETY_PARTS = ("safety-refuse", "safety-response")
 _IN_FILE_NAME = re.compile(r"(?<![a-z])(safety-refuse|safety-response|chat|math|code)(?![a-z])")
-#: The last way to a domain, for rows in a file of another name: how their subsets begin or what they hold.
+#: Fallback for rows whose file has another name: parts of subset names by domain.
 _BY_SUBSET = (
     ("alpacaeval", "chat"),
     ("humaneval", "code"),
@@ -88,7 +88,7 @@ class RMBench(Benchmark):
         groups |= {part: parts[part] for part in SAFETY_PARTS if part in parts}
         strata = strata_of(groups, CELL_NAMES, lambda _, scores: wins(scores, ties), failed_as_wrong=failed_as_wrong)
         shares = {f"{s.name}/{cell}": [(s.name, cell)] for s in strata for cell in CELL_NAMES}
-        if len(domains := [s.name for s in strata if s.name in DOMAINS]) == 1:  # the mean over one is a plain share
+        if len(domains := [s.name for s in strata if s.name in DOMAINS]) == 1:  # the mean over one is a share
             shares |= {f"overall/{cell}": [(domains[0], cell)] for cell in CELL_NAMES}
         return BenchmarkFigures(
             strata,
@@ -118,7 +118,7 @@ class RMBench(Benchmark):
 
 
 def _domain(record: Record) -> str:
-    """The row's `domain`, else what its file is named after, else what its subset tells."""
+    """The row's `domain`, else from its file's name, else from its subset."""
     label = record.values.get("domain")
     if isinstance(label, str) and label:
         domain = label.strip().lower()

@@ -26,7 +26,7 @@ export function ReliabilityRun({ run }: { run: Run }) {
       </Text>
       {run.trained_on && (
         <Alert color="yellow" p={6}>
-          The model was trained on these pairs: every figure flatters it.
+          The model was trained on these pairs: every metric is biased upwards.
         </Alert>
       )}
       {run.notes.map((note) => (
