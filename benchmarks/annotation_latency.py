@@ -22,8 +22,8 @@ from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import create_queue
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import open_import, run_import
+from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 from hh_pairs import FILES, data_folder
 from measure import Report, Spread, arguments, machine
 from servers import free_port, server

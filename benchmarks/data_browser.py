@@ -52,8 +52,8 @@ def fill(workspace: Workspace, rows: int, scratch: Path) -> None:
     """`rows` comparisons by bulk import; judges' opinions on a third, decisions on half, scores of a tenth."""
     import duckdb
 
-    from assay_pipelines.importers.formats import ImportConfig
-    from assay_pipelines.importers.importing import open_import, run_import
+    from assay_pipelines.importers.run import open_import, run_import
+    from assay_pipelines.importers.source import ImportConfig
 
     category, language = (
         f"{list(CATEGORIES)!r}[(1 + hash(n) % 6)::INTEGER]",

@@ -33,8 +33,8 @@ def prepare(folder: Path, rows: int) -> None:
     import duckdb
 
     from assay.workspace import Workspace
-    from assay_pipelines.importers.formats import ImportConfig
-    from assay_pipelines.importers.importing import open_import, run_import
+    from assay_pipelines.importers.run import open_import, run_import
+    from assay_pipelines.importers.source import ImportConfig
 
     texts = folder / "pairs.jsonl"
     write_pairs(texts, rows, lengths=LENGTHS)

@@ -27,8 +27,8 @@ TIMEOUT = 3600.0
 
 def assay_import(file: Path, folder: Path) -> int:
     from assay.workspace import Workspace
-    from assay_pipelines.importers.formats import ImportConfig
-    from assay_pipelines.importers.importing import open_import, run_import
+    from assay_pipelines.importers.run import open_import, run_import
+    from assay_pipelines.importers.source import ImportConfig
 
     workspace = Workspace.open(folder / "workspace")
     return run_import(workspace, open_import(workspace, ImportConfig(str(file)))).new.comparisons
@@ -140,7 +140,7 @@ def child(name: str, file: Path, folder: Path) -> None:
     import duckdb  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
-    import assay_pipelines.importers.importing  # noqa: F401
+    import assay_pipelines.importers.run  # noqa: F401
 
     if name == assay_import.__name__:
         from assay.workspace import Workspace

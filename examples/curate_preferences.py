@@ -22,8 +22,8 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.queues import create_queue, items_of
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean
 from assay_pipelines.hygiene.deduplication import dedup
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import open_import, run_import
+from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 #: What nobody has decided yet: its label is the source's.
 UNVERIFIED = Selection(("unverified",))

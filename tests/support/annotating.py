@@ -13,8 +13,8 @@ from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import Overlap, create_queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import QueueVote, queue_votes
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import open_import, run_import
+from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

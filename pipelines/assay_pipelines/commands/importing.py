@@ -9,7 +9,7 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_pipelines.importers.importing import ImportReport
+    from assay_pipelines.importers.run import ImportReport
 
 
 def add_to(group: typer.Typer) -> None:
@@ -48,8 +48,8 @@ def import_(
     from assay.errors import BadInputError
     from assay.runs.progress_bar import progress_bar
     from assay.workspace import Workspace
-    from assay_pipelines.importers.formats import ImportConfig
-    from assay_pipelines.importers.importing import open_import, run_import
+    from assay_pipelines.importers.run import open_import, run_import
+    from assay_pipelines.importers.source import ImportConfig
 
     mapping: dict[str, str] = {}
     for entry in map or []:
@@ -61,7 +61,7 @@ def import_(
     config = ImportConfig(path, format, mapping, source, limit, split, subset)
     opened = open_import(here, config)
     if not as_json:
-        typer.echo(f"{'reading' if opened.named else 'recognised'} {opened.recognised}")
+        typer.echo(f"{'reading' if opened.layout_given else 'recognised'} {opened.recognised}")
     with progress_bar(f"importing {opened.container.name}", opened.container.size, unit=opened.container.unit) as step:
         report = run_import(here, opened, advance=step)
     stored = report.pairs - report.new.comparisons

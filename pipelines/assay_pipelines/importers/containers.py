@@ -12,7 +12,7 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
@@ -212,30 +212,26 @@ class Parquet:
         self._at = 0
         try:
             for batch in self._file.iter_batches(batch_size=PARQUET_ROWS):
-                yield from self._batch(batch)
+                yield from self._records(batch)
         except (OSError, pa.ArrowException) as error:
             raise BadInputError(f"the file is damaged after row {self._at} ({error})", file=self.path) from error
 
-    def _batch(self, batch: Any) -> Iterator[Record]:
-        for index in range(batch.num_rows):
-            self._at += 1
-            yield self.record(self._at, batch, index)
-
-    @staticmethod
-    def record(row: int, batch: Any, index: int) -> Record:
-        """Row `row` of the file, which is at `index` in the batch."""
+    def _records(self, batch: Any) -> Iterator[Record]:
         try:
-            return row, batch.slice(index, 1).to_pylist()[0], None
+            rows: list[dict[str, Any] | RowError] = batch.to_pylist()
         except UnicodeDecodeError:
-            return row, RowError("invalid UTF-8"), None
+            rows = [_parquet_row(batch, index) for index in range(batch.num_rows)]
+        for record in rows:
+            self._at += 1
+            yield self._at, record, None
 
-    def record_batches(self, size: int) -> Iterator[Any]:
-        """The rows as Arrow, `size` at a time. Raises OSError or ArrowException where the file is damaged."""
-        return iter(self._file.iter_batches(batch_size=size))
 
-    def every_column(self, test: Callable[[Any], bool]) -> bool:
-        """Whether the Arrow types of all columns pass the test."""
-        return all(test(field.type) for field in self._file.schema_arrow)
+def _parquet_row(batch: Any, index: int) -> dict[str, Any] | RowError:
+    try:
+        record: dict[str, Any] = batch.slice(index, 1).to_pylist()[0]
+    except UnicodeDecodeError:
+        return RowError("invalid UTF-8")
+    return record
 
 
 class HubDataset:

@@ -7,15 +7,14 @@ bounded. Leaves out: what a row says (`unpaired`, `stepwise`); rows that find no
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from assay.data.conversation import Turns
 from assay.data.json_lines import RowError
 from assay.store.database import registered
 from assay_pipelines.importers.containers import Container, Record
+from assay_pipelines.importers.layout import JoinedLayout
 from assay_pipelines.importers.rows import PairRow
 
 if TYPE_CHECKING:
@@ -24,34 +23,8 @@ if TYPE_CHECKING:
 _CHUNK = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """One row liked or disliked `completion` as what follows the prompt and `stem`, the response's common beginning."""
-
-    turns: Turns
-    stem: str
-    completion: str
-    liked: bool
-
-
-Opinions: TypeAlias = Callable[[Mapping[str, Any]], list[Opinion]]
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """`opinions`: what one record says, or RowError. `lonely`: why a row without a partner is rejected.
-
-    `completion_field`, `label_field`: named in the rejects.
-    """
-
-    opinions: Opinions
-    completion_field: str
-    label_field: str
-    lonely: str
-
-
 def joined(
-    records: Iterator[Record], join: Join, container: Container, spill: Path
+    records: Iterator[Record], layout: JoinedLayout, container: Container, spill: Path
 ) -> Iterator[tuple[int, PairRow | RowError]]:
     """Pairs with the row of the liked completion, then the rejects. `spill`: folder for what memory cannot hold.
 
@@ -67,9 +40,9 @@ def joined(
             try:
                 if isinstance(record, RowError):
                     raise record
-                for opinion in join.opinions(record):
-                    prompt = json.dumps(opinion.turns, ensure_ascii=False)
-                    chunk.append((row, prompt, opinion.stem, opinion.completion, opinion.liked))
+                for rated in layout.completions(record):
+                    prompt = json.dumps(rated.turns, ensure_ascii=False)
+                    chunk.append((row, prompt, rated.stem, rated.completion, rated.preferred))
             except RowError as error:
                 yield row, error
             if len(chunk) >= _CHUNK:
@@ -92,7 +65,7 @@ def joined(
                     meta={"shared_characters": len(stem)} if stem else {},
                 )
                 try:
-                    yield row, pair.check((join.completion_field,) * 2)
+                    yield row, pair.check((layout.completion_field,) * 2)
                 except RowError as error:
                     yield row, error
         lonely = db.execute(
@@ -103,7 +76,7 @@ def joined(
         )
         while rows := lonely.fetchmany(_CHUNK):
             for (row,) in rows:
-                yield row, RowError(join.lonely, field=join.label_field)
+                yield row, RowError(layout.unmatched, field=layout.label_field)
 
 
 def _put(db: duckdb.DuckDBPyConnection, chunk: list[tuple[int, str, str, str, bool]]) -> None:

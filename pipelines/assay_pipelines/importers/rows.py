@@ -1,6 +1,6 @@
 """The intermediate forms, one row at a time: what a layout makes of a record, gathered into bounded Arrow batches.
 
-Covers: `PairRow`, `FeedbackRow`, `PrincipleRow`, `BatchBuilder`, the metadata column. Leaves out: reading files
+Covers: `PairRow`, `FeedbackRow`, `PrincipleJudgmentRow`, `BatchBuilder`, the metadata column. Leaves out: reading files
 (`containers`), what a record means (the layouts), writing to the store (`assay.store.intake`, `feedback_intake`).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BATCH_PAIRS = 122_880  #: one of DuckDB's row groups: a unit of work of some seconds; smaller ones pay for checkpoints
 BATCH_CHARACTERS = 128_000_000
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 RAW_CHARACTERS = 500  #: how much of a rejected row is kept
 
 
@@ -41,14 +42,13 @@ class PairRow:
     category: str | None = None
     license: str | None = None
     language: str | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
     annotator: str | None = None
 
     def check(self, names: tuple[str, str] = ("chosen", "rejected")) -> PairRow:
         """Itself, if the two sides can be a comparison. Raises RowError."""
-        for text, name in zip((self.first, self.second), names, strict=True):
-            if not text:
-                raise RowError("empty", field=name)
+        if not (self.first and self.second):
+            raise RowError("empty", field=names[bool(self.first)])
         if self.first == self.second:
             raise RowError("the two sides are identical")
         return self
@@ -71,7 +71,7 @@ class FeedbackRow:
 
 
 @dataclass(slots=True)
-class PrincipleRow:
+class PrincipleJudgmentRow:
     """Whether one response fulfils one principle: `answer` is yes, no or partially."""
 
     turns: Turns
@@ -88,7 +88,17 @@ class PrincipleRow:
     language: str | None = None
 
 
-Row: TypeAlias = PairRow | FeedbackRow | PrincipleRow
+Row: TypeAlias = PairRow | FeedbackRow | PrincipleJudgmentRow
+
+
+@dataclass(frozen=True, slots=True)
+class RatedCompletion:
+    """A completion that one record prefers or rejects. `stem`: the beginning of the response, before `completion`."""
+
+    turns: Turns
+    stem: str
+    completion: str
+    preferred: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,89 +121,96 @@ class BatchBuilder:
         self._clear()
 
     def _clear(self) -> None:
-        self._pairs: list[tuple[Any, ...]] = []
-        self._feedback: list[tuple[Any, ...]] = []
-        self._principles: list[tuple[Any, ...]] = []
-        self._rejects: list[tuple[int, str | None, str, str | None]] = []
-        self._rows = self._characters = 0
+        self._pairs, self._feedback = _Columns(pair_schema()), _Columns(feedback_schema())
+        self._principles, self._rejects = _Columns(principle_schema()), _Columns(reject_schema())
+        self._rows = self._entries = self._characters = 0
 
     def row_done(self) -> None:
         self._rows += 1
 
     def add(self, row: int, item: Row) -> None:
+        self._entries += 1
+        for turn in item.turns:
+            self._characters += len(turn["content"])
+        source, record_id = item.source or self.source, item.record_id or f"{self.name}#{row}"
         if isinstance(item, PairRow):
-            self._add_pair(row, item)
+            meta = meta_json(item.meta)
+            self._characters += len(item.first) + len(item.second) + len(meta or "") + len(item.rationale or "")
+            judged = (item.first, item.second, item.label, item.strength, item.rationale, item.votes)
+            origin = (source, record_id, item.category, item.license, item.language, meta, item.annotator)
+            self._pairs.add((row, *judged, *origin), item.turns)
             return
-        common = (
-            row,
-            item.turns,
-            item.response,
-            item.kind,
-            item.voter,
-            item.source or self.source,
-            item.record_id or f"{self.name}#{row}",
-            item.category,
-            item.license,
-            item.language,
-        )
-        self._characters += len(item.response) + sum(len(turn["content"]) for turn in item.turns)
+        self._characters += len(item.response)
+        about = (row, item.response, item.kind, item.voter)
+        origin = (source, record_id, item.category, item.license, item.language)
         if isinstance(item, FeedbackRow):
             self._characters += len(item.content)
-            self._feedback.append((*common, item.content))
+            self._feedback.add((*about, *origin, item.content), item.turns)
         else:
-            self._principles.append((*common, item.principle, item.answer, item.evidence))
-
-    def _add_pair(self, row: int, pair: PairRow) -> None:
-        meta = meta_json(pair.meta)
-        self._characters += len(pair.first) + len(pair.second) + len(meta or "") + len(pair.rationale or "")
-        self._characters += sum(len(turn["content"]) for turn in pair.turns)
-        self._pairs.append(
-            (
-                row,
-                pair.turns,
-                pair.first,
-                pair.second,
-                pair.label,
-                pair.strength,
-                pair.rationale,
-                pair.votes,
-                pair.source or self.source,
-                pair.record_id or f"{self.name}#{row}",
-                pair.category,
-                pair.license,
-                pair.language,
-                meta,
-                pair.annotator,
-            )
-        )
+            self._principles.add((*about, *origin, item.principle, item.answer, item.evidence), item.turns)
 
     def reject(self, row: int, error: RowError, raw: str | None) -> None:
         """`raw` is cut to RAW_CHARACTERS; what UTF-8 cannot hold is escaped."""
         if raw is not None:
             raw = raw[:RAW_CHARACTERS].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
             self._characters += len(raw)
-        self._rejects.append((row, error.field, error.reason, raw))
+        self._entries += 1
+        self._rejects.add((row, error.field, error.reason, raw))
 
     @property
     def full(self) -> bool:
-        longest = max(map(len, (self._pairs, self._rejects, self._feedback, self._principles)))
-        return longest >= BATCH_PAIRS or self._characters >= BATCH_CHARACTERS
+        return self._entries >= BATCH_PAIRS or self._characters >= BATCH_CHARACTERS
 
     @property
     def empty(self) -> bool:
-        return not (self._rows or self._pairs or self._rejects or self._feedback or self._principles)
+        return not (self._rows or self._entries)
 
     def take(self) -> ReadBatch:
-        """The batch gathered so far; the builder starts anew."""
+        """The batch gathered so far; the builder is empty afterwards."""
+        feedback, principles = self._feedback.to_arrow(), self._principles.to_arrow()
         batch = ReadBatch(
-            _arrow(self._pairs, pair_schema()),
-            _arrow(self._rejects, reject_schema()),
+            self._pairs.to_arrow(),
+            self._rejects.to_arrow(),
             self._rows,
-            _arrow(self._feedback, feedback_schema()) if self._feedback else None,
-            _arrow(self._principles, principle_schema()) if self._principles else None,
+            feedback if feedback.num_rows else None,
+            principles if principles.num_rows else None,
         )
         self._clear()
         return batch
+
+
+class _Columns:
+    """Rows of one schema as flat lists, so that no object of a row stays behind for the garbage collector to visit."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._columns: dict[str, list[Any]] = {name: [] for name in schema.names if name != "messages"}
+        self._offsets, self._roles, self._contents = [0], list[str](), list[str]()
+
+    def add(self, values: tuple[Any, ...], turns: Sequence[dict[str, str]] = ()) -> None:
+        """`values`: of the columns in order, without `messages`."""
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+        for turn in turns:
+            self._roles.append(turn["role"])
+            self._contents.append(turn["content"])
+        self._offsets.append(len(self._roles))
+
+    def to_arrow(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        arrays = [
+            self._messages(field.type) if field.name == "messages" else pa.array(self._columns[field.name], field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _messages(self, kind: pa.ListType) -> pa.ListArray:
+        import pyarrow as pa
+
+        texts = [pa.array(self._roles, pa.string()), pa.array(self._contents, pa.string())]
+        turns = pa.StructArray.from_arrays(texts, fields=list(kind.value_type))
+        return pa.ListArray.from_arrays(pa.array(self._offsets, pa.int32()), turns, type=kind)
 
 
 def meta_json(meta: Mapping[str, Any]) -> str | None:
@@ -201,7 +218,7 @@ def meta_json(meta: Mapping[str, Any]) -> str | None:
     if not meta:
         return None
     try:
-        text = json.dumps(meta, ensure_ascii=False, allow_nan=False, default=str)
+        text = _encode(meta)
     except ValueError:
         text = json.dumps(_finite(meta), ensure_ascii=False, default=str)
     if not text.isascii():
@@ -220,11 +237,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
-
-
-def _arrow(rows: list[tuple[Any, ...]] | list[tuple[int, str | None, str, str | None]], schema: pa.Schema) -> Any:
-    import pyarrow as pa
-
-    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -2,7 +2,7 @@
 
 Covers: TRL's explicit and implicit prompt, plain text and message lists, prompts repeated inside the sides, sides that
 diverge too early. Leaves out: files and rows (`assay.data.pairs`, `assay_pipelines.importers`), texts in Anthropic's
-Human/Assistant form (`assay_pipelines.importers.hh`). All complaints are `RowError`.
+Human/Assistant form (`assay_pipelines.importers.formats.hh`). All complaints are `RowError`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+import msgspec
+
 from assay.errors import BadInputError
 
+_decode = msgspec.json.Decoder().decode
 GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 
 
@@ -73,7 +76,14 @@ class Lines:
 def parse_object(line: bytes) -> dict[str, Any]:
     """One line as a JSON object. Raises RowError."""
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        try:
+            value = _decode(line)
+        except (
+            msgspec.MsgspecError,
+            UnicodeDecodeError,
+            RecursionError,
+        ):  # the slower reader accepts more, or says why
+            value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise RowError("invalid UTF-8") from error
     except json.JSONDecodeError as error:

@@ -20,8 +20,8 @@ from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyReport, Judge, check_pool
 from assay_pipelines.curation.status import curation_status
 from assay_pipelines.curation.verifier import VerifierReport, verify_pool
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import open_import, run_import
+from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem

@@ -123,7 +123,7 @@ def test_doctor_reports_and_fails_on_damage(answer: InProcess, workspace: Worksp
         ('{"a": "x", "b": "y"}\n', ["--map", "prompt=q"], 2, "field 'q': no such column; there are a, b"),
         ('{"a": "x", "b": "y"}\n', ["--map", "nonsense"], 2, "--map takes OURS=THEIRS"),
         ('{"a": "x", "b": "y"}\n', ["--map", "best=a"], 2, "cannot map to 'best'"),
-        ('{"a": "x", "b": "y"}\n', ["--format", "yaml"], 2, "unknown format 'yaml'"),
+        ('{"a": "x", "b": "y"}\n', ["--format", "yaml"], 2, "no format is named 'yaml'"),
         ('{"a": "x", "b": "y"}\n', [], 2, "cannot tell what the columns mean (a, b)"),
     ],
 )
@@ -182,3 +182,38 @@ def test_things_that_are_not_there(tmp_path: Path, workspace: Workspace) -> None
         assert "Traceback" not in done.stderr
     machine = assay("data", "stats", "-w", tmp_path / "nowhere", "--json")
     assert json.loads(machine.stdout)["error"]["code"] == "not_found"
+
+
+MY_LAYOUT = """
+from assay_pipelines.importers.layout import RecordLayout
+from assay_pipelines.importers.rows import PairRow
+
+
+class MyLayout(RecordLayout):
+    title = "support tickets"
+    source = "tickets"
+
+    def parse(self, record):
+        turns = [{"role": "user", "content": record["ticket"]}]
+        return [PairRow(turns, record["good"], record["bad"], "first", record_id=str(record["number"])).check()]
+"""
+
+
+def test_an_importer_in_a_file_of_the_user(answer: InProcess, tmp_path: Path) -> None:
+    assert answer.run("init", tmp_path)[0] == 0
+    (tmp_path / "mine.py").write_text(MY_LAYOUT)
+    rows = [{"ticket": f"It fails {n}.", "good": f"Try {n}.", "bad": f"No {n}.", "number": n} for n in range(5)]
+    rows.append({"ticket": "Both.", "good": "same", "bad": "same", "number": 5})
+    (tmp_path / "tickets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = answer("data", "import", "tickets.jsonl", "--format", "mine.py:MyLayout", cwd=tmp_path)
+    assert (report["pairs"], report["new"]["comparisons"], report["recognised"]) == (
+        5,
+        5,
+        "support tickets in JSON Lines",
+    )
+    assert report["rejected"] == {"the two sides are identical": 1}
+    with Workspace.open(tmp_path).store.unit() as db:
+        origins = db.execute("SELECT source, record_id FROM origins ORDER BY record_id").fetchall()
+        (config,) = db.execute("SELECT config->>'format' FROM runs WHERE kind = 'import'").fetchall()
+    assert origins == [("tickets", str(n)) for n in range(5)]
+    assert config == ("mine.py:MyLayout",)

@@ -11,8 +11,8 @@ from typing import Any
 from assay.data.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.exporters.export import export
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import ImportReport, open_import, run_import
+from assay_pipelines.importers.run import ImportReport, open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 
 def take(workspace: Workspace, path: Path) -> ImportReport:

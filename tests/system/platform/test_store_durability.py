@@ -15,8 +15,8 @@ import pytest
 
 from assay.store.integrity import dangling
 from assay.workspace import Workspace
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import open_import, run_import
+from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 ROWS = 4000
 BATCH = 250
@@ -35,8 +35,8 @@ IMPORT = f"""
 import sys
 from assay.workspace import Workspace
 from assay_pipelines.importers import rows
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importing import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
+from assay_pipelines.importers.run import open_import, run_import
 rows.BATCH_PAIRS = {BATCH}
 workspace = Workspace.open(sys.argv[1])
 run_import(workspace, open_import(workspace, ImportConfig(sys.argv[2])), advance=lambda n: print("unit", flush=True))

@@ -19,8 +19,8 @@ from assay.store.feedback_intake import principle_schema, store_principle_judgme
 from assay.store.records import Decision, insert_decisions, insert_scores
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import open_import, run_import
+from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 from assay_pipelines.judging.asking import ask
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
 from assay_pipelines.llm.questions import load_questions

@@ -13,8 +13,8 @@ from web_pages import check_accessible, opened, running_web, screenshot, signed_
 
 from assay.annotation.vote_journal import fold
 from assay.workspace import Workspace
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import open_import, run_import
+from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

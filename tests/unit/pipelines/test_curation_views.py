@@ -31,8 +31,8 @@ from assay_pipelines.hygiene.near_duplicates.search import (
     find_near_duplicates,
 )
 from assay_pipelines.hygiene.near_duplicates.stored import duplicate_clusters, duplicate_searches
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import open_import, run_import
+from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 SOURCE = "made-up"
 PAIRS = 20

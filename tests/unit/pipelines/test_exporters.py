@@ -25,8 +25,8 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.push import prompt_text
 from assay_pipelines.exporters import verl
 from assay_pipelines.exporters.export import FORMATS, content_hash, export
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import ImportReport, open_import, run_import
+from assay_pipelines.importers.run import ImportReport, open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 NAMES = ("Alice Liddell", "Bob Cratchit")
 FILES = {

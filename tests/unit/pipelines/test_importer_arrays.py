@@ -10,8 +10,8 @@ import pytest
 
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import ImportReport, open_import, run_import
+from assay_pipelines.importers.run import ImportReport, open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 EXPLICIT = {"prompt": "Why is the sky blue?", "chosen": "Rayleigh scattering.", "rejected": "It is painted."}
 

@@ -18,8 +18,8 @@ from assay.data.prefetch import prefetch
 from assay.domain import Comparison, Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.workspace import Workspace
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import ImportReport, open_import, run_import
+from assay_pipelines.importers.run import ImportReport, open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 PROMPT = "Why is the sky blue?"
 GOOD, BAD = "Rayleigh scattering.", "It is painted."

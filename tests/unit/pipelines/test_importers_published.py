@@ -15,8 +15,9 @@ import pytest
 from assay.domain import Comparison, prompt_of
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.importers.formats import FORMATS, ImportConfig
-from assay_pipelines.importers.importing import ImportReport, open_import, run_import
+from assay_pipelines.importers.layout import layout_names
+from assay_pipelines.importers.run import ImportReport, open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 
 PROMPT = "Why is the sky blue?"
 USER = [{"role": "user", "content": PROMPT}]
@@ -575,7 +576,7 @@ EXPLICIT = {"prompt": PROMPT, "chosen": GOOD, "rejected": BAD}
     ],
 )
 def test_a_format_can_be_named(workspace: Workspace, tmp_path: Path, name: str, row: dict[str, Any]) -> None:
-    assert name in FORMATS
+    assert name in layout_names()
     path = write(tmp_path / "x.jsonl", row)
     assert take(workspace, path, format=name).pairs == 1
     before = table_sizes(workspace)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from assay.data.json_lines import RowError
 from assay.store.intake import LABELS
-from assay_pipelines.importers.joining import Join
-from assay_pipelines.importers.layouts import BY_NAME, LAYOUTS
+from assay_pipelines.importers.layout import IMPORTERS, JoinedLayout, recognise
 from assay_pipelines.importers.rows import BatchBuilder
 
 USER = [{"role": "user", "content": "Why?"}]
@@ -98,11 +97,11 @@ def places(value: Any) -> list[list[Any]]:
 
 
 def test_every_layout_has_an_example_that_it_recognises() -> None:
-    assert set(EXAMPLES) == set(BY_NAME)
-    for layout in LAYOUTS:
-        assert layout.looks(EXAMPLES[layout.name]), layout.name
-        found = next(other for other in LAYOUTS if other.looks(EXAMPLES[layout.name]))
-        assert found is layout, f"{layout.name} is taken for {found.name}"
+    assert set(EXAMPLES) == set(IMPORTERS.members)
+    for name, record in EXAMPLES.items():
+        assert IMPORTERS.create(name).matches(record), name
+        recognised = recognise([record], mapped=False)
+        assert type(recognised) is IMPORTERS.find(name), f"{name} is taken for {recognised}"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -116,17 +115,17 @@ def test_a_broken_value_is_a_reason(name: str, data: st.DataObject) -> None:
         for key in path[:-1]:
             inner = inner[key]
         inner[path[-1]] = data.draw(JSON)
-    layout = BY_NAME[name]
-    layout.looks(record)
+    layout = IMPORTERS.create(name)
+    layout.matches(record)
     layout.describe([record])
     builder = BatchBuilder("source", "file")
     with contextlib.suppress(RowError):
-        if isinstance(layout.meaning, Join):
-            for opinion in layout.meaning.opinions(record):
-                json.dumps(opinion.turns)
-                (opinion.stem + opinion.completion).encode()
+        if isinstance(layout, JoinedLayout):
+            for rated in layout.completions(record):
+                json.dumps(rated.turns)
+                (rated.stem + rated.completion).encode()
         else:
-            for item in layout.meaning(record):
+            for item in layout.parse(record):
                 if isinstance(item, RowError):
                     assert item.reason
                 else:

@@ -18,8 +18,8 @@ from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyR
 from assay_pipelines.curation.verifier import VerifierReport, verify_pool
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean
 from assay_pipelines.hygiene.deduplication import DedupCounts, dedup
-from assay_pipelines.importers.formats import ImportConfig
-from assay_pipelines.importers.importing import ImportReport, open_import, run_import
+from assay_pipelines.importers.run import ImportReport, open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 from assay_web.demo.source import Injected
 
 SOURCE, HELDOUT = "demo-source", "demo-heldout"

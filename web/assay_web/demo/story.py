@@ -24,7 +24,7 @@ from assay.statistics.intervals import Interval, cluster_bootstrap
 from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import UNCALIBRATED, ConsistencyReport, Judge
 from assay_pipelines.curation.verifier import VerifierReport
-from assay_pipelines.importers.importing import ImportReport
+from assay_pipelines.importers.run import ImportReport
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt, generate_prompts

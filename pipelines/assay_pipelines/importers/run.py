@@ -1,13 +1,12 @@
-"""Importing: a source's batches into the store, one short unit of work each, under one run.
+"""An import as a recorded run: a source's batches into the store, one short unit of work each.
 
-Covers: streaming, resuming (an import that was killed is simply run again: what is there already stays and is
-counted as known), the report with counts per reason. Leaves out: formats (`assay_pipelines.importers`).
+Covers: streaming, resuming (an import that was killed is run again: what is stored already is counted and stays), the
+report with counts per reason. Leaves out: reading the source (`source`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ from assay.runs.record import start_run
 from assay.store.feedback_intake import FeedbackCounts, store_feedback, store_principle_judgments
 from assay.store.intake import IntakeCounts, store_pairs, store_rejects
 from assay.workspace import Workspace
-from assay_pipelines.importers import bulk
-from assay_pipelines.importers.formats import ImportConfig, Source, open_source
-from assay_pipelines.importers.rows import ReadBatch
+from assay_pipelines.importers.source import ImportConfig, ImportSource, open_source
 
 FIRST_REJECTS = 5
 
@@ -48,12 +45,12 @@ class ImportReport:
         return asdict(self)
 
 
-def open_import(workspace: Workspace, config: ImportConfig) -> Source:
+def open_import(workspace: Workspace, config: ImportConfig) -> ImportSource:
     """The source, its format settled, before any run is recorded. Raises BadInputError."""
     return open_source(config, spill=workspace.root / "assay.duckdb.spill")
 
 
-def run_import(workspace: Workspace, source: Source, *, advance: Advance = silent) -> ImportReport:
+def run_import(workspace: Workspace, source: ImportSource, *, advance: Advance = silent) -> ImportReport:
     """Import everything the source yields. `advance` is called in the container's unit.
 
     Raises BadInputError if not one row could be taken; its rejects are recorded all the same.
@@ -63,7 +60,7 @@ def run_import(workspace: Workspace, source: Source, *, advance: Advance = silen
     with start_run(workspace, "import", asdict(source.config), inputs={file: "file"}) as run:
         report = ImportReport(run.id, source.config.path, source.recognised)
         at = 0
-        for batch, position in prefetch(_batches(source)):
+        for batch, position in prefetch((batch, source.container.position()) for batch in source.batches()):
             with workspace.store.unit() as db:
                 if batch.pairs.num_rows:
                     report.new += store_pairs(db, batch.pairs, run.id)
@@ -92,13 +89,6 @@ def run_import(workspace: Workspace, source: Source, *, advance: Advance = silen
     return report
 
 
-def _batches(source: Source) -> Iterator[tuple[ReadBatch, int]]:
-    """Batches, and how far into the container they reach."""
-    if bulk.can_read(source):
-        return bulk.batches(source)
-    return ((batch, source.container.position()) for batch in source.batches())
-
-
-def _full_name(source: Source) -> str:
+def _full_name(source: ImportSource) -> str:
     path = Path(source.config.path).expanduser()
     return str(path.resolve()) if path.exists() else source.config.path

@@ -17,7 +17,7 @@ from typing import Any
 
 from assay.data.conversation import Turns, check_unicode, prompt_turns, split_pair, text_of
 from assay.data.json_lines import RowError
-from assay_pipelines.importers.fields import (
+from assay_pipelines.importers.formats.columns import (
     label_of_scores,
     leftover_meta,
     list_of,
@@ -25,6 +25,7 @@ from assay_pipelines.importers.fields import (
     optional_text,
     strength_of_margin,
 )
+from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import FeedbackRow, PairRow, Row
 
 ASPECTS = ("instruction_following", "honesty", "truthfulness", "helpfulness")
@@ -33,41 +34,46 @@ OVERALL_SPAN = 9.0  #: overall scores, which the binarized rows carry, from 1 to
 JUDGE = "GPT-4"
 
 
-def looks_raw(record: Mapping[str, Any]) -> bool:
-    completions = record.get("completions")
-    return (
-        "instruction" in record
-        and isinstance(completions, list)
-        and all(isinstance(item, dict) and "response" in item for item in completions)
-    )
+class UltraFeedbackLayout(RecordLayout):
+    title = "UltraFeedback, ranked by its aspect ratings"
+    source = "UltraFeedback"
 
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        completions = record.get("completions")
+        return (
+            "instruction" in record
+            and isinstance(completions, list)
+            and all(isinstance(item, dict) and "response" in item for item in completions)
+        )
 
-def parse_raw(record: Mapping[str, Any]) -> list[Row | RowError]:
-    """All pairs and critiques of one record; a pair that cannot be one comes as its RowError."""
-    turns = prompt_turns(record.get("instruction"), "instruction")
-    completions = list_of(record.get("completions"), "completions")
-    if len(completions) < 2:
-        raise RowError("no pair: fewer than two completions", field="completions")
-    category = optional_text(record, "source")
-    scores = [_Scores.of(item) for item in completions]
-    out: list[Row | RowError] = []
-    for i, j in combinations(range(len(completions)), 2):
-        try:
-            out.append(_pair(turns, (completions[i], completions[j]), (scores[i], scores[j]), category))
-        except RowError as error:
-            error.detail = f"completions {i} and {j}"
-            out.append(error)
-    for item in completions:
-        if not isinstance(item, dict):
-            continue  # rejected with each of its pairs
-        critique, response = item.get("critique"), item.get("response")
-        if isinstance(critique, str) and critique.strip() and isinstance(response, str) and response:
+    def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
+        """All pairs and critiques of one record; a pair that cannot be one comes as its RowError."""
+        turns = prompt_turns(record.get("instruction"), "instruction")
+        completions = list_of(record.get("completions"), "completions")
+        if len(completions) < 2:
+            raise RowError("no pair: fewer than two completions", field="completions")
+        category = optional_text(record, "source")
+        scores = [_Scores.of(item) for item in completions]
+        out: list[Row | RowError] = []
+        for i, j in combinations(range(len(completions)), 2):
             try:
-                check_unicode(critique, "critique")
-                out.append(FeedbackRow(turns, text_of(response, "response"), critique, "llm", JUDGE, category=category))
+                out.append(_pair(turns, (completions[i], completions[j]), (scores[i], scores[j]), category))
             except RowError as error:
+                error.detail = f"completions {i} and {j}"
                 out.append(error)
-    return out
+        for item in completions:
+            if not isinstance(item, dict):
+                continue  # rejected with each of its pairs
+            critique, response = item.get("critique"), item.get("response")
+            if isinstance(critique, str) and critique.strip() and isinstance(response, str) and response:
+                try:
+                    check_unicode(critique, "critique")
+                    out.append(
+                        FeedbackRow(turns, text_of(response, "response"), critique, "llm", JUDGE, category=category)
+                    )
+                except RowError as error:
+                    out.append(error)
+        return out
 
 
 class _Scores:
@@ -131,30 +137,33 @@ _SCORES = (("score_chosen", "score_rejected", OVERALL_SPAN), ("chosen-rating", "
 _KNOWN = frozenset({"prompt", "prompt_id", "chosen", "rejected", "messages", "source"})
 
 
-def looks_binarized(record: Mapping[str, Any]) -> bool:
-    return {"chosen", "rejected"} <= record.keys() and any(c in record and r in record for c, r, _ in _SCORES)
+class UltraFeedbackBinarizedLayout(RecordLayout):
+    title = "UltraFeedback, binarized"
+    source = "UltraFeedback-binarized"
 
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        return {"chosen", "rejected"} <= record.keys() and any(c in record and r in record for c, r, _ in _SCORES)
 
-def parse_binarized(record: Mapping[str, Any]) -> list[Row | RowError]:
-    """One pair; equal scores are a tie, because its two sides were told apart by chance."""
-    turns, chosen, rejected = split_pair(record.get("prompt"), record.get("chosen"), record.get("rejected"))
-    names = next((names for names in _SCORES if names[0] in record), _SCORES[0])
-    better, worse = number_of(record.get(names[0])), number_of(record.get(names[1]))
-    label, strength = "first", None
-    if better is not None and worse is not None:
-        if better < worse:
-            raise RowError("the chosen side has the lower score", field=names[0])
-        label = label_of_scores(better, worse)
-        strength = strength_of_margin(better - worse, names[2]) if better != worse else None
-    pair = PairRow(
-        turns,
-        chosen,
-        rejected,
-        label,
-        strength=strength,
-        record_id=optional_text(record, "prompt_id"),
-        category=optional_text(record, "source"),
-        meta=leftover_meta(record, _KNOWN),
-        annotator=JUDGE,
-    )
-    return [pair.check()]
+    def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
+        """One pair; equal scores are a tie, because its two sides were told apart by chance."""
+        turns, chosen, rejected = split_pair(record.get("prompt"), record.get("chosen"), record.get("rejected"))
+        names = next((names for names in _SCORES if names[0] in record), _SCORES[0])
+        better, worse = number_of(record.get(names[0])), number_of(record.get(names[1]))
+        label, strength = "first", None
+        if better is not None and worse is not None:
+            if better < worse:
+                raise RowError("the chosen side has the lower score", field=names[0])
+            label = label_of_scores(better, worse)
+            strength = strength_of_margin(better - worse, names[2]) if better != worse else None
+        pair = PairRow(
+            turns,
+            chosen,
+            rejected,
+            label,
+            strength=strength,
+            record_id=optional_text(record, "prompt_id"),
+            category=optional_text(record, "source"),
+            meta=leftover_meta(record, _KNOWN),
+            annotator=JUDGE,
+        )
+        return [pair.check()]

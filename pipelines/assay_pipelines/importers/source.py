@@ -1,7 +1,7 @@
-"""Which container and which layout a source has: said by the caller, or recognised from its first rows.
+"""An opened source: its container and its layout, given by the caller or recognised from the first rows.
 
-Covers: `open_source`, the one way from a path or `hf:NAME` to an iterator of batches. Leaves out: the layouts
-(`layouts`), the store.
+Covers: `open_source`, the one way from a path or `hf:NAME` to batches of rows. Leaves out: the layouts (`layout`,
+`formats`), the store.
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ from typing import Any
 from assay.data.json_lines import RowError
 from assay.errors import AssayError, BadInputError
 from assay_pipelines.importers.containers import Container, Csv, HubDataset, Parquet, Record, json_container
-from assay_pipelines.importers.joining import Join, joined
-from assay_pipelines.importers.layouts import BY_NAME, FAMILIES, MAPPABLE, NAMES, Layout, named, recognise
+from assay_pipelines.importers.formats.hh import looks_like_red_team
+from assay_pipelines.importers.formats.trl import TARGETS
+from assay_pipelines.importers.joining import joined
+from assay_pipelines.importers.layout import (
+    JoinedLayout,
+    RecordLayout,
+    layout_names,
+    members_of,
+    recognise,
+    select_layout,
+)
 from assay_pipelines.importers.rows import BatchBuilder, ReadBatch, Row
-from assay_pipelines.importers.trl import TARGETS
 
-#: Containers may be named where the file's ending does not tell; what the rows mean is then recognised.
-CONTAINERS = ("jsonl", "json", "csv", "parquet", "hf")
-FORMATS: tuple[str, ...] = ("auto", *CONTAINERS, *NAMES)
+#: Formats that name a container only, for files whose ending does not; the layout is then recognised.
+CONTAINERS = ("auto", "jsonl", "json", "csv", "parquet", "hf")
 PEEK = 100
 SUFFIXES = frozenset({".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".gz", ".zst"})
 
@@ -40,30 +47,34 @@ class ImportConfig:
     subset: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise BadInputError(f"unknown format {self.format!r}; one of {', '.join(FORMATS)}", field="format")
+        layouts = [] if self.format in CONTAINERS else members_of(self.format)
         if unknown := sorted(set(self.mapping) - TARGETS):
             raise BadInputError(f"cannot map to {unknown[0]!r}; columns are {', '.join(sorted(TARGETS))}", field="map")
-        if self.mapping and self.format in NAMES and not MAPPABLE & set(FAMILIES.get(self.format, (self.format,))):
+        if self.mapping and layouts and not any(layout.mappable for layout in layouts):
             raise BadInputError(f"format {self.format} has fixed columns: drop --map or choose another", field="map")
         if self.limit is not None and self.limit < 1:
             raise BadInputError("must be at least 1", field="limit")
 
 
+def import_formats() -> str:
+    """The names that `--format` takes, for its help."""
+    return f"{', '.join(CONTAINERS)}; or a layout: {', '.join(layout_names())}; or module:Name, or file.py:Name"
+
+
 @dataclass(frozen=True)
-class Source:
-    """An opened source: what was recognised, and its batches. `layout` names one of `layouts.LAYOUTS`."""
+class ImportSource:
+    """An opened source: its container, its layout and its batches. `title` describes the layout."""
 
     config: ImportConfig
     container: Container
-    layout: str
+    layout: RecordLayout
     spill: Path
     title: str
 
     @property
-    def named(self) -> bool:
-        """Whether the caller said what the rows are."""
-        return self.config.format in NAMES
+    def layout_given(self) -> bool:
+        """Whether the caller named the layout."""
+        return self.config.format not in CONTAINERS
 
     @property
     def recognised(self) -> str:
@@ -72,14 +83,16 @@ class Source:
     @property
     def name(self) -> str:
         """The source's name in the store, for rows that bring none."""
-        return self.config.source or BY_NAME[self.layout].source or _stem(self.container.name)
+        return self.config.source or self.layout.source or _stem(self.container.name)
 
     def batches(self) -> Iterator[ReadBatch]:
         """Pairs, statements and rejects in bounded batches, in the order of the file."""
         builder = BatchBuilder(self.name, Path(self.container.name).name)
         records = islice(self.container.records(), self.config.limit)
-        meaning = BY_NAME[self.layout].meaning
-        rows = self._joined(builder, records, meaning) if isinstance(meaning, Join) else self.parsed(builder, records)
+        if isinstance(self.layout, JoinedLayout):
+            rows = self._joined(builder, records, self.layout)
+        else:
+            rows = self._parsed(builder, records)
         try:
             for _ in rows:
                 if builder.full:
@@ -91,17 +104,14 @@ class Source:
         if not builder.empty:
             yield builder.take()
 
-    def parsed(self, builder: BatchBuilder, records: Iterator[Record]) -> Iterator[None]:
-        """Put what each row says, or its reject, into the builder."""
-        parse = BY_NAME[self.layout].meaning
-        assert not isinstance(parse, Join)
+    def _parsed(self, builder: BatchBuilder, records: Iterator[Record]) -> Iterator[None]:
+        """Add each record's rows, or its reject, to the builder."""
+        parse = self.layout.parse
         for row, record, raw in records:
-            renamed = record
             try:
-                if isinstance(renamed, RowError):
-                    raise renamed
-                renamed = self._rename(renamed)
-                for item in parse(renamed):
+                if isinstance(record, RowError):
+                    raise record
+                for item in parse(self._rename(record)):
                     if isinstance(item, RowError):
                         builder.reject(row, item, item.detail)
                     else:
@@ -111,13 +121,13 @@ class Source:
             builder.row_done()
             yield
 
-    def _joined(self, builder: BatchBuilder, records: Iterator[Record], join: Join) -> Iterator[None]:
+    def _joined(self, builder: BatchBuilder, records: Iterator[Record], layout: JoinedLayout) -> Iterator[None]:
         def counted() -> Iterator[Record]:
             for row, record, raw in records:
                 builder.row_done()
                 yield row, record if isinstance(record, RowError) else self._rename(record), raw
 
-        for row, pair in joined(counted(), join, self.container, self.spill):
+        for row, pair in joined(counted(), layout, self.container, self.spill):
             if isinstance(pair, RowError):
                 builder.reject(row, pair, None)
             else:
@@ -133,9 +143,9 @@ class Source:
         return renamed(record, self.config.mapping)
 
 
-def open_source(config: ImportConfig, *, spill: Path) -> Source:
-    """Open a source and settle its layout. Raises BadInputError for an empty file, a column that is not there, or
-    rows that look like nothing known.
+def open_source(config: ImportConfig, *, spill: Path) -> ImportSource:
+    """Open a source and choose its layout. Raises BadInputError for an empty file, a missing column, or rows of no
+    known layout.
     """
     container = _container(config)
     _check_columns(config, container)
@@ -151,7 +161,7 @@ def open_source(config: ImportConfig, *, spill: Path) -> Source:
         if not any(target in record for record in good):
             raise BadInputError(f"no such column; there are {_names(sample)}", file=config.path, field=column)
     layout = _layout(config, good)
-    return Source(config, container, layout.name, spill, layout.describe(good))
+    return ImportSource(config, container, layout, spill, layout.describe(good))
 
 
 def renamed(record: dict[str, Any], mapping: Mapping[str, str]) -> dict[str, Any]:
@@ -177,10 +187,15 @@ def _container(config: ImportConfig) -> Container:
     return json_container(path)
 
 
-def _layout(config: ImportConfig, records: list[dict[str, Any]]) -> Layout:
+def _layout(config: ImportConfig, records: list[dict[str, Any]]) -> RecordLayout:
     try:
-        if config.format in NAMES:
-            return named(config.format, records)
+        if config.format not in CONTAINERS:
+            return select_layout(config.format, records)
+        if not config.mapping and any(looks_like_red_team(record) for record in records):
+            raise BadInputError(
+                "HH-RLHF's red-team set holds one rated transcript a row and no second response to compare it with; "
+                "its preference pairs are in the folders harmless-base and helpful-*"
+            )
         layout = recognise(records, mapped=bool(config.mapping))
     except BadInputError as error:
         raise BadInputError(str(error), file=config.path) from error

@@ -16,28 +16,31 @@ from typing import Any
 
 from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
 from assay.data.json_lines import RowError
-from assay_pipelines.importers.fields import label_of, leftover_meta, optional_text
+from assay_pipelines.importers.formats.columns import label_of, leftover_meta, optional_text
+from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
 _VOTER_KINDS = {"human": "human", "model": "llm", "verified": "verifier"}
 
 
-def looks_normalised(record: Mapping[str, Any]) -> bool:
-    return {"prompt", "responses", "label_type"} <= record.keys()
+class NormalisedLayout(RecordLayout):
+    title = "the normalised form"
 
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        return {"prompt", "responses", "label_type"} <= record.keys()
 
-def parse_normalised(record: Mapping[str, Any]) -> list[Row | RowError]:
-    """All pairs of one record; a pair that cannot be one (identical or empty sides) comes as its RowError."""
-    turns = prompt_turns(record.get("prompt"))
-    responses = record.get("responses") or []
-    if not isinstance(responses, list):
-        raise RowError("wrong type: not a list", field="responses")
-    ratings = record.get("ratings") or {}
-    if not isinstance(ratings, dict):
-        raise RowError("wrong type: not an object", field="ratings")
-    if len(responses) > 2 and (values := _values(ratings, len(responses))) is not None:
-        return _ranked(record, turns, responses, values, ratings)
-    return [_single(record, turns, responses, ratings)]
+    def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
+        """All pairs of one record; a pair that cannot be one (identical or empty sides) comes as its RowError."""
+        turns = prompt_turns(record.get("prompt"))
+        responses = record.get("responses") or []
+        if not isinstance(responses, list):
+            raise RowError("wrong type: not a list", field="responses")
+        ratings = record.get("ratings") or {}
+        if not isinstance(ratings, dict):
+            raise RowError("wrong type: not an object", field="ratings")
+        if len(responses) > 2 and (values := _values(ratings, len(responses))) is not None:
+            return _ranked(record, turns, responses, values, ratings)
+        return [_single(record, turns, responses, ratings)]
 
 
 def _single(record: Mapping[str, Any], turns: Turns, responses: list[Any], ratings: dict[str, Any]) -> PairRow:

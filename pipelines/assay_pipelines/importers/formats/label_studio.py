@@ -19,7 +19,8 @@ from typing import Any
 from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
 from assay.data.json_lines import RowError
 from assay_pipelines.annotation.label_studio import config as label_studio_config
-from assay_pipelines.importers.fields import optional_text
+from assay_pipelines.importers.formats.columns import optional_text
+from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
 SIDES = (("answer1", "answer2"), ("response_a", "response_b"), ("response1", "response2"))
@@ -39,54 +40,59 @@ CHOICES: dict[str, tuple[str, int | None]] = {
 }
 
 
-def looks_label_studio(record: Mapping[str, Any]) -> bool:
-    data = record.get("data")
-    return isinstance(data, dict) and ("annotations" in record or "predictions" in record) and _sides(data) is not None
+class LabelStudioLayout(RecordLayout):
+    title = "a Label Studio export (JSON)"
+
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        data = record.get("data")
+        answered = "annotations" in record or "predictions" in record
+        return answered and isinstance(data, dict) and _sides(data) is not None
+
+    def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
+        """The task's pair with its votes; an annotation that cannot be read comes as its RowError beside it."""
+        data = record.get("data")
+        if not isinstance(data, dict):
+            raise RowError("missing or no object", field="data")
+        out: list[Row | RowError] = []
+        votes, about = [], []
+        for kind, entries in (("annotations", record.get("annotations")), ("predictions", record.get("predictions"))):
+            for position, entry in enumerate(entries if isinstance(entries, list) else [], start=1):
+                try:
+                    if not isinstance(entry, dict):
+                        raise RowError("an entry that is no object", field=kind)
+                    votes.append(_vote(entry, kind))
+                    copied_fields = ("id", "lead_time", "created_at", "ground_truth", "score")
+                    about.append({name: entry[name] for name in copied_fields if entry.get(name) not in (None, False)})
+                except RowError as error:
+                    error.detail = f"{kind} {position}"
+                    out.append(error)
+        pair = _pair(data, votes, optional_text(record, "id"))
+        pair.meta = {"votes": about} if any(about) else {}
+        return [pair, *out]
 
 
-def looks_label_studio_min(record: Mapping[str, Any]) -> bool:
-    return {"annotator", "annotation_id"} <= record.keys() and _sides(record) is not None
+class LabelStudioMinLayout(RecordLayout):
+    title = "a Label Studio export (JSON_MIN)"
 
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        return {"annotator", "annotation_id"} <= record.keys() and _sides(record) is not None
 
-def parse_label_studio(record: Mapping[str, Any]) -> list[Row | RowError]:
-    """The task's pair with its votes; an annotation that cannot be read comes as its RowError beside it."""
-    data = record.get("data")
-    if not isinstance(data, dict):
-        raise RowError("missing or no object", field="data")
-    out: list[Row | RowError] = []
-    votes, about = [], []
-    for kind, entries in (("annotations", record.get("annotations")), ("predictions", record.get("predictions"))):
-        for position, entry in enumerate(entries if isinstance(entries, list) else [], start=1):
-            try:
-                if not isinstance(entry, dict):
-                    raise RowError("an entry that is no object", field=kind)
-                votes.append(_vote(entry, kind))
-                copied_fields = ("id", "lead_time", "created_at", "ground_truth", "score")
-                about.append({name: entry[name] for name in copied_fields if entry.get(name) not in (None, False)})
-            except RowError as error:
-                error.detail = f"{kind} {position}"
-                out.append(error)
-    pair = _pair(data, votes, optional_text(record, "id"))
-    pair.meta = {"votes": about} if any(about) else {}
-    return [pair, *out]
-
-
-def parse_label_studio_min(record: Mapping[str, Any]) -> list[Row | RowError]:
-    """One annotation: control names are columns, a value is text or (Pairwise) an object with `selected`."""
-    results: list[dict[str, Any]] = []
-    sides = _sides(record) or SIDES[0]
-    for name, value in record.items():
-        if name in ("prompt", *sides):
-            continue
-        if isinstance(value, dict) and "selected" in value:
-            results.append({"type": "pairwise", "value": value})
-        elif isinstance(value, str) and (value in ("left", "right") or _spelled(value) in CHOICES):
-            plain = {"selected": value} if value in ("left", "right") else {"choices": [value]}
-            results.append({"type": "pairwise" if "selected" in plain else "choices", "value": plain})
-        elif name == "rationale" and isinstance(value, str | list):
-            results.append({"type": "textarea", "value": {"text": value}})
-    vote = _vote({"result": results, "completed_by": record.get("annotator")}, "annotations")
-    return [_pair(record, [vote], optional_text(record, "id"))]
+    def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
+        """One annotation: control names are columns, a value is text or (Pairwise) an object with `selected`."""
+        results: list[dict[str, Any]] = []
+        sides = _sides(record) or SIDES[0]
+        for name, value in record.items():
+            if name in ("prompt", *sides):
+                continue
+            if isinstance(value, dict) and "selected" in value:
+                results.append({"type": "pairwise", "value": value})
+            elif isinstance(value, str) and (value in ("left", "right") or _spelled(value) in CHOICES):
+                plain = {"selected": value} if value in ("left", "right") else {"choices": [value]}
+                results.append({"type": "pairwise" if "selected" in plain else "choices", "value": plain})
+            elif name == "rationale" and isinstance(value, str | list):
+                results.append({"type": "textarea", "value": {"text": value}})
+        vote = _vote({"result": results, "completed_by": record.get("annotator")}, "annotations")
+        return [_pair(record, [vote], optional_text(record, "id"))]
 
 
 def _pair(data: Mapping[str, Any], votes: list[dict[str, Any]], task: str | None) -> PairRow:

@@ -12,7 +12,8 @@ from typing import Any
 
 from assay.data.conversation import DIVERGED, Turns, text_of
 from assay.data.json_lines import RowError
-from assay_pipelines.importers.fields import leftover_meta, optional_text
+from assay_pipelines.importers.formats.columns import leftover_meta, optional_text
+from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
 _TURN = re.compile(r"(?:^|\n\n)(Human|Assistant):")
@@ -20,36 +21,38 @@ _ROLES = {"Human": "user", "Assistant": "assistant"}
 _KNOWN = frozenset({"chosen", "rejected", "id", "category"})
 
 
-def looks_like_hh(record: Mapping[str, Any]) -> bool:
-    sides = (record.get("chosen"), record.get("rejected"))
-    return all(isinstance(side, str) and side.lstrip().startswith("Human:") for side in sides)
+class HhLayout(RecordLayout):
+    title = "HH-RLHF text"
+
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        sides = (record.get("chosen"), record.get("rejected"))
+        return all(isinstance(side, str) and side.lstrip().startswith("Human:") for side in sides)
+
+    def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
+        """Raises RowError for a row that is no pair."""
+        chosen = _turns(text_of(record.get("chosen"), "chosen"), "chosen")
+        rejected = _turns(text_of(record.get("rejected"), "rejected"), "rejected")
+        if chosen == rejected:
+            raise RowError("the two sides are identical")
+        if chosen[:-1] != rejected[:-1]:
+            raise RowError(DIVERGED, field="rejected")
+        if len(chosen) == 1:
+            raise RowError("no turn before the response", field="chosen")
+        pair = PairRow(
+            chosen[:-1],
+            chosen[-1]["content"],
+            rejected[-1]["content"],
+            "first",
+            record_id=optional_text(record, "id"),
+            category=optional_text(record, "category"),
+            meta=leftover_meta(record, _KNOWN),
+        )
+        return [pair.check()]
 
 
 def looks_like_red_team(record: Mapping[str, Any]) -> bool:
     """The red-team set of the same publication: one transcript a row, rated, with nothing to compare it to."""
     return {"transcript", "min_harmlessness_score_transcript", "task_description"} <= record.keys()
-
-
-def parse_hh(record: Mapping[str, Any]) -> list[Row | RowError]:
-    """Raises RowError for a row that is no pair."""
-    chosen = _turns(text_of(record.get("chosen"), "chosen"), "chosen")
-    rejected = _turns(text_of(record.get("rejected"), "rejected"), "rejected")
-    if chosen == rejected:
-        raise RowError("the two sides are identical")
-    if chosen[:-1] != rejected[:-1]:
-        raise RowError(DIVERGED, field="rejected")
-    if len(chosen) == 1:
-        raise RowError("no turn before the response", field="chosen")
-    pair = PairRow(
-        chosen[:-1],
-        chosen[-1]["content"],
-        rejected[-1]["content"],
-        "first",
-        record_id=optional_text(record, "id"),
-        category=optional_text(record, "category"),
-        meta=leftover_meta(record, _KNOWN),
-    )
-    return [pair.check()]
 
 
 def _turns(text: str, field: str) -> Turns:

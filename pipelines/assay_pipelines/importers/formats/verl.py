@@ -1,0 +1,54 @@
+"""verl's rows (data_source, prompt, ability, reward_model, extra_info), as far as they hold pairs.
+
+A row of verl is a prompt for RL with a ground truth, not a comparison. Covers: rows that Assay exported, whose
+`extra_info.comparisons` carries the pairs. Leaves out: all others, which are rejected with that reason; verl's data for
+reward models (prompt, chosen, rejected) is read as TRL's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.data.conversation import prompt_turns, text_of
+from assay.data.json_lines import RowError
+from assay_pipelines.importers.formats.columns import optional_text, strength_of
+from assay_pipelines.importers.layout import RecordLayout
+from assay_pipelines.importers.rows import PairRow, Row
+
+
+class VerlLayout(RecordLayout):
+    title = "verl rows with comparisons"
+
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        return {"data_source", "prompt", "reward_model"} <= record.keys()
+
+    def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
+        info = record.get("extra_info")
+        comparisons = info.get("comparisons") if isinstance(info, dict) else None
+        if not isinstance(comparisons, list) or not comparisons:
+            raise RowError(
+                "no pair: a prompt with its ground truth (pairs are in the comparisons of Assay's own export)",
+                field="extra_info",
+            )
+        turns = prompt_turns(record.get("prompt"))
+        out: list[Row | RowError] = []
+        for number, item in enumerate(comparisons):
+            try:
+                if not isinstance(item, dict):
+                    raise RowError("a comparison that is no object", field="extra_info")
+                pair = PairRow(
+                    turns,
+                    text_of(item.get("chosen"), "extra_info"),
+                    text_of(item.get("rejected"), "extra_info"),
+                    "first",
+                    strength=strength_of(item.get("margin")),
+                    source=optional_text(item, "source") or optional_text(record, "data_source"),
+                    record_id=optional_text(item, "comparison_id"),
+                    category=optional_text(item, "category"),
+                )
+                out.append(pair.check(("extra_info", "extra_info")))
+            except RowError as error:
+                error.detail = f"comparison {number}"
+                out.append(error)
+        return out
