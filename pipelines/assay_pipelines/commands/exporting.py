@@ -10,6 +10,7 @@ import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
+from assay_pipelines.exporters.kind import EXPORTERS
 
 if TYPE_CHECKING:
     from assay.data.snapshots import Selection
@@ -28,8 +29,8 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            help="trl, trl-implicit, openrlhf, nemo-rl, verl, hf, helpsteer3 (principle rows), helpsteer3-preference "
-            "or label-studio. auto: hf for a folder, label-studio for .json, else trl."
+            help=f"{EXPORTERS.help()}. auto: hf for a folder, label-studio for .json, else trl; helpsteer3 writes "
+            "principle judgments."
         ),
     ] = "auto",
     snapshot: Annotated[str | None, typer.Option(help="Snapshot to write. Default: what the options select.")] = None,

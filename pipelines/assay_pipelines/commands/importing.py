@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay_pipelines.importers.kind import layout_names
 
 if TYPE_CHECKING:
     from assay_pipelines.importers.run import ImportReport
@@ -22,9 +23,8 @@ def import_(
     format: Annotated[
         str,
         typer.Option(
-            help="auto, a container (jsonl, json, csv, parquet, hf) or a layout: trl, trl-stepwise, hh, ultrafeedback, "
-            "helpsteer3, skywork, arena, nemo-rl, rlhflow, rewardbench, rm-bench, judgebench, verl, label-studio, "
-            "normalised, ...",
+            help="auto, a container (jsonl, json, csv, parquet, hf), or a layout: "
+            f"{', '.join(layout_names())}; or module:Name, or file.py:Name",
         ),
     ] = "auto",
     map: Annotated[

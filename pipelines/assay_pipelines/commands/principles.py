@@ -26,9 +26,10 @@ from assay_pipelines.commands.endpoint_options import (
     endpoint_of,
     spending_of,
 )
+from assay_pipelines.embedding.encoder import ENCODERS
+from assay_pipelines.principles.kind import PRINCIPLE_EXTRACTORS
 
 if TYPE_CHECKING:
-    from assay_pipelines.principles.extraction import Extractor
     from assay_pipelines.principles.report import PrincipleReport
 
 
@@ -100,7 +101,11 @@ def import_feedback(
 def extract(
     context: typer.Context,
     extractor: Annotated[
-        str, typer.Option(help="openai (a chat endpoint), or lexicon (rules, a baseline).")
+        str,
+        typer.Option(
+            help=f"{PRINCIPLE_EXTRACTORS.help()}. openai is any chat endpoint, lexicon a baseline of rules without a "
+            "model."
+        ),
     ] = "openai",
     base_url: BaseUrl = None,
     model: ModelOption = None,
@@ -128,27 +133,16 @@ def extract(
 
     Example: `assay principles extract --extractor lexicon`
     """
-    from assay.errors import BadInputError
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.principles.extraction import count_waiting
+    from assay_pipelines.principles.extraction import ExtractorOptions, count_waiting
     from assay_pipelines.principles.extraction import extract as read_feedback
 
     ws = Workspace.find(workspace)
-    reader: Extractor
-    if extractor == "lexicon":
-        from assay_pipelines.principles.lexicon import LexiconExtractor
-
-        reader = LexiconExtractor(lexicon)
-    elif extractor == "openai":
-        from assay_pipelines.principles.llm_extractor import LlmExtractor
-
-        if not base_url or not model:
-            raise BadInputError("--extractor openai needs --base-url and --model; --extractor lexicon needs neither")
-        reader = LlmExtractor(endpoint_of(context), ws, prompts=prompts, spending=spending_of(context))
-    else:
-        raise BadInputError(f"unknown extractor {extractor!r}: openai or lexicon", field="extractor")
+    endpoint = endpoint_of(context) if base_url and model else None
+    options = ExtractorOptions(ws, endpoint, prompts, lexicon, spending_of(context))
+    reader = PRINCIPLE_EXTRACTORS.find(extractor, folder=Path())(options)
     waiting = count_waiting(ws, reader.name, source=source, again=again)
     with (
         start_run(ws, "principles-extract", {"extractor": reader.name, **reader.config, "source": source}) as run,
@@ -175,7 +169,7 @@ def filter_(
             help="Whose readings; `stated` = what people judged themselves. Default: the latest.", show_default=False
         ),
     ] = None,
-    encoder: Annotated[str, typer.Option(help="minilm, hashing, or a sentence-transformers model.")] = "minilm",
+    encoder: Annotated[str, typer.Option(help=f"{ENCODERS.help()}; or a sentence-transformers model.")] = "minilm",
     evidence_above: Annotated[float, typer.Option(help="Quote against feedback, 0-100; -1: do not check.")] = 60.0,
     consensus_above: Annotated[float, typer.Option(help="Cosine that every other annotator must reach.")] = 0.8,
     at_least: Annotated[

@@ -1,13 +1,14 @@
-"""What turns texts into vectors.
+"""What turns texts into vectors: the `Encoder` protocol and the registry of encoders.
 
-Covers: the `Encoder` protocol, which an object of the sentence-transformers library meets through a thin adapter.
-Leaves out: the encoders, the stored vectors, the search (beside this module).
+Leaves out: opening one by name (`encoder_loader`), the encoders, the stored vectors, the search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
+
+from assay.registry import Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,3 +25,15 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """[n, dimension], each row of length 1."""
+
+
+#: Factories; one with a parameter `device` gets the device.
+ENCODERS: Kind[Callable[..., Encoder]] = Kind(
+    "encoder",
+    "Turns texts into vectors for retrieval and for comparing principles.",
+    {
+        "minilm": "assay_pipelines.embedding.mean_pooling:minilm",
+        "hashing": "assay_pipelines.embedding.hashing:HashingEncoder",
+    },
+    option="--encoder",
+)

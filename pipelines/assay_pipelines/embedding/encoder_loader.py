@@ -1,29 +1,35 @@
-"""One name, one encoder: what `--encoder` takes everywhere.
+"""Opening an encoder by the name that `--encoder` takes everywhere.
 
-Covers: `hashing` and `hashing-DIMENSION` (no model, for tests), `minilm` (carried by a PyPI package, works offline),
-any sentence-transformers model by folder or hub name. Leaves out: the encoders (beside this module).
+Covers: the registry's encoders, `hashing-DIMENSION`, and any sentence-transformers model by folder or hub name. Leaves
+out: the encoders themselves.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from assay.errors import BadInputError
-from assay_pipelines.embedding import hashing, mean_pooling
-from assay_pipelines.embedding.encoder import Encoder
+from assay.registry import settings_of
+from assay_pipelines.embedding import hashing
+from assay_pipelines.embedding.encoder import ENCODERS, Encoder
 
-DEFAULT = mean_pooling.MINILM
 
+def open_encoder(name: str = "minilm", device: str = "auto", *, folder: Path | None = None) -> Encoder:
+    """`folder`: of the configuration that names the encoder, for `file.py:Name`.
 
-def open_encoder(name: str = DEFAULT, device: str = "auto") -> Encoder:
-    """Raises NotFoundError or BackendError, in one line that says what to install, where it cannot be had."""
+    Raises NotFoundError or BackendError, in one line that says what to install, where it cannot be had.
+    """
     if not name.strip():
-        raise BadInputError("name an encoder: minilm, hashing, or a sentence-transformers model")
-    if name == hashing.NAME:
-        return hashing.HashingEncoder()
-    kind, _, size = name.partition("-")
-    if kind == hashing.NAME and size.isdigit():
-        return hashing.HashingEncoder(int(size))
-    if name == mean_pooling.MINILM:
-        return mean_pooling.MeanPoolingEncoder(mean_pooling.minilm_folder(), name=name, device=device)
-    from assay_pipelines.embedding.sentence_encoder import SentenceEncoder
+        raise BadInputError(f"name an encoder: {ENCODERS.help()}, or a sentence-transformers model")
+    encoder: Encoder
+    family, _, dimension = name.partition("-")
+    if family == hashing.NAME and dimension.isdigit():
+        encoder = hashing.HashingEncoder(int(dimension))
+    elif name in ENCODERS.names() or ":" in name:
+        takes_device = any(setting.name == "device" for setting in settings_of(ENCODERS.find(name, folder=folder)))
+        encoder = ENCODERS.create(name, {"device": device} if takes_device else {}, folder=folder)
+    else:
+        from assay_pipelines.embedding.sentence_encoder import SentenceEncoder
 
-    return SentenceEncoder(name, device=device)
+        encoder = SentenceEncoder(name, device=device)
+    return encoder

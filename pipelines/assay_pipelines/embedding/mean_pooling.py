@@ -41,6 +41,11 @@ def minilm_folder() -> Path:
     raise NotFoundError(f"the package {PACKAGE} holds no model; reinstall it with: {HOW_TO_GET}")
 
 
+def minilm(device: str = "auto") -> MeanPoolingEncoder:
+    """The registry's encoder `minilm`."""
+    return MeanPoolingEncoder(minilm_folder(), name=MINILM, device=device)
+
+
 class MeanPoolingEncoder:
     """Texts longer than the model's window are cut at its end, as the sentence-transformers library does."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
-from assay_pipelines.exporters.job import JUDGMENTS, RESOLVED, ExportJob, Written
+from assay_pipelines.exporters.job import JUDGMENTS, LINES, RESOLVED, ExportFormat, ExportJob, Written
 from assay_pipelines.exporters.pseudonyms import person_of
 from assay_pipelines.principles.filtering import KEPT
 
@@ -80,3 +80,7 @@ def write_preferences(job: ExportJob) -> Written:
             WHERE label IS NOT NULL ORDER BY comparison_id"""
     )
     return Written(written, (f"{job.counts.ties} of them ties, as 0",) if job.counts.ties else ())
+
+
+HELPSTEER3_PRINCIPLES = ExportFormat(LINES, write_principles, "principle judgments", "nothing")
+HELPSTEER3_PREFERENCES = ExportFormat(LINES, write_preferences, "preferences", "labels")

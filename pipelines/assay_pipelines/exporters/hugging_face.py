@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict
 
 from assay_pipelines.exporters.card import card, facts_of
-from assay_pipelines.exporters.job import CHOSEN, JUDGMENTS, PAIRS, REJECTED, RESOLVED, ExportJob, Written
+from assay_pipelines.exporters.job import CHOSEN, JUDGMENTS, PAIRS, REJECTED, RESOLVED, ExportFormat, ExportJob, Written
 
 MARKER = "assay-export.json"  #: says that the folder is an export, which a later one may replace
 
@@ -39,3 +39,6 @@ def write_folder(job: ExportJob) -> Written:
     (job.target / MARKER).write_text(json.dumps(asdict(facts), indent=1, default=str) + "\n", encoding="utf-8")
     (job.target / "README.md").write_text(card(facts), encoding="utf-8")
     return Written(pairs, (f"{judgments} judgments",))
+
+
+HUGGING_FACE = ExportFormat((), write_folder)

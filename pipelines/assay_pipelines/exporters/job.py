@@ -6,9 +6,10 @@ Leaves out: the formats (a module each), the store's unit of work (`export`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from assay.data.snapshots import Selection, Snapshot
 from assay.errors import BadInputError
@@ -17,6 +18,7 @@ from assay_pipelines.exporters.pseudonyms import Pseudonyms
 if TYPE_CHECKING:
     import duckdb
 
+LINES = (".jsonl", ".jsonl.gz", ".parquet")
 #: How COPY writes each ending.
 ENDINGS = {
     ".jsonl": "FORMAT json",
@@ -51,7 +53,7 @@ CHOSEN, REJECTED = (f"[{{'role': 'assistant', 'content': {side}}}]" for side in 
 
 
 @dataclass(frozen=True)
-class Counts:
+class SelectionCounts:
     """Of the selected comparisons. `margins`: pairs with a margin."""
 
     matched: int
@@ -75,7 +77,7 @@ class ExportJob:
     db: duckdb.DuckDBPyConnection
     target: Path
     ending: str
-    counts: Counts
+    counts: SelectionCounts
     snapshot: Snapshot | None
     selection: Selection | None
     rationales: bool
@@ -92,7 +94,20 @@ class ExportJob:
         return int(self.db.execute(statement, values).fetchall()[0][0])
 
 
-def select_items(db: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, selection: Selection | None) -> Counts:
+@dataclass(frozen=True)
+class ExportFormat:
+    """A format of the registry `exporter`. `endings` of the file; none: a folder. `unit`: what a row is. `needs`: what
+    the selection must have at least one of."""
+
+    endings: tuple[str, ...]
+    write: Callable[[ExportJob], Written]
+    unit: str = "pairs"
+    needs: Literal["pairs", "labels", "comparisons", "nothing"] = "pairs"
+
+
+def select_items(
+    db: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, selection: Selection | None
+) -> SelectionCounts:
     """Fill the temporary table `items` (comparison_id, label, margin, pool)."""
     values: dict[str, Any]
     if snapshot is not None:
@@ -109,4 +124,4 @@ def select_items(db: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, selec
         """SELECT count(*), count(*) FILTER (label IN ('A', 'B')), count(*) FILTER (label = 'tie'),
                   count(margin) FILTER (label IN ('A', 'B')) FROM items"""
     ).fetchall()
-    return Counts(*counts)
+    return SelectionCounts(*counts)

@@ -11,7 +11,7 @@ from itertools import product
 
 from assay.domain import ANSWERS
 from assay_pipelines.annotation.label_studio.config import CONTROL, RATIONALE, choice_for
-from assay_pipelines.exporters.job import JUDGMENTS, RESOLVED, ExportJob, Written
+from assay_pipelines.exporters.job import JUDGMENTS, RESOLVED, ExportFormat, ExportJob, Written
 from assay_pipelines.exporters.pseudonyms import person_of
 
 _PROMPT_TEXT = """if(len(prompt) = 1 AND prompt[1].role = 'user', prompt[1].content,
@@ -62,3 +62,6 @@ def write_label_studio(job: ExportJob) -> Written:
             FROM {RESOLVED} LEFT JOIN gathered USING (comparison_id) ORDER BY comparison_id"""
     )
     return Written(tasks)
+
+
+LABEL_STUDIO = ExportFormat((".json",), write_label_studio, "tasks", "comparisons")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from assay_pipelines.exporters.job import CHOSEN, PAIRS, REJECTED, ExportJob, Written
+from assay_pipelines.exporters.job import CHOSEN, LINES, PAIRS, REJECTED, ExportFormat, ExportJob, Written
 
 
 def write_nemo_rl(job: ExportJob) -> Written:
     completions = f"[{{'rank': 0, 'completion': {CHOSEN}}}, {{'rank': 1, 'completion': {REJECTED}}}] AS completions"
     about = "comparison_id AS id, source, category"
     return Written(job.copy(f"SELECT prompt AS context, {completions}, {about} FROM {PAIRS} ORDER BY comparison_id"))
+
+
+NEMO_RL = ExportFormat(LINES, write_nemo_rl)

@@ -6,7 +6,7 @@ Further columns (comparison_id, source, category, pool) are ignored by TRL's tra
 
 from __future__ import annotations
 
-from assay_pipelines.exporters.job import CHOSEN, PAIRS, REJECTED, ExportJob, Written
+from assay_pipelines.exporters.job import CHOSEN, LINES, PAIRS, REJECTED, ExportFormat, ExportJob, Written
 
 _ABOUT = "comparison_id, source, category, {margin} pool"
 
@@ -32,3 +32,7 @@ def _margin(job: ExportJob) -> tuple[str, tuple[str, ...]]:
     if not counts.margins:
         return "", ()
     return "", (f"no column margin: {counts.pairs - counts.margins} of {counts.pairs} pairs have none",)
+
+
+TRL = ExportFormat(LINES, write_explicit)
+TRL_IMPLICIT = ExportFormat(LINES, write_implicit)

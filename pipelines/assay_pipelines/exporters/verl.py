@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from assay_pipelines.exporters.job import PAIRS, ExportJob, Written
+from assay_pipelines.exporters.job import PAIRS, ExportFormat, ExportJob, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,3 +98,6 @@ def _starts(pairs: pa.Table) -> list[int]:
     ids = pairs.column("prompt_id").combine_chunks()
     changed = np.asarray(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False), dtype=bool)
     return [0, *(np.flatnonzero(changed) + 1).tolist()]
+
+
+VERL = ExportFormat((".parquet",), write_verl, unit="prompts")

@@ -133,16 +133,15 @@ class BatchBuilder:
         for turn in item.turns:
             self._characters += len(turn["content"])
         source, record_id = item.source or self.source, item.record_id or f"{self.name}#{row}"
+        origin = (source, record_id, item.category, item.license, item.language)
         if isinstance(item, PairRow):
             meta = meta_json(item.meta)
             self._characters += len(item.first) + len(item.second) + len(meta or "") + len(item.rationale or "")
             judged = (item.first, item.second, item.label, item.strength, item.rationale, item.votes)
-            origin = (source, record_id, item.category, item.license, item.language, meta, item.annotator)
-            self._pairs.add((row, *judged, *origin), item.turns)
+            self._pairs.add((row, *judged, *origin, meta, item.annotator), item.turns)
             return
         self._characters += len(item.response)
         about = (row, item.response, item.kind, item.voter)
-        origin = (source, record_id, item.category, item.license, item.language)
         if isinstance(item, FeedbackRow):
             self._characters += len(item.content)
             self._feedback.add((*about, *origin, item.content), item.turns)

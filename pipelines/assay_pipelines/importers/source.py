@@ -21,7 +21,6 @@ from assay_pipelines.importers.joining import joined
 from assay_pipelines.importers.layout import (
     JoinedLayout,
     RecordLayout,
-    layout_names,
     members_of,
     recognise,
     select_layout,
@@ -54,11 +53,6 @@ class ImportConfig:
             raise BadInputError(f"format {self.format} has fixed columns: drop --map or choose another", field="map")
         if self.limit is not None and self.limit < 1:
             raise BadInputError("must be at least 1", field="limit")
-
-
-def import_formats() -> str:
-    """The names that `--format` takes, for its help."""
-    return f"{', '.join(CONTAINERS)}; or a layout: {', '.join(layout_names())}; or module:Name, or file.py:Name"
 
 
 @dataclass(frozen=True)

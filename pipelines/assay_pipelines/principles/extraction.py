@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from assay import ids
 from assay.domain import Prompt, prompt_of
@@ -19,6 +20,10 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
+
+if TYPE_CHECKING:
+    from assay_pipelines.judging.budget import Spending
+    from assay_pipelines.llm.configuration import EndpointConfig
 
 Fulfilment: TypeAlias = Literal["yes", "no", "partially"]
 
@@ -62,7 +67,7 @@ class Unread:
 Reading: TypeAlias = tuple[Item, ...] | Unread
 
 
-class Extractor(Protocol):
+class PrincipleExtractor(Protocol):
     """`name` holds the version of all that shapes the answers. `page`: how many texts to give it at a time; each page
     is stored before the next."""
 
@@ -75,6 +80,17 @@ class Extractor(Protocol):
 
     def read(self, feedback: Sequence[Feedback], run_id: str | None) -> tuple[list[Reading], str | None]:
         """One reading each, in order; and why it stopped early, if it did."""
+
+
+@dataclass(frozen=True)
+class ExtractorOptions:
+    """What the registry's extractors are created from. `prompts`, `lexicon`: the user's own files."""
+
+    workspace: Workspace
+    endpoint: EndpointConfig | None = None
+    prompts: Path | None = None
+    lexicon: Path | None = None
+    spending: Spending | None = None
 
 
 @dataclass
@@ -98,7 +114,7 @@ class ExtractionReport:
 
 def extract(
     workspace: Workspace,
-    extractor: Extractor,
+    extractor: PrincipleExtractor,
     run_id: str,
     *,
     source: str | None = None,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError
-from assay_pipelines.principles.extraction import INTRODUCTION, Feedback, Fulfilment, Item, Reading
+from assay_pipelines.principles.extraction import INTRODUCTION, ExtractorOptions, Feedback, Fulfilment, Item, Reading
 
 _CLAUSE = re.compile(
     r"[.;!?\n]+\s*|,?\s*\b(?:but|while|whereas|however|although|though)\b\s*|,\s+(?=(?:and\s+)?(?:a|arg\w*\s*a?)\s?[12]\b)",
@@ -89,6 +89,11 @@ class LexiconExtractor:
                     continue  # where nobody is named, praise is for the preferred one and blame for the other
                 by_answer.setdefault((rule.principle, answer), Item(rule.principle, answer, words))
         return tuple(by_answer.values())
+
+
+def lexicon_extractor(options: ExtractorOptions) -> LexiconExtractor:
+    """The registry's extractor `lexicon`."""
+    return LexiconExtractor(options.lexicon)
 
 
 def _about(clause: str, which: str | None, preferred: str | None) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
+from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_pipelines.llm.annotators import versioned
 from assay_pipelines.llm.budget import Spending
@@ -21,7 +22,7 @@ from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import Answered, Endpoint, ModelCall, Outcome
 from assay_pipelines.llm.prompts import Prompts, mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
-from assay_pipelines.principles.extraction import Feedback, Item, Reading, Unread
+from assay_pipelines.principles.extraction import ExtractorOptions, Feedback, Item, Reading, Unread
 
 SYSTEM, USER = "principles.system.md", "principles.user.md"
 TASK = "principles"
@@ -97,6 +98,13 @@ class LlmExtractor:
         )
         messages = ({"role": "system", "content": self._system}, {"role": "user", "content": user_message})
         return ModelCall(TASK, text.feedback_id, messages, FoundPrinciples, self.prompt_hash)
+
+
+def openai_extractor(options: ExtractorOptions) -> LlmExtractor:
+    """The registry's extractor `openai`. Raises BadInputError without an endpoint."""
+    if options.endpoint is None:
+        raise BadInputError("--extractor openai needs --base-url and --model; --extractor lexicon needs neither")
+    return LlmExtractor(options.endpoint, options.workspace, prompts=options.prompts, spending=options.spending)
 
 
 def _reading(outcome: Outcome[FoundPrinciples]) -> Reading:

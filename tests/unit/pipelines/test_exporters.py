@@ -24,7 +24,8 @@ from assay.system.atomic_files import replacing_folder
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.push import prompt_text
 from assay_pipelines.exporters import verl
-from assay_pipelines.exporters.export import FORMATS, content_hash, export
+from assay_pipelines.exporters.export import content_hash, export
+from assay_pipelines.exporters.kind import EXPORTERS
 from assay_pipelines.importers.run import ImportReport, open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 
@@ -122,7 +123,7 @@ def test_no_person_is_named(filled: Workspace, tmp_path: Path) -> None:
     with filled.store.unit() as db:
         people = [r[0] for r in db.execute("SELECT annotator_id FROM annotators WHERE kind = 'human'").fetchall()]
     told = {"hf", "helpsteer3-preference", "label-studio"}
-    for name in set(FORMATS) - {"helpsteer3"}:
+    for name in set(EXPORTERS.members) - {"helpsteer3"}:
         for rationales in (False, True):
             path = tmp_path / f"{name}-{rationales}{'' if name == 'hf' else Path(PLAIN[name]).suffix}"
             export(filled, path, Selection(), format=name, rationales=rationales)
@@ -355,7 +356,7 @@ def test_a_margin_is_all_or_nothing_for_trl(workspace: Workspace, tmp_path: Path
 
 def test_what_cannot_be_written_is_said(filled: Workspace, tmp_path: Path) -> None:
     for path, options, message in (
-        ("x.jsonl", {"format": "yaml"}, "unknown format 'yaml'; one of auto, trl"),
+        ("x.jsonl", {"format": "yaml"}, "no exporter is named 'yaml'; one of"),
         ("x.jsonl", {"format": "verl"}, "in the format verl the file must end in .parquet"),
         ("x.xlsx", {}, "in the format trl the file must end in .jsonl, .jsonl.gz, .parquet"),
         ("no/such/x.jsonl", {}, "no such folder"),

@@ -15,7 +15,7 @@ import pytest
 from assay.domain import Comparison, prompt_of
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.importers.layout import layout_names
+from assay_pipelines.importers.kind import layout_names
 from assay_pipelines.importers.run import ImportReport, open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 

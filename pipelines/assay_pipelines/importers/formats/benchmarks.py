@@ -28,6 +28,8 @@ _JUDGE_BENCH = {"A>B": "first", "B>A": "second"}
 
 
 class RewardBenchLayout(RecordLayout):
+    """RewardBench."""
+
     title, source, note = "RewardBench", "RewardBench", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -38,6 +40,8 @@ class RewardBenchLayout(RecordLayout):
 
 
 class RewardBench2Layout(RecordLayout):
+    """RewardBench 2."""
+
     title, source, note = "RewardBench 2", "RewardBench-2", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -66,6 +70,8 @@ class RewardBench2Layout(RecordLayout):
 
 
 class RmBenchLayout(RecordLayout):
+    """RM-Bench, nine pairs a row."""
+
     title, source, note = "RM-Bench, nine pairs a row", "RM-Bench", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -86,6 +92,8 @@ class RmBenchLayout(RecordLayout):
 
 
 class JudgeBenchLayout(RecordLayout):
+    """JudgeBench."""
+
     title, source, note = "JudgeBench", "JudgeBench", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:

@@ -25,6 +25,8 @@ _ANSWERS = {"yes": "yes", "no": "no", "partially": "partially"}
 
 
 class PreferenceLayout(RecordLayout):
+    """HelpSteer3 preferences."""
+
     title = "HelpSteer3 preferences"
     source = "HelpSteer3-preference"
 
@@ -52,6 +54,8 @@ class PreferenceLayout(RecordLayout):
 
 
 class FeedbackLayout(RecordLayout):
+    """HelpSteer3 feedback."""
+
     title = "HelpSteer3 feedback"
     source = "HelpSteer3-feedback"
 
@@ -69,6 +73,8 @@ class FeedbackLayout(RecordLayout):
 
 
 class EditLayout(RecordLayout):
+    """HelpSteer3 edits."""
+
     title = "HelpSteer3 edits"
     source = "HelpSteer3-edit"
 
@@ -82,6 +88,8 @@ class EditLayout(RecordLayout):
 
 
 class EditQualityLayout(RecordLayout):
+    """HelpSteer3 good and bad edits."""
+
     title = "HelpSteer3 good and bad edits"
     source = "HelpSteer3-edit-quality"
 
@@ -98,6 +106,8 @@ class EditQualityLayout(RecordLayout):
 
 
 class PrincipleLayout(RecordLayout):
+    """HelpSteer3 principle judgments."""
+
     title = "HelpSteer3 principle judgments"
     source = "HelpSteer3-principle"
 

@@ -22,6 +22,8 @@ _KNOWN = frozenset({"chosen", "rejected", "id", "category"})
 
 
 class HhLayout(RecordLayout):
+    """HH-RLHF text."""
+
     title = "HH-RLHF text"
 
     def matches(self, record: Mapping[str, Any]) -> bool:

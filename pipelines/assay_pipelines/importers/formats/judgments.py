@@ -18,6 +18,8 @@ from assay_pipelines.importers.rows import PairRow, Row
 
 
 class JudgmentsLayout(RecordLayout):
+    """Judgments that Assay exported."""
+
     title = "judgments that Assay exported"
 
     def matches(self, record: Mapping[str, Any]) -> bool:

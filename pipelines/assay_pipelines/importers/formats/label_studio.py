@@ -41,6 +41,8 @@ CHOICES: dict[str, tuple[str, int | None]] = {
 
 
 class LabelStudioLayout(RecordLayout):
+    """A Label Studio export (JSON)."""
+
     title = "a Label Studio export (JSON)"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -72,6 +74,8 @@ class LabelStudioLayout(RecordLayout):
 
 
 class LabelStudioMinLayout(RecordLayout):
+    """A Label Studio export (JSON_MIN)."""
+
     title = "a Label Studio export (JSON_MIN)"
 
     def matches(self, record: Mapping[str, Any]) -> bool:

@@ -24,6 +24,8 @@ _VOTER_KINDS = {"human": "human", "model": "llm", "verified": "verifier"}
 
 
 class NormalisedLayout(RecordLayout):
+    """The normalised form."""
+
     title = "the normalised form"
 
     def matches(self, record: Mapping[str, Any]) -> bool:

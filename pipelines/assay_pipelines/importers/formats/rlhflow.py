@@ -25,6 +25,8 @@ _KNOWN = frozenset({"messages", "id", "source", "category"})
 
 
 class RlhflowLayout(RecordLayout):
+    """RLHFlow pair-pm text."""
+
     title = "RLHFlow pair-pm text"
 
     def matches(self, record: Mapping[str, Any]) -> bool:

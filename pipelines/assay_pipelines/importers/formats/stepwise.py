@@ -24,6 +24,8 @@ SEPARATOR = "\n"
 
 
 class StepwiseLayout(JoinedLayout):
+    """TRL stepwise supervision."""
+
     title = "TRL stepwise supervision"
     completion_field, label_field = "completions", "labels"
     unmatched = "no other row goes on from the same steps with the opposite label"

@@ -45,6 +45,8 @@ _PAIR = frozenset({"prompt", "chosen", "rejected", "response_a", "response_b", "
 
 
 class TrlLayout(RecordLayout):
+    """TRL's explicit and implicit pairs, and two responses with a label."""
+
     mappable = True
 
     def matches(self, record: Mapping[str, Any]) -> bool:

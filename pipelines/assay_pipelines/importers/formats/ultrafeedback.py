@@ -35,6 +35,8 @@ JUDGE = "GPT-4"
 
 
 class UltraFeedbackLayout(RecordLayout):
+    """UltraFeedback, ranked by its aspect ratings."""
+
     title = "UltraFeedback, ranked by its aspect ratings"
     source = "UltraFeedback"
 
@@ -138,6 +140,8 @@ _KNOWN = frozenset({"prompt", "prompt_id", "chosen", "rejected", "messages", "so
 
 
 class UltraFeedbackBinarizedLayout(RecordLayout):
+    """UltraFeedback, binarized."""
+
     title = "UltraFeedback, binarized"
     source = "UltraFeedback-binarized"
 

@@ -17,6 +17,8 @@ from assay_pipelines.importers.rows import RatedCompletion
 
 
 class UnpairedLayout(JoinedLayout):
+    """TRL unpaired preference."""
+
     title = "TRL unpaired preference"
     mappable = True
     completion_field, label_field = "completion", "label"

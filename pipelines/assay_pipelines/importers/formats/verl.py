@@ -18,6 +18,8 @@ from assay_pipelines.importers.rows import PairRow, Row
 
 
 class VerlLayout(RecordLayout):
+    """Verl rows with comparisons."""
+
     title = "verl rows with comparisons"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
