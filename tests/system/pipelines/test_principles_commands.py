@@ -96,7 +96,7 @@ def test_mistakes_are_one_line(assay: Run) -> None:
     for arguments, told in (
         (("import-feedback",), "name a file, or give --judgments"),
         (("import-feedback", "none.jsonl"), "no such file"),
-        (("extract", "--extractor", "magic"), "unknown extractor 'magic'"),
+        (("extract", "--extractor", "magic"), "no principle_extractor is named 'magic'"),
         (("extract",), "needs --base-url and --model"),
         (("extract", "--extractor", "lexicon"), "there is no feedback to read"),
         (("filter", "--encoder", "hashing"), "there are no principle judgments"),
