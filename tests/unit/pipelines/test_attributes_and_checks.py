@@ -21,8 +21,8 @@ from assay_pipelines.attributes.preverification import (
     preverify,
 )
 from assay_pipelines.attributes.ruled import by_rules, describe_by_rules, describe_from_file
-from assay_pipelines.importers.source import ImportConfig
 from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 from assay_pipelines.judging.fake_endpoint import Asked, FakeEndpoint, Fault, fake_endpoint, longer_wins, once, prefers
 from assay_pipelines.llm.budget import Budget
 from assay_pipelines.llm.configuration import EndpointConfig

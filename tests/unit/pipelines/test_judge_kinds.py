@@ -14,8 +14,8 @@ from assay.errors import BadInputError, NotFoundError
 from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.annotation.votes import source_votes
-from assay_pipelines.importers.source import ImportConfig
 from assay_pipelines.importers.run import open_import, run_import
+from assay_pipelines.importers.source import ImportConfig
 from assay_pipelines.judging.asking import ask, opinions
 from assay_pipelines.judging.config import load_judges
 from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, Opinion
