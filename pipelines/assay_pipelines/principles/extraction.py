@@ -22,7 +22,7 @@ from assay.store.database import registered
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:
-    from assay_pipelines.judging.budget import Spending
+    from assay_pipelines.llm.budget import Spending
     from assay_pipelines.llm.configuration import EndpointConfig
 
 Fulfilment: TypeAlias = Literal["yes", "no", "partially"]
