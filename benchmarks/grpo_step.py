@@ -174,7 +174,8 @@ def ours(path: Path) -> None:
 
     from assay.domain import Message
     from assay_policy_training.core.policy import Policy
-    from assay_policy_training.plugins.protocols import PromptItem, Rewards
+    from assay_policy_training.core.prompt import PromptItem
+    from assay_policy_training.plugins.protocols import Rewards
     from assay_policy_training.recipe.loading import recipe_from_dict
     from assay_policy_training.training.loop import PolicyTrainer
 

@@ -128,8 +128,8 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def prompts_of(n: int, seed: int) -> list[Any]:
+    from assay_policy_training.core.prompt import PromptItem
     from assay_policy_training.plugins.prompts.constrained import generate_prompts
-    from assay_policy_training.plugins.protocols import PromptItem
 
     return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in generate_prompts(n, seed, split="train")]
 

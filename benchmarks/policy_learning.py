@@ -86,8 +86,8 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     import torch
 
     from assay_policy_training.core.policy import Policy
+    from assay_policy_training.core.prompt import PromptItem
     from assay_policy_training.plugins.prompts.constrained import Split, generate_prompts
-    from assay_policy_training.plugins.protocols import PromptItem
     from assay_policy_training.plugins.samplers.transformers import TransformersSampler
     from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.rewards import VerifierReward
@@ -186,7 +186,7 @@ def ifeval_items(path: Path | None, most: int) -> list[Any]:
         return []
     from assay.data.json_lines import Lines, parse_object
     from assay.domain import Message
-    from assay_policy_training.plugins.protocols import PromptItem
+    from assay_policy_training.core.prompt import PromptItem
     from assay_serving.verifiers.ifeval import ifeval_constraints
 
     items = []

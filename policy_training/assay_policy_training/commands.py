@@ -13,13 +13,13 @@ import typer
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_policy_training.plugins.protocols import PromptItem
+    from assay_policy_training.core.prompt import PromptItem
     from assay_policy_training.training.run import Plan, TrainedPolicy
 
-#: Options that are no part of a plan.
-_OF_THE_COMMAND = ("resume", "api_key", "watch_key", "wait", "deadline", "workspace", "as_json")
-#: What a resumed run may be given anew; all else is its plan's.
-ANEW = frozenset(("steps", "name", "reward", "parallel", *_OF_THE_COMMAND))
+#: Options that are not part of a plan.
+_COMMAND_ONLY = ("resume", "api_key", "watch_key", "wait", "deadline", "workspace", "as_json")
+#: What may be changed when a run resumes; everything else is fixed by its plan.
+CHANGEABLE = frozenset(("steps", "name", "reward", "parallel", *_COMMAND_ONLY))
 
 
 def register(app: typer.Typer) -> None:
@@ -43,12 +43,12 @@ def recipes(
     if name is not None:
         emit(recipe_sections(name), recipe_text(name).rstrip(), as_json=as_json)
         return
-    found = headlines()
-    width = max(len(recipe) for recipe in found)
+    recipe_headlines = headlines()
+    width = max(len(recipe) for recipe in recipe_headlines)
     # A report without a number has its title in quotes after it; the recipe itself shows that.
-    short = {recipe: paper.partition(' "')[0] for recipe, (paper, _) in found.items()}
-    lines = [f"{recipe:<{width}}  {short[recipe]:<16}  {title}" for recipe, (_, title) in found.items()]
-    payload = {recipe: {"paper": paper, "title": title} for recipe, (paper, title) in found.items()}
+    short = {recipe: paper.partition(' "')[0] for recipe, (paper, _) in recipe_headlines.items()}
+    lines = [f"{recipe:<{width}}  {short[recipe]:<16}  {title}" for recipe, (_, title) in recipe_headlines.items()]
+    payload = {recipe: {"paper": paper, "title": title} for recipe, (paper, title) in recipe_headlines.items()}
     emit(payload, "\n".join(lines), as_json=as_json)
 
 
@@ -60,8 +60,8 @@ def rl(
         typer.Option(
             "--reward",
             metavar="URL",
-            help="Reward server, `verifier` for the prompts' own constraints, `recorded` for what "
-            "recorded responses were rated; repeatable, parts add up. "
+            help="URL of a reward server, `verifier` for the prompts' own constraints, `recorded` for the rewards of "
+            "recorded responses, or module:Class or file.py:Class; repeatable, parts are added. "
             "NAME=URL#MODEL names the part and the model; answer:URL reads what follows the thinking, steps:URL "
             "every step, row:KEY is a number of the prompt's row.",
             show_default=False,
@@ -71,14 +71,14 @@ def rl(
         str, typer.Option(help="smollm2, tiny, a folder, a hub id, a model of the workspace.")
     ] = "smollm2",
     prompts: Annotated[
-        str, typer.Option(help="JSON Lines file, or constrained:N for N generated ones.")
+        str, typer.Option(help="JSON Lines file, constrained:N for N generated ones, or module:Name or file.py:Name.")
     ] = "constrained:64",
-    steps: Annotated[int | None, typer.Option(help="Steps in all. Default: the recipe's.", show_default=False)] = None,
+    steps: Annotated[int | None, typer.Option(help="Total steps. Default: the recipe's.", show_default=False)] = None,
     prompts_per_step: Annotated[
         int | None, typer.Option("--prompts-per-step", help="Default: the recipe's.", show_default=False)
     ] = None,
     group_size: Annotated[
-        int | None, typer.Option("--group-size", help="Rollouts a prompt. Default: the recipe's.", show_default=False)
+        int | None, typer.Option("--group-size", help="Rollouts per prompt. Default: the recipe's.", show_default=False)
     ] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option("--max-new-tokens", help="Default: the recipe's.", show_default=False)
@@ -86,34 +86,34 @@ def rl(
     lr: Annotated[float | None, typer.Option("--lr", help="Default: the recipe's.", show_default=False)] = None,
     seed: Annotated[int | None, typer.Option(help="Default: the recipe's.", show_default=False)] = None,
     name: Annotated[
-        str | None, typer.Option(help="Of the new policy. Default: POLICY-RECIPE.", show_default=False)
+        str | None, typer.Option(help="Name of the new policy. Default: POLICY-RECIPE.", show_default=False)
     ] = None,
     evaluate: Annotated[
-        int, typer.Option(min=0, help="Held-out prompts to evaluate on before and after; 0 = none.")
+        int, typer.Option(min=0, help="Held-out prompts for the evaluation before and after; 0 = none.")
     ] = 0,
     evaluation_prompts: Annotated[
         str | None,
         typer.Option(
             "--eval-prompts",
-            help="Their file, of which the first so many are taken. Default: generated, of held-out topics.",
+            help="File of held-out prompts, of which the first N are used. Default: generated, on held-out topics.",
             show_default=False,
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Which of the server's models rewards.", show_default=False)
+        str | None, typer.Option("--model", help="The model of the reward server.", show_default=False)
     ] = None,
     api_key: Annotated[
         str | None,
         typer.Option(
             "--api-key",
             envvar="ASSAY_API_KEY",
-            help="Of the first server, and of others at its host.",
+            help="API key of the first reward server, and of others at its host.",
             show_default=False,
         ),
     ] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the reward server to be ready.")] = 60.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until the reward server is ready.")] = 60.0,
     deadline: Annotated[
-        float, typer.Option(help="Seconds of one request to a reward server, with all its tries.")
+        float, typer.Option(help="Seconds for one request to a reward server, retries included.")
     ] = 600.0,
     device: DeviceOption = "auto",
     watch: Annotated[
@@ -121,14 +121,19 @@ def rl(
         typer.Option(
             "--watch",
             metavar="URL",
-            help="Held-out reward, asked as --reward and not trained on: shows over-optimisation; repeatable.",
+            help="Held-out reward, named as --reward and not trained on: shows over-optimisation; repeatable.",
             show_default=False,
         ),
     ] = None,
-    watch_share: Annotated[float, typer.Option("--watch-share", help="Of the prompts that it scores.")] = 0.5,
+    watch_share: Annotated[float, typer.Option("--watch-share", help="Share of the prompts that it scores.")] = 0.5,
     watch_key: Annotated[
         str | None,
-        typer.Option("--watch-key", envvar="ASSAY_WATCH_API_KEY", help="API key of that server.", show_default=False),
+        typer.Option(
+            "--watch-key",
+            envvar="ASSAY_WATCH_API_KEY",
+            help="API key of the held-out reward's server.",
+            show_default=False,
+        ),
     ] = None,
     parallel: Annotated[
         str | None,
@@ -142,7 +147,9 @@ def rl(
     ] = False,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", metavar="RUN", help="Go on from this run's checkpoint.", show_default=False),
+        typer.Option(
+            "--resume", metavar="RUN", help="Resume from the newest checkpoint of this run.", show_default=False
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -156,8 +163,8 @@ def rl(
     """Train a policy with rewards from servers and verifiers, and save it in the workspace.
 
     Writes metrics.jsonl and rollouts.jsonl into the run's folder. A rollout whose score failed is masked and
-    counted, never scored 0. With --resume the plan is the old run's; --steps, --name, --reward and --parallel may be
-    given anew. In several processes: `torchrun --nproc-per-node 2 -m assay.cli rl ...`.
+    counted, never scored 0. With --resume the plan is the old run's; only --steps, --name, --reward and --parallel
+    may change. In several processes: `torchrun --nproc-per-node 2 -m assay.cli rl ...`.
 
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
@@ -172,22 +179,25 @@ def rl(
     from assay_policy_training.training.run import Plan, train_policy
 
     if is_follower():  # another process has the workspace; this one trains with it
-        from assay_policy_training.training.distributed import follow
+        from assay_policy_training.training.distributed import run_worker
 
         with ExitStack() as stack:
-            follow(lambda given: open_rewards(stack, given, keys_of(given, api_key), wait=wait, deadline=deadline))
+            run_worker(lambda names: open_rewards(stack, names, keys_of(names, api_key), wait=wait, deadline=deadline))
         return
-    place = Workspace.find(workspace)
+    target = Workspace.find(workspace)
     if resume is not None:
-        _refuse_changes(context, {*ANEW, "model"} if reward else ANEW)
-        plan = Plan.read(place, resume)
+        _refuse_changes(context, {*CHANGEABLE, "model"} if reward else CHANGEABLE)
+        plan = Plan.read(target, resume)
         if steps is None or steps <= plan.recipe.steps:
-            require_unfinished(place, resume)
-        changes: dict[str, Any] = {"recipe": replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps)}
-        kept = plan.parallel if world_size() > 1 and plan.parallel != "none" else "auto"
-        divided = division_named(parallel) if parallel else kept
-        asked = tuple(recorded_reward(reference, model) for reference in reward or ()) or plan.rewards
-        plan = replace(plan, **changes, name=name or plan.name, rewards=asked, parallel=divided)
+            require_unfinished(target, resume)
+        same_parallel = plan.parallel if world_size() > 1 and plan.parallel != "none" else "auto"
+        plan = replace(
+            plan,
+            recipe=replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps),
+            name=name or plan.name,
+            rewards=tuple(recorded_reward(reference, model) for reference in reward or ()) or plan.rewards,
+            parallel=division_named(parallel) if parallel else same_parallel,
+        )
     else:
         options = {
             "steps": steps,
@@ -197,8 +207,8 @@ def rl(
             "sampling.group_size": group_size,
             "sampling.max_new_tokens": max_new_tokens,
         }
-        given = [f"{key}={value}" for key, value in options.items() if value is not None]
-        chosen = load_recipe(recipe, [*(overrides or ()), *given])
+        option_overrides = [f"{key}={value}" for key, value in options.items() if value is not None]
+        chosen = load_recipe(recipe, [*(overrides or ()), *option_overrides])
         plan = Plan(
             recipe=chosen,
             policy=policy,
@@ -209,14 +219,14 @@ def rl(
             evaluate=evaluate,
             evaluation_prompts=_absolute(evaluation_prompts) if evaluation_prompts else None,
             tensorboard=tensorboard,
-            watch=tuple(watch or ()),
+            watch=tuple(recorded_reward(reference, None, "--watch") for reference in watch or ()),
             watch_share=watch_share,
             parallel=division_named(parallel or "auto"),
         )
     if plan.evaluation_prompts and not plan.evaluate:
         raise BadInputError("say how many of them: --evaluate N", field="--eval-prompts")
     if not plan.rewards:
-        raise BadInputError("name what rewards: a server's URL, or verifier", field="--reward")
+        raise BadInputError("name a reward: the URL of a server, or verifier", field="--reward")
     if "/" in plan.name or plan.name.startswith("."):
         raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
@@ -226,9 +236,9 @@ def rl(
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
         keys = [watch_key or ""] * len(plan.watch)
         watched = open_rewards(stack, plan.watch, keys, wait=wait, deadline=deadline, option="--watch")
-        with _says_how_to_go_on(plan.recipe.checkpoint_every) as started:
-            made = train_policy(
-                place,
+        with _resume_hint(plan.recipe.checkpoint_every) as started:
+            trained = train_policy(
+                target,
                 plan,
                 items,
                 sources,
@@ -237,27 +247,27 @@ def rl(
                 resume=resume,
                 on_start=started,
             )
-    emit(_payload(made), _text(made), as_json=as_json)
+    emit(_payload(trained), _text(trained), as_json=as_json)
 
 
-def _refuse_changes(context: typer.Context, anew: Set[str]) -> None:
+def _refuse_changes(context: typer.Context, changeable: Set[str]) -> None:
     from assay.errors import BadInputError
 
     for option in context.params:
         source = context.get_parameter_source(option)
-        if option not in anew and source is not None and source.name != "DEFAULT":
+        if option not in changeable and source is not None and source.name != "DEFAULT":
             flag = {"overrides": "--set", "evaluation_prompts": "--eval-prompts"}.get(option)
             raise BadInputError(
-                "a resumed run keeps its plan; only --steps, --name, --reward and --parallel may be given anew",
+                "a resumed run keeps its plan; only --steps, --name, --reward and --parallel may change",
                 field=flag or f"--{option.replace('_', '-')}",
             )
 
 
 @contextmanager
-def _says_how_to_go_on(every: int) -> Iterator[Callable[[Path], None]]:
-    """Around a training: its run's name when it starts, and how to go on when it ends before its time.
+def _resume_hint(every: int) -> Iterator[Callable[[Path], None]]:
+    """Around a training: prints the run's name when it starts, and how to resume it when it is interrupted.
 
-    Gives what is to be told the run's folder. `every`: steps between checkpoints.
+    Yields the callback that receives the run's folder. `every`: steps between checkpoints.
     """
     from assay_policy_training.training.checkpoint import checkpoints
 
@@ -271,10 +281,10 @@ def _says_how_to_go_on(every: int) -> Iterator[Callable[[Path], None]]:
         yield started
     except (Exception, KeyboardInterrupt) as error:
         if folders and checkpoints(folders[0]):
-            typer.echo(f"go on with: assay rl --resume {folders[0].name}", err=True)
+            typer.echo(f"resume with: assay rl --resume {folders[0].name}", err=True)
         elif folders and isinstance(error, KeyboardInterrupt):
-            often = f"--set checkpoint_every={every}" if every else "--set checkpoint_every=0: none is made"
-            typer.echo(f"stopped before the first checkpoint ({often})", err=True)
+            setting = f"--set checkpoint_every={every}" if every else "--set checkpoint_every=0: none is made"
+            typer.echo(f"stopped before the first checkpoint ({setting})", err=True)
         raise
 
 
@@ -295,33 +305,33 @@ def _held_out(plan: Plan) -> list[PromptItem]:
     return load_prompts(source, seed=plan.recipe.seed, split="heldout")[: plan.evaluate]
 
 
-def _payload(made: TrainedPolicy) -> dict[str, Any]:
+def _payload(trained: TrainedPolicy) -> dict[str, Any]:
     return {
-        "run": made.run_id,
-        "folder": str(made.folder),
-        "policy": str(made.policy),
-        "artifacts": {"policy": made.policy_artifact, "rollouts": made.rollouts_artifact},
-        **made.metrics,
+        "run": trained.run_id,
+        "folder": str(trained.folder),
+        "policy": str(trained.policy),
+        "artifacts": {"policy": trained.policy_artifact, "rollouts": trained.rollouts_artifact},
+        **trained.metrics,
     }
 
 
-def _text(made: TrainedPolicy) -> str:
-    lines = [f"policy {made.policy}", f"run    {made.run_id} ({made.folder})"]
-    if made.metrics["stopped_early"]:
-        lines.append(f"stopped early: {made.metrics['stopped_early']}")
-    rows = [("first step", made.metrics["first_step"]), ("last step", made.metrics["last_step"])]
+def _text(trained: TrainedPolicy) -> str:
+    lines = [f"policy {trained.policy}", f"run    {trained.run_id} ({trained.folder})"]
+    if trained.metrics["stopped_early"]:
+        lines.append(f"stopped early: {trained.metrics['stopped_early']}")
+    rows = [("first step", trained.metrics["first_step"]), ("last step", trained.metrics["last_step"])]
     for label, row in rows:
         if row:
             lines.append(f"{label:<11}" + ", ".join(_step_facts(row)))
-    for label, found in (("before", made.before), ("after", made.after)):
-        if found is not None:
-            reward = "none" if found.reward_mean is None else f"{found.reward_mean:.3f}"
-            passed = found.verifier
-            facts = [f"reward {reward}", f"length {found.length_mean:.1f}"]
+    for label, evaluation in (("before", trained.before), ("after", trained.after)):
+        if evaluation is not None:
+            reward = "none" if evaluation.reward_mean is None else f"{evaluation.reward_mean:.3f}"
+            passed = evaluation.verifier
+            facts = [f"reward {reward}", f"length {evaluation.length_mean:.1f}"]
             if passed is not None:
                 facts.append(f"pass rate {passed.share:.3f} [{passed.low:.3f}, {passed.high:.3f}] of {passed.total}")
-            if found.kl_k3 is not None:
-                facts.append(f"KL {found.kl_k3:.4f} a token")
+            if evaluation.kl_k3 is not None:
+                facts.append(f"KL {evaluation.kl_k3:.4f} a token")
             lines.append(f"{label:<11}" + ", ".join(facts))
     return "\n".join(lines)
 

@@ -23,7 +23,7 @@ MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-to
 
 
 @dataclass(frozen=True)
-class Counts:
+class LossCounts:
     """Of one whole optimiser batch: rows with at least one loss token, and loss tokens."""
 
     rows: int
@@ -31,12 +31,14 @@ class Counts:
     sampled: int = 0  #: all rows of the batch, rejected ones included
 
 
-def count(loss_mask: Tensor) -> Counts:
+def count(loss_mask: Tensor) -> LossCounts:
     """Counts of a whole batch; `loss_mask` [B,T]."""
-    return Counts(rows=int(loss_mask.any(1).sum()), tokens=int(loss_mask.sum()), sampled=len(loss_mask))
+    return LossCounts(rows=int(loss_mask.any(1).sum()), tokens=int(loss_mask.sum()), sampled=len(loss_mask))
 
 
-def aggregate(loss: Tensor, loss_mask: Tensor, counts: Counts, mode: str, *, max_length: int | None = None) -> Tensor:
+def aggregate(
+    loss: Tensor, loss_mask: Tensor, counts: LossCounts, mode: str, *, max_length: int | None = None
+) -> Tensor:
     """A micro-batch's share of the batch's loss, a scalar. `loss` and `loss_mask` [b,T].
 
     `max_length`: the configured maximum of tokens of a response (never the padded width), for `-norm` only.
@@ -61,7 +63,7 @@ def aggregate(loss: Tensor, loss_mask: Tensor, counts: Counts, mode: str, *, max
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class LossAggregation:
     """S10. `max_length`: constant of `-norm`; None = the sampler's max_new_tokens (the recipe fills it in)."""
 
     mode: str = "seq-mean-token-mean"
@@ -74,5 +76,5 @@ class Aggregation:
                 f"unknown aggregation {self.mode!r}; one of {', '.join(MODES)}", field="aggregation.mode"
             )
 
-    def __call__(self, loss: Tensor, loss_mask: Tensor, counts: Counts) -> Tensor:
+    def __call__(self, loss: Tensor, loss_mask: Tensor, counts: LossCounts) -> Tensor:
         return aggregate(loss, loss_mask, counts, self.mode, max_length=self.max_length)

@@ -85,37 +85,37 @@ class RolloutBatch:
     @property
     def scored_reward(self) -> Tensor:
         """[B] float64 `reward`, of a batch that has been scored (else ValueError)."""
-        return known(self.reward, "rewards")
+        return required(self.reward, "rewards")
 
     @property
     def estimated_adv(self) -> Tensor:
         """[B,T] float32 `adv`, once the estimator has run (else ValueError)."""
-        return known(self.adv, "advantages")
+        return required(self.adv, "advantages")
 
     @property
     def estimated_returns(self) -> Tensor:
         """[B,T] `returns`, of an estimator that gives them (else ValueError)."""
-        return known(self.returns, "returns")
+        return required(self.returns, "returns")
 
     @property
     def critic_values(self) -> Tensor:
         """[B,T] float32 `values`, once the critic has read the batch (else ValueError)."""
-        return known(self.values, "values of a critic")
+        return required(self.values, "values of a critic")
 
     @property
     def scored_logp_old(self) -> Tensor:
         """[B,T] float32 `logp_old`, once the old policy has read the batch (else ValueError)."""
-        return known(self.logp_old, "log-probs of the old policy")
+        return required(self.logp_old, "log-probs of the old policy")
 
     @property
     def scored_logp_ref(self) -> Tensor:
         """[B,T] float32 `logp_ref`, once the reference has read the batch (else ValueError)."""
-        return known(self.logp_ref, "log-probs of the reference")
+        return required(self.logp_ref, "log-probs of the reference")
 
     @property
     def scored_entropy(self) -> Tensor:
         """[B,T] float32 `entropy`, once the old policy has read the batch (else ValueError)."""
-        return known(self.entropy, "entropies of the old policy")
+        return required(self.entropy, "entropies of the old policy")
 
     @property
     def outcome(self) -> Tensor:
@@ -177,14 +177,14 @@ class RolloutBatch:
         return replace(self, **{f.name: take(getattr(self, f.name)) for f in fields(self)})
 
 
-def known(value: T | None, what: str) -> T:
+def required(value: T | None, what: str) -> T:
     """`value`, or ValueError: a stage asked for what is filled in after it, or what no plug-in said it needs."""
     if value is None:
         raise ValueError(f"there are no {what} yet")
     return value
 
 
-def merged(parts: Sequence[RolloutBatch]) -> RolloutBatch:
+def merge_batches(parts: Sequence[RolloutBatch]) -> RolloutBatch:
     """The rows of several batches in one, padded to one width. Raises ValueError for fields only some of them have."""
     if len(parts) == 1:
         return parts[0]
@@ -192,7 +192,7 @@ def merged(parts: Sequence[RolloutBatch]) -> RolloutBatch:
     def join(name: str, values: list[Any]) -> Any:
         first = values[0]
         if isinstance(first, Tensor):
-            return torch.cat(_equally_wide(values, left=name in _LEFT_PADDED))
+            return torch.cat(_equally_wide(values, pad_left=name in _LEFT_PADDED))
         if isinstance(first, Mapping):
             return {key: join(key, [value[key] for value in values]) for key in first}
         if isinstance(first, tuple):
@@ -216,7 +216,7 @@ def merged(parts: Sequence[RolloutBatch]) -> RolloutBatch:
 _LEFT_PADDED = frozenset({"gen_input_ids", "gen_mask", "train_input_ids", "train_mask"})
 
 
-def _equally_wide(values: Sequence[Tensor], *, left: bool) -> list[Tensor]:
+def _equally_wide(values: Sequence[Tensor], *, pad_left: bool) -> list[Tensor]:
     """Padded with zeros in the second dimension; a pad id plays no part, since masks are padded with False."""
     if values[0].dim() < 2:
         return list(values)
@@ -224,7 +224,7 @@ def _equally_wide(values: Sequence[Tensor], *, left: bool) -> list[Tensor]:
     out = []
     for value in values:
         padding = value.new_zeros(len(value), width - value.shape[1], *value.shape[2:])
-        out.append(torch.cat([padding, value] if left else [value, padding], 1))
+        out.append(torch.cat([padding, value] if pad_left else [value, padding], 1))
     return out
 
 
@@ -253,14 +253,14 @@ def group_moments(reward: Tensor, group: Tensor, *, ddof: int) -> tuple[Tensor, 
     reward = reward.double()
     present = ~torch.isnan(reward)
     size = int(group.max()) + 1 if len(group) else 0
-    known = torch.where(present, reward, 0.0)
+    required = torch.where(present, reward, 0.0)
 
     def total(values: Tensor) -> Tensor:
         return torch.zeros(size, dtype=torch.float64, device=reward.device).index_add(0, group, values)
 
     count = total(present.double())
-    mean = total(known) / count.clamp(min=1)
-    squares = total(torch.where(present, (known - mean[group]) ** 2, 0.0))
+    mean = total(required) / count.clamp(min=1)
+    squares = total(torch.where(present, (required - mean[group]) ** 2, 0.0))
     deviation = torch.where(count > ddof, squares / (count - ddof).clamp(min=1), 0.0).sqrt()
     infinite = torch.full((size,), torch.inf, dtype=torch.float64, device=reward.device)
     low = infinite.scatter_reduce(0, group, torch.where(present, reward, torch.inf), "amin")

@@ -55,7 +55,7 @@ def score_tokens(
     *,
     temperature: float,
     prune_log_ratio: float | None = None,
-    wanted: Set[str] = frozenset(),
+    extras: Set[str] = frozenset(),
     teacher: PreTrainedModel | None = None,
     chunk_tokens: int = CHUNK_TOKENS,
 ) -> TokenScores:
@@ -67,18 +67,20 @@ def score_tokens(
     head = vocabulary_head(model)
     states = response_states(model, context_ids, context_mask, tokens, mask)
     targets = tokens[mask]
-    taught = _taught(teacher if "teacher_kl" in wanted else None, context_ids, context_mask, tokens, mask, chunk_tokens)
-    found: list[dict[str, Tensor]] = []
+    taught = _taught(teacher if "teacher_kl" in extras else None, context_ids, context_mask, tokens, mask, chunk_tokens)
+    chunk_scores: list[dict[str, Tensor]] = []
     for number, (state, target) in enumerate(
         zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True)
     ):
-        arguments = (head, state, target, temperature, prune_log_ratio, wanted, taught(number))
+        arguments = (head, state, target, temperature, prune_log_ratio, extras, taught(number))
         if torch.is_grad_enabled():
-            found.append(checkpoint(_head_scores, *arguments, use_reentrant=False))
+            chunk_scores.append(checkpoint(_head_scores, *arguments, use_reentrant=False))
         else:
-            found.append(_head_scores(*arguments))
-    spread = {name: _spread([part[name] for part in found], mask) for name in (found[0] if found else ())}
-    if "hidden" in wanted:
+            chunk_scores.append(_head_scores(*arguments))
+    spread = {
+        name: _spread([part[name] for part in chunk_scores], mask) for name in (chunk_scores[0] if chunk_scores else ())
+    }
+    if "hidden" in extras:
         hidden = torch.zeros((*mask.shape, states.shape[-1]), device=mask.device)
         hidden[mask] = states.detach().float()
         spread["hidden"] = hidden
@@ -103,9 +105,9 @@ def response_states(
     if not rows:
         return padded_states(model, context_ids, context_mask, tokens, mask)
     groups = [TokenGroup(contexts[same[0]], tuple(responses[n] for n in same)) for same in rows.values()]
-    found = forward(model, groups).before()
+    states = forward(model, groups).before()
     order = [number for same in rows.values() for number in same]
-    parts = dict(zip(order, torch.split(found, [len(responses[number]) for number in order]), strict=True))
+    parts = dict(zip(order, torch.split(states, [len(responses[number]) for number in order]), strict=True))
     return torch.cat([parts[number] for number in sorted(parts)])
 
 
@@ -113,16 +115,16 @@ def padded_states(
     model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor
 ) -> Tensor:
     """The same by one padded row each. Columns that are padding in every row are not computed."""
-    left = int((~context_mask).all(0).sum())
-    right = int(mask.any(0).sum())
-    ids = torch.cat([context_ids[:, left:], tokens[:, :right]], 1)
-    seen = torch.cat([context_mask[:, left:], mask[:, :right]], 1)
+    first_column = int((~context_mask).all(0).sum())
+    width = int(mask.any(0).sum())
+    ids = torch.cat([context_ids[:, first_column:], tokens[:, :width]], 1)
+    seen = torch.cat([context_mask[:, first_column:], mask[:, :width]], 1)
     hidden = trunk(model)(
         input_ids=ids, attention_mask=seen.long(), position_ids=position_ids(seen), use_cache=False
     ).last_hidden_state
-    start = context_ids.shape[1] - left
+    start = context_ids.shape[1] - first_column
     # Position start-1+t predicts response token t.
-    states: Tensor = hidden[:, start - 1 : start - 1 + right][mask[:, :right]]
+    states: Tensor = hidden[:, start - 1 : start - 1 + width][mask[:, :width]]
     return states
 
 
@@ -158,32 +160,32 @@ def _head_scores(
     target: Tensor,
     temperature: float,
     prune_log_ratio: float | None,
-    wanted: Set[str],
+    extras: Set[str],
     teacher_logits: Callable[[], Tensor] | None = None,
 ) -> dict[str, Tensor]:
     logits = head(state) / temperature
     picked = logits.gather(-1, target[:, None]).squeeze(-1)
-    found: dict[str, Tensor] = {}
-    kept = prune(logits, prune_log_ratio)
-    normaliser = kept.logsumexp(-1)
-    found["logp"] = picked - normaliser
+    scores: dict[str, Tensor] = {}
+    pruned = prune(logits, prune_log_ratio)
+    normaliser = pruned.logsumexp(-1)
+    scores["logp"] = picked - normaliser
     if prune_log_ratio is not None:
-        outside = kept.detach().gather(-1, target[:, None]).squeeze(-1).isinf()
-        found["logp"] = torch.where(outside, picked - logits.logsumexp(-1), found["logp"])
-        found["outside"] = outside.float()
-    with torch.set_grad_enabled("entropy_gradient" in wanted and torch.is_grad_enabled()):
-        finite = kept if prune_log_ratio is None else kept.masked_fill(kept.isinf(), 0.0)
-        found["entropy"] = normaliser - ((kept - normaliser[:, None]).exp() * finite).sum(-1)
+        outside = pruned.detach().gather(-1, target[:, None]).squeeze(-1).isinf()
+        scores["logp"] = torch.where(outside, picked - logits.logsumexp(-1), scores["logp"])
+        scores["outside"] = outside.float()
+    with torch.set_grad_enabled("entropy_gradient" in extras and torch.is_grad_enabled()):
+        finite = pruned if prune_log_ratio is None else pruned.masked_fill(pruned.isinf(), 0.0)
+        scores["entropy"] = normaliser - ((pruned - normaliser[:, None]).exp() * finite).sum(-1)
     if teacher_logits is not None:
-        found["teacher_kl"] = full_kl(kept, teacher_logits() / temperature)
+        scores["teacher_kl"] = full_kl(pruned, teacher_logits() / temperature)
     with torch.no_grad():
-        if "sum_pi_sq" in wanted:
-            found["sum_pi_sq"] = ((2 * kept).logsumexp(-1) - 2 * normaliser).exp()
-        if "max_pi" in wanted:
-            found["max_pi"] = (kept.amax(-1) - normaliser).exp()
-        if "mean_logp" in wanted:
-            found["mean_logp"] = logits.mean(-1) - logits.logsumexp(-1)
-    return found
+        if "sum_pi_sq" in extras:
+            scores["sum_pi_sq"] = ((2 * pruned).logsumexp(-1) - 2 * normaliser).exp()
+        if "max_pi" in extras:
+            scores["max_pi"] = (pruned.amax(-1) - normaliser).exp()
+        if "mean_logp" in extras:
+            scores["mean_logp"] = logits.mean(-1) - logits.logsumexp(-1)
+    return scores
 
 
 def full_kl(logits: Tensor, teacher_logits: Tensor) -> Tensor:
@@ -228,11 +230,11 @@ def check_head(model: PreTrainedModel, device: torch.device) -> None:
     """Compare with the model's own logits once; some architectures scale them. Raises BadInputError if they differ."""
     ids = torch.arange(1, 9, device=device)[None]
     mask = torch.ones_like(ids, dtype=torch.bool)
-    own = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
-    expected = own[0, 3:-1].gather(-1, ids[0, 4:, None]).squeeze(-1)
-    found = score_tokens(model, ids[:, :4], mask[:, :4], ids[:, 4:], mask[:, 4:], temperature=1.0).logp[0]
+    model_logp = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+    expected = model_logp[0, 3:-1].gather(-1, ids[0, 4:, None]).squeeze(-1)
+    rescored = score_tokens(model, ids[:, :4], mask[:, :4], ids[:, 4:], mask[:, 4:], temperature=1.0).logp[0]
     # Half-precision models differ in the last bits; a missing scale or cap differs by whole units.
-    if (worst := float((found - expected).abs().max())) > 0.05:
+    if (worst := float((rescored - expected).abs().max())) > 0.05:
         raise BadInputError(
             f"{type(unwrapped(model)).__name__} computes its logits in a way this trainer does not reproduce "
             f"(log-probs differ by {worst:.3g})"

@@ -45,15 +45,15 @@ class TokenMeans:
     @classmethod
     def joined(cls, parts: Sequence[TokenMeans]) -> TokenMeans:
         """Those of several processes, each of which saw other tokens and the same minibatches."""
-        made = cls()
+        total_means = cls()
         for part in parts:
             for name, total in part._sums.items():
-                made._sums[name] += total
-                made._tokens[name] += part._tokens[name]
+                total_means._sums[name] += total
+                total_means._tokens[name] += part._tokens[name]
             for name, value in part._largest.items():
-                made._largest[name] = max(made._largest.get(name, 0.0), value)
-        made._numbers = parts[0]._numbers
-        return made
+                total_means._largest[name] = max(total_means._largest.get(name, 0.0), value)
+        total_means._numbers = parts[0]._numbers
+        return total_means
 
     def to_dict(self) -> dict[str, float]:
         means = {name: total / self._tokens[name] for name, total in self._sums.items() if self._tokens[name]}

@@ -1,4 +1,4 @@
-"""How the rows of an optimiser step are cut into pieces that go through a network at once, and dealt to processes."""
+"""Splits the rows of an optimiser step into micro-batches for one pass each, and distributes them over processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from assay_policy_training.core.batch import RolloutBatch
 
 
 def micro_batches(batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool) -> Iterator[Tensor]:
-    """Split `rows` into pieces of at most `size` rows of similar length, longest first. `shared`: the model computes
-    what rows have in common once, so those of one group go side by side."""
+    """Split `rows` into parts of at most `size` rows of similar length, longest first. `shared`: the model computes a
+    common context once, so the rows of a group stay together."""
     width = batch.train_mask[rows].sum(1) + batch.lengths[rows]
     ordered = rows[torch.argsort(width, descending=True, stable=True)]
     if shared:
@@ -23,25 +23,26 @@ def micro_batches(batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool)
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Rows of one pass. `counts`: off for a pass that is made only because the other processes make one."""
+class MicroBatch:
+    """Rows of one pass. `counts`: False for a pass that only keeps this process in step with the others."""
 
     rows: Tensor
     counts: bool = True
 
 
-def own_pieces(batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool, parallel: Alone) -> list[Piece]:
-    """This process's pieces of `rows`; all processes' together are all of them. There is one for each process, if there
-    are rows enough."""
+def process_micro_batches(
+    batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool, parallel: Alone
+) -> list[MicroBatch]:
+    """This process's micro-batches of `rows`, at least one if there are rows enough. Processes share all rows."""
     fair = -(-len(rows) // parallel.world)
     if fair * (parallel.world - 1) >= len(rows):  # rounded up it would leave a process without
         fair = max(1, len(rows) // parallel.world)
-    pieces = list(micro_batches(batch, rows, size=max(1, min(size, fair)), shared=shared))
+    splits = list(micro_batches(batch, rows, size=max(1, min(size, fair)), shared=shared))
     width = batch.train_mask.sum(1) + batch.lengths
-    costs = [int(width[piece].sum()) for piece in pieces]
+    costs = [int(width[split].sum()) for split in splits]
     hands = deal(costs, parallel.world)
-    own = [Piece(pieces[number]) for number in hands[parallel.rank]]
+    assigned = [MicroBatch(splits[index]) for index in hands[parallel.rank]]
     if parallel.equal_passes:
-        cheapest = min(range(len(pieces)), key=lambda number: costs[number])
-        own += [Piece(pieces[cheapest], counts=False)] * (max(map(len, hands)) - len(own))
-    return own
+        cheapest = min(range(len(splits)), key=lambda index: costs[index])
+        assigned += [MicroBatch(splits[cheapest], counts=False)] * (max(map(len, hands)) - len(assigned))
+    return assigned

@@ -134,11 +134,11 @@ class Policy:
         *,
         temperature: float,
         prune_log_ratio: float | None = None,
-        wanted: Set[str] = frozenset(),
+        extras: Set[str] = frozenset(),
     ) -> TokenScores:
         """Log-probs, entropy and what is `wanted` of the batch's tokens under the policy, on its device, given tokens
         included. Differentiable."""
-        return self._score(self.model, batch, temperature, prune_log_ratio, wanted)
+        return self._score(self.model, batch, temperature, prune_log_ratio, extras)
 
     @torch.no_grad()
     def reference_logp(
@@ -158,12 +158,12 @@ class Policy:
         batch: RolloutBatch,
         temperature: float,
         prune_log_ratio: float | None = None,
-        wanted: Set[str] = frozenset(),
+        extras: Set[str] = frozenset(),
     ) -> TokenScores:
         on = self.device
 
         def computed() -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
-            found = score_tokens(
+            scores = score_tokens(
                 model,
                 batch.train_input_ids.to(on),
                 batch.train_mask.to(on),
@@ -171,10 +171,10 @@ class Policy:
                 batch.present.to(on),
                 temperature=temperature,
                 prune_log_ratio=prune_log_ratio,
-                wanted=wanted,
+                extras=extras,
                 teacher=self._teacher,
             )
-            return found.logp, found.entropy, dict(found.extras)
+            return scores.logp, scores.entropy, dict(scores.extras)
 
         with self.precision(), self._recomputing():
             return TokenScores(*self.parallel.forward(model, computed))

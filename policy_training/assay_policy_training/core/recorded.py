@@ -30,10 +30,10 @@ RECORD = "recorded"  #: entry of a row's prompt: the record the row was made of
 PLACE = "place"  #: entry of a record: its place among the prompt's records
 
 
-def checked_record(value: Any, place: int) -> dict[str, Any]:
+def checked_record(value: Any, index: int) -> dict[str, Any]:
     """A record as an object with `text` (or `tokens`) and `place`. Raises BadInputError naming the field."""
     record = {"text": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else None
-    where = f"{RESPONSES}.{place}"
+    where = f"{RESPONSES}.{index}"
     if record is None:
         raise BadInputError("must be a text or an object", field=where)
     steps = record.get("steps")
@@ -51,7 +51,7 @@ def checked_record(value: Any, place: int) -> dict[str, Any]:
     if logp is not None and (tokens is None or not _all(logp, float, int) or len(logp) != len(tokens)):
         raise BadInputError("must be a number for each of `tokens`", field=f"{where}.logprobs")
     _check_values(record, where)
-    return {PLACE: place, **record}
+    return {PLACE: index, **record}
 
 
 def _check_values(record: Mapping[str, Any], where: str) -> None:
@@ -74,10 +74,10 @@ def records_of(item: PromptItem, by_prompt: Mapping[str, Sequence[Any]]) -> list
     Raises BadInputError for a prompt that has none, or a wrong one.
     """
     listed = item.meta.get(RESPONSES)
-    found = listed if listed is not None else by_prompt.get(prompt_id(item.prompt))
-    if not isinstance(found, list | tuple) or not found:
+    records = listed if listed is not None else by_prompt.get(prompt_id(item.prompt))
+    if not isinstance(records, list | tuple) or not records:
         raise BadInputError(f"no recorded response to the prompt {item.prompt[-1].content[:60]!r}", field=RESPONSES)
-    return [checked_record(value, place) for place, value in enumerate(found)]
+    return [checked_record(value, index) for index, value in enumerate(records)]
 
 
 def read_records(path: Path) -> dict[str, list[Any]]:
@@ -87,7 +87,7 @@ def read_records(path: Path) -> dict[str, list[Any]]:
     """
     if not path.is_file():
         raise BadInputError("no such file of recorded responses", file=path, field="sampler.file")
-    found: dict[str, list[Any]] = {}
+    by_prompt: dict[str, list[Any]] = {}
     for row, line in Lines(path):
         try:
             record = parse_object(line)
@@ -95,14 +95,14 @@ def read_records(path: Path) -> dict[str, list[Any]]:
             listed = record.get(RESPONSES)
             if not isinstance(listed, list):
                 raise BadInputError("must be a list", field=RESPONSES)
-            for place, value in enumerate(listed):
-                checked_record(value, place)
+            for index, value in enumerate(listed):
+                checked_record(value, index)
         except RowError as error:
             raise BadInputError(error.reason, file=path, row=row, field=error.field) from error
         except BadInputError as error:
             raise BadInputError(str(error), file=path, row=row) from error
-        found.setdefault(prompt_id(prompt), []).extend(listed)
-    return found
+        by_prompt.setdefault(prompt_id(prompt), []).extend(listed)
+    return by_prompt
 
 
 def record_of(item: PromptItem) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ def step_prefixes(text: str, separator: str = SEPARATOR) -> list[str]:
 def segments(tokenizer: PreTrainedTokenizerBase, batch: RolloutBatch, separator: str = SEPARATOR) -> Tensor:
     """[B,T] int64: step number of each token that is there, 0 elsewhere. A token belongs to the step it begins in."""
     present = batch.present
-    found = torch.zeros(present.shape, dtype=torch.long)
+    numbers = torch.zeros(present.shape, dtype=torch.long)
     pieces: dict[int, str] = {}
     for row in range(len(batch)):
         ids = batch.tokens[row][present[row]].tolist()
@@ -52,8 +52,8 @@ def segments(tokenizer: PreTrainedTokenizerBase, batch: RolloutBatch, separator:
                 pieces[token] = str(
                     tokenizer.decode([token], skip_special_tokens=True, clean_up_tokenization_spaces=False)
                 )
-        found[row, present[row]] = torch.tensor(_numbers([pieces[i] for i in ids], separator), dtype=torch.long)
-    return found
+        numbers[row, present[row]] = torch.tensor(_numbers([pieces[i] for i in ids], separator), dtype=torch.long)
+    return numbers
 
 
 def _numbers(pieces: Sequence[str], separator: str) -> list[int]:
@@ -82,12 +82,12 @@ def with_step_values(score: Score, values: Sequence[float]) -> Score:
 
 def step_values(batch: RolloutBatch, part: str) -> list[list[float] | None]:
     """Per row, the values that the reward `part` gave its steps; None where it gave none."""
-    found: list[list[float] | None] = []
+    per_row: list[list[float] | None] = []
     for row in batch.scores:
         score = row.get(part)
         values = [p.value for p in score.parts if p.name.startswith("step ")] if score is not None else []
-        found.append([v for v in values if v is not None] or None)
-    return found or [None] * len(batch)
+        per_row.append([v for v in values if v is not None] or None)
+    return per_row or [None] * len(batch)
 
 
 def last_token_of_step(segment: Tensor, present: Tensor, step: int) -> int | None:

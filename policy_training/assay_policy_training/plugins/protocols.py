@@ -30,23 +30,14 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
-from assay_policy_training.core.aggregation import Counts
-from assay_policy_training.core.batch import RolloutBatch, known
+from assay_policy_training.core.aggregation import LossCounts
+from assay_policy_training.core.batch import RolloutBatch, required
 from assay_policy_training.core.config import Asynchrony, Optimisation
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 
 if TYPE_CHECKING:
     from assay_policy_training.core.policy import Policy
-
-__all__ = [
-    "AdvantageEstimator", "AdvantageModulator", "AuxLoss", "BehaviourCorrection", "Carries", "ChecksRecipe",
-    "ContextPolicy", "Correction", "Critic", "CriticPlan", "GroupFilter", "GroupObjective", "LossAggregator",
-    "Metrics", "Observer", "PolicyObjective", "PreparesBatch", "PromptItem", "PromptOrder", "PromptSource",
-    "Publishes", "Redraw", "Replay", "RewardComposition", "RewardShaper", "RewardSource", "Rewards", "Sampler",
-    "SamplerPlan", "Schedule", "Scope", "SeesPolicy", "ShownAlways", "Stateful", "Steers", "StepReport", "StopRule",
-    "Streams", "Tells", "Tensors", "TokenWeight", "UpdateContext", "negotiate",
-]  # fmt: skip
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
 
@@ -78,17 +69,17 @@ class UpdateContext:
     @property
     def scored_logp_ref(self) -> Tensor:
         """[b,T] `logp_ref`, where the recipe has a reference (else ValueError)."""
-        return known(self.logp_ref, "log-probs of the reference")
+        return required(self.logp_ref, "log-probs of the reference")
 
     @property
     def scored_entropy(self) -> Tensor:
         """[b,T] `entropy`, where a plug-in needs it (else ValueError)."""
-        return known(self.entropy, "entropies of the policy")
+        return required(self.entropy, "entropies of the policy")
 
     @property
     def given_rows(self) -> RolloutBatch:
         """`rows`, as the trainer gives them (else ValueError)."""
-        return known(self.rows, "rows of the micro-batch")
+        return required(self.rows, "rows of the micro-batch")
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ class Tensors(Protocol):
 
 
 @runtime_checkable
-class SeesPolicy(Protocol):
+class UsesPolicy(Protocol):
     """A plug-in that works with the policy itself: its tokenizer, its gradients."""
 
     def attach(self, policy: Policy) -> None:
@@ -133,7 +124,7 @@ class Observer(Protocol):
 
 
 @runtime_checkable
-class Tells(Protocol):
+class ReportsMetrics(Protocol):
     """A plug-in with memory that shows it among the metrics of each step."""
 
     def numbers(self) -> Mapping[str, float]:
@@ -172,7 +163,7 @@ class PromptOrder(Protocol):
 
 
 @dataclass(frozen=True)
-class Redraw:
+class ResampleRequest:
     """S1 asks for more rows of a prompt. `replace`: they stand for the rows drawn so far, else they join the group."""
 
     uid: str  #: of the group
@@ -187,13 +178,13 @@ class ContextPolicy(Protocol):
         """The items to draw from at first, one for each given."""
         ...
 
-    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+    def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
         """After round `round` (from 1), what to draw once more; empty = done. `batch` has `acc` and reward parts."""
         ...
 
 
 @runtime_checkable
-class ShownAlways(Protocol):
+class TaskContext(Protocol):
     """A context that is part of the task, and no help in training: held-out prompts are shown it too."""
 
     def evaluated(self, items: Sequence[PromptItem]) -> list[PromptItem]:
@@ -210,7 +201,7 @@ class Sampler(Protocol):
 
 
 @runtime_checkable
-class Streams(Protocol):
+class StreamingSampler(Protocol):
     """A sampler that hands rows over before all are done: those of `rollout`, in order, in parts of whole groups."""
 
     def stream(
@@ -225,7 +216,7 @@ class SamplerPlan(Protocol):
 
 
 @runtime_checkable
-class Carries(Protocol):
+class CarriesRows(Protocol):
     """A sampler whose rows may go on in later steps (`unfinished`, without a reward until they are done).
 
     `rollout` gives the rows that it carries, under the uids they had, before the new ones.
@@ -237,7 +228,7 @@ class Carries(Protocol):
 
 
 @runtime_checkable
-class Publishes(Protocol):
+class PublishesWeights(Protocol):
     """S14: a sampler that has weights of its own and takes the policy's when told to.
 
     Raises BackendError when a log-prob of the published weights disagrees with the trainer's.
@@ -361,10 +352,10 @@ class LossAggregator(Protocol):
 
     @property
     def needs(self) -> frozenset[str]: ...
-    def __call__(self, loss: Tensor, loss_mask: Tensor, counts: Counts) -> Tensor: ...
+    def __call__(self, loss: Tensor, loss_mask: Tensor, counts: LossCounts) -> Tensor: ...
 
 
-class AuxLoss(Protocol):
+class AuxiliaryLoss(Protocol):
     """S11. Added as coefficient x aggregate(loss over `loss_mask`), or over `own_mask(batch)` [B,T] where it
     has one, with denominators of its own."""
 
@@ -378,7 +369,7 @@ class AuxLoss(Protocol):
 
 
 @runtime_checkable
-class Steers(Protocol):
+class AdaptiveLoss(Protocol):
     """An auxiliary loss whose coefficient follows the batch: it sees all rows of a step before the first update."""
 
     def steer(self, batch: RolloutBatch) -> Mapping[str, float]:
@@ -420,7 +411,7 @@ class Replay(Protocol):
     def mix(self, batch: RolloutBatch) -> RolloutBatch: ...
 
 
-class Metrics(Protocol):
+class StepMetrics(Protocol):
     """S16. Reads a finished step, writes nothing but its own numbers."""
 
     def measure(self, report: StepReport) -> dict[str, float]: ...

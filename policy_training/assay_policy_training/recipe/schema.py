@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.errors import BadInputError
-from assay_policy_training.core.aggregation import Aggregation
+from assay_policy_training.core.aggregation import LossAggregation
 from assay_policy_training.core.config import Asynchrony, Optimisation
 from assay_policy_training.core.policy import Lora
 from assay_policy_training.core.sampling import Sampling
@@ -24,7 +24,7 @@ from assay_policy_training.plugins.prompts.source import Shuffled
 from assay_policy_training.plugins.protocols import (
     AdvantageEstimator,
     AdvantageModulator,
-    AuxLoss,
+    AuxiliaryLoss,
     BehaviourCorrection,
     ChecksRecipe,
     ContextPolicy,
@@ -32,7 +32,6 @@ from assay_policy_training.plugins.protocols import (
     GroupFilter,
     GroupObjective,
     LossAggregator,
-    Metrics,
     PolicyObjective,
     PromptOrder,
     Replay,
@@ -40,6 +39,7 @@ from assay_policy_training.plugins.protocols import (
     RewardShaper,
     SamplerPlan,
     Schedule,
+    StepMetrics,
     StopRule,
     TokenWeight,
 )
@@ -54,7 +54,7 @@ class Recipe:
     estimator: AdvantageEstimator
     objective: PolicyObjective | GroupObjective
     paper: str = ""  #: what it follows, e.g. arXiv 2402.03300; what was checked of it is in docs/papers.md
-    aggregation: LossAggregator = field(default_factory=Aggregation)
+    aggregation: LossAggregator = field(default_factory=LossAggregation)
     kl: KlLoss = field(default_factory=lambda: KlLoss(coefficient=0.0))  #: coefficient 0: no reference is loaded
     teacher: str | None = None  #: a model to learn from token by token, for plug-ins that need `teacher_kl`
     source: PromptOrder = field(default_factory=Shuffled)
@@ -68,9 +68,9 @@ class Recipe:
     corrections: tuple[BehaviourCorrection, ...] = ()  #: weights multiply, all must keep a token
     replay: Replay | None = None
     token_weights: tuple[TokenWeight, ...] = ()
-    auxiliary: tuple[AuxLoss, ...] = ()
+    auxiliary: tuple[AuxiliaryLoss, ...] = ()
     schedules: tuple[Schedule, ...] = ()
-    metrics: tuple[Metrics, ...] = ()
+    metrics: tuple[StepMetrics, ...] = ()
     stop: tuple[StopRule, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
     asynchrony: Asynchrony = field(default_factory=Asynchrony)
@@ -116,14 +116,14 @@ class Recipe:
         return any("teacher_kl" in getattr(plugin, "needs", ()) for plugin in self.plugins().values())
 
     @property
-    def losses(self) -> tuple[AuxLoss, ...]:
+    def losses(self) -> tuple[AuxiliaryLoss, ...]:
         """Every auxiliary loss that counts, the KL section's first."""
         return (*((self.kl,) if self.kl.coefficient else ()), *self.auxiliary)
 
     @property
     def aggregator(self) -> LossAggregator:
         """The aggregation with its constant length filled in."""
-        if isinstance(self.aggregation, Aggregation):
+        if isinstance(self.aggregation, LossAggregation):
             return replace(self.aggregation, max_length=self.aggregation.max_length or self.sampling.max_new_tokens)
         return self.aggregation
 
@@ -148,5 +148,5 @@ class Recipe:
             "metrics": self.metrics,
             "stop": self.stop,
         }
-        named = {name: plugin for name, plugin in single.items() if plugin is not None}
-        return named | {f"{name}_{i}": plugin for name, chain in chains.items() for i, plugin in enumerate(chain)}
+        by_name = {name: plugin for name, plugin in single.items() if plugin is not None}
+        return by_name | {f"{name}_{i}": plugin for name, chain in chains.items() for i, plugin in enumerate(chain)}

@@ -16,7 +16,7 @@ from assay.score import Score, ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.steps import SEPARATOR, step_prefixes, with_step_values
 from assay_policy_training.plugins.protocols import Rewards
-from assay_policy_training.rollouts.rewards import asked_of
+from assay_policy_training.rollouts.rewards import score_item
 from assay_serving.composition.shaping import sigmoid
 from assay_serving.scorer import Scorer
 
@@ -35,20 +35,20 @@ class ProcessReward:
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         kind = self.scorer.info.kind
         prefixes = [step_prefixes(response, self.separator) for response in responses]
-        asked = [
-            asked_of(kind, item, prefix) for item, listed in zip(items, prefixes, strict=True) for prefix in listed
+        prefix_items = [
+            score_item(kind, item, prefix) for item, listed in zip(items, prefixes, strict=True) for prefix in listed
         ]
-        answers = iter(self.scorer.score(asked))
+        answers = iter(self.scorer.score(prefix_items))
         part: list[float] = []
         failures: list[tuple[ScoreFailure, ...]] = []
         scores: list[dict[str, Score]] = []
         for listed in prefixes:
             row = [next(answers) for _ in listed]
-            known = [answer for answer in row if isinstance(answer, Score)]
-            if len(known) == len(row):
-                values = [sigmoid(a.reward) if self.probability else a.reward for a in known]
+            scored = [answer for answer in row if isinstance(answer, Score)]
+            if len(scored) == len(row):
+                values = [sigmoid(a.reward) if self.probability else a.reward for a in scored]
                 part.append(values[-1])
-                scores.append({self.name: with_step_values(known[-1], values)})
+                scores.append({self.name: with_step_values(scored[-1], values)})
             else:
                 part.append(math.nan)
                 scores.append({})

@@ -62,9 +62,9 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
     raise unknown("reward", text, REWARDS.names(), field=option, more=_OTHERS)
 
 
-def recorded_reward(text: str, model: str | None) -> str:
+def recorded_reward(text: str, model: str | None, option: str = "--reward") -> str:
     """As a run records it: with the server's model `model` where the reference names none, files by absolute path."""
-    reference = parse_reward(text)
+    reference = parse_reward(text, option)
     if model and reference.url and reference.model is None:
         return f"{text}#{model}"
     return absolute_source(text) if reference.form == MEMBER else text

@@ -43,13 +43,13 @@ class ModelReward:
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         kind = self.scorer.info.kind
-        read = [response if self.answer is None else self.answer.of(response) for response in responses]
-        asked = [asked_of(kind, item, text) for item, text in zip(items, read, strict=True) if text is not None]
-        found = self.scorer.score(asked) if asked else []
-        if len(found) != len(asked):
-            raise ValueError(f"{self.name} answered {len(found)} of {len(asked)} items")
-        given = iter(found)
-        answers = [self._without(text) or next(given) for text in read]
+        texts = [response if self.answer is None else self.answer.of(response) for response in responses]
+        pairs = [(item, text) for item, text in zip(items, texts, strict=True) if text is not None]
+        results = self.scorer.score([score_item(kind, item, text) for item, text in pairs]) if pairs else []
+        if len(results) != len(pairs):
+            raise ValueError(f"{self.name} answered {len(results)} of {len(pairs)} items")
+        remaining = iter(results)
+        answers = [self._without(text) or next(remaining) for text in texts]
         part = [answer.reward if isinstance(answer, Score) else math.nan for answer in answers]
         return Rewards(
             parts={self.name: torch.tensor(part, dtype=torch.float64)},
@@ -79,7 +79,7 @@ class RowNumber:
         )
 
 
-def asked_of(kind: str, item: PromptItem, response: str) -> ScoreItem:
+def score_item(kind: str, item: PromptItem, response: str) -> ScoreItem:
     """What a scorer of this kind is asked about a response to the prompt."""
     principle = principle_of(item) if kind != "scalar" else None
     if kind != "composed":
@@ -92,8 +92,8 @@ def asked_of(kind: str, item: PromptItem, response: str) -> ScoreItem:
 
 def principle_of(item: PromptItem) -> str | None:
     """What the prompt's responses are to be judged by, where its row says."""
-    named = item.meta.get("principle")
-    return named if isinstance(named, str) else None
+    principle = item.meta.get("principle")
+    return principle if isinstance(principle, str) else None
 
 
 class VerifierReward:
@@ -105,11 +105,11 @@ class VerifierReward:
     name = VERIFIER
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        found = verified(items, responses)
-        shares = [math.nan if isinstance(outcome, ScoreFailure) else outcome.fraction for outcome in found]
+        outcomes = verified(items, responses)
+        shares = [math.nan if isinstance(outcome, ScoreFailure) else outcome.fraction for outcome in outcomes]
         return Rewards(
             parts={self.name: torch.tensor(shares, dtype=torch.float64)},
-            failures=[(outcome,) if isinstance(outcome, ScoreFailure) else () for outcome in found],
+            failures=[(outcome,) if isinstance(outcome, ScoreFailure) else () for outcome in outcomes],
             scores=[{} for _ in items],
         )
 
@@ -132,8 +132,8 @@ class RecordedReward:
 
 def verifier_accuracy(items: Sequence[PromptItem], responses: Sequence[str]) -> Tensor:
     """[B] float64 `acc`: 1 where every constraint holds, 0 where one fails, NaN where there is no verdict on one."""
-    found = verified(items, responses)
-    passed = [math.nan if isinstance(outcome, ScoreFailure) else float(outcome.passed) for outcome in found]
+    outcomes = verified(items, responses)
+    passed = [math.nan if isinstance(outcome, ScoreFailure) else float(outcome.passed) for outcome in outcomes]
     return torch.tensor(passed, dtype=torch.float64)
 
 
@@ -143,24 +143,24 @@ def verified(items: Sequence[PromptItem], responses: Sequence[str]) -> list[Outc
     if len(responses) != len(items):
         raise ValueError(f"{len(responses)} responses to {len(items)} prompts")
     outcomes = shared_pool().verify([(items[row].constraints, responses[row]) for row in rows]) if rows else []
-    given = dict(zip(rows, outcomes, strict=True))
-    return [given.get(row, NO_CONSTRAINTS) for row in range(len(items))]
+    by_row = dict(zip(rows, outcomes, strict=True))
+    return [by_row.get(row, NO_CONSTRAINTS) for row in range(len(items))]
 
 
-def gather(sources: Sequence[RewardSource], items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+def gather_rewards(sources: Sequence[RewardSource], items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
     """The parts of all sources side by side. Raises BadInputError when two give a part of one name."""
-    return side_by_side([source.score(items, responses) for source in sources], len(items))
+    return join_parts([source.score(items, responses) for source in sources], len(items))
 
 
-def side_by_side(answers: Sequence[Rewards], rows: int) -> Rewards:
+def join_parts(answers: Sequence[Rewards], rows: int) -> Rewards:
     """What several sources say of the same rows. Raises BadInputError when two give a part of one name."""
     parts: dict[str, Tensor] = {}
     failures: list[tuple[ScoreFailure, ...]] = [() for _ in range(rows)]
     scores: list[Mapping[str, Score]] = [{} for _ in range(rows)]
-    for found in answers:
-        if both := parts.keys() & found.parts.keys():
+    for rewards in answers:
+        if both := parts.keys() & rewards.parts.keys():
             raise BadInputError(f"two reward sources give the part {sorted(both)[0]!r}", field="reward")
-        parts.update(found.parts)
-        failures = [a + b for a, b in zip(failures, found.failures, strict=True)]
-        scores = [{**a, **b} for a, b in zip(scores, found.scores, strict=True)]
+        parts.update(rewards.parts)
+        failures = [a + b for a, b in zip(failures, rewards.failures, strict=True)]
+        scores = [{**a, **b} for a, b in zip(scores, rewards.scores, strict=True)]
     return Rewards(parts, failures, scores)

@@ -31,8 +31,8 @@ class AnswerPart:
 
     def of(self, response: str) -> str | None:
         """The answer without white space around it; None = none."""
-        thinking, found, answer = response.partition(self.end)
-        text = (answer if found or self.strict else thinking).strip()
+        thinking, delimiter, answer = response.partition(self.end)
+        text = (answer if delimiter or self.strict else thinking).strip()
         return text or None
 
     def missing(self, model: str) -> ScoreFailure:

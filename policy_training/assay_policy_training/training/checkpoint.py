@@ -71,14 +71,14 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Raises BadInputError when it cannot be read."""
     import torch
 
-    found = checkpoints(folder)
-    if not found:
+    folders = checkpoints(folder)
+    if not folders:
         return None
     try:
-        state = json.loads((found[-1] / STATE).read_text(encoding="utf-8"))
-        tensors = torch.load(found[-1] / TENSORS, map_location="cpu", weights_only=True)
+        state = json.loads((folders[-1] / STATE).read_text(encoding="utf-8"))
+        tensors = torch.load(folders[-1] / TENSORS, map_location="cpu", weights_only=True)
     except (OSError, ValueError, RuntimeError) as error:
-        raise BadInputError(f"not a readable checkpoint: {str(error).splitlines()[0]}", file=found[-1]) from error
+        raise BadInputError(f"not a readable checkpoint: {str(error).splitlines()[0]}", file=folders[-1]) from error
     return Checkpoint(step=int(state.pop("step")), tensors=tensors, state=state)
 
 

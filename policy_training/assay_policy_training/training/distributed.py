@@ -1,8 +1,8 @@
-"""One policy training in several processes: what the first tells the others, and what the others do.
+"""Policy training in several processes: what the first process sends to the others, and what they do with it.
 
-Covers: the order that is given, the calls that all make together: policy, prompts, going on from a checkpoint,
-training, the policy in one piece. Leaves out: the run record, evaluation and saving, which the first process does alone
-(`run`); how work and weights are divided (`assay.models.parallelism.strategy`).
+Covers: the configuration of the run, the calls that all processes make together (loading, resuming, training, gathering
+the weights). Leaves out: the run record, evaluation and saving, which the first process does alone (`run`); how work
+and weights are divided (`assay.models.parallelism.strategy`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from assay.models.devices import pick_device
 from assay.models.parallelism.distributed import Parallel, PeerFailedError, joined, local_device
 from assay.models.parallelism.strategy import Alone, division, resolve
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.plugins.protocols import Metrics, PromptItem, RewardSource
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
 from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.training.loop import PolicyTrainer
 
 
 @dataclass(frozen=True)
-class Order:
-    """What every process of a run has to know. `policy`, `teacher`: folders or hub ids; `rewards`: as given."""
+class WorkerConfig:
+    """What every process of a run needs. `policy`, `teacher`: folders or hub ids; `rewards`: as on the command line."""
 
     recipe: dict[str, Any]
     policy: str
@@ -39,7 +40,7 @@ class Order:
     parallel: Parallel
 
     def load(self, device: torch.device) -> Policy:
-        """The policy, whole."""
+        """The policy with all its weights."""
         recipe = recipe_from_dict(self.recipe)
         return Policy(
             self.policy,
@@ -58,9 +59,9 @@ class Order:
         device: torch.device,
         rewards: Sequence[RewardSource],
         folder: Path,
-        extra: Sequence[Metrics] = (),
+        extra: Sequence[StepMetrics] = (),
     ) -> PolicyTrainer:
-        """A trainer of this process's share."""
+        """A trainer for this process's share."""
         recipe, policy = recipe_from_dict(self.recipe), self.load(device)
         source = recipe.source.open(self.prompts, seed=recipe.seed, policy=policy)
         policy.divide(parallel)
@@ -68,32 +69,32 @@ class Order:
 
 
 @contextmanager
-def divided(order: Order) -> Iterator[tuple[Alone, torch.device]]:
-    """For the first process: how the work is divided for the time of the block, and its device. The others have been
-    told the order. Raises BadInputError where `order.parallel` does not fit the processes that there are."""
-    if resolve(order.parallel) == "none":
-        yield Alone(), pick_device(order.device)
+def process_group(config: WorkerConfig) -> Iterator[tuple[Alone, torch.device]]:
+    """For the first process: how the work is divided for the time of the block, and its device. The others receive the
+    configuration. Raises BadInputError where `config.parallel` does not fit the number of processes."""
+    if resolve(config.parallel) == "none":
+        yield Alone(), pick_device(config.device)
         return
-    device = local_device(order.device)
+    device = local_device(config.device)
     with joined() as group:
-        group.share(order)
-        yield division(order.parallel, group, device), device
+        group.share(config)
+        yield division(config.parallel, group, device), device
 
 
-def follow(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> None:
-    """What every process but the first does, from beginning to end. `open_rewards`: sources from their references.
+def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> None:
+    """All that a process other than the first does. `open_rewards`: sources from their references.
 
-    Raises what goes wrong here; what goes wrong in the first process is told there, and ends this one quietly.
+    Raises what goes wrong here; a failure of the first process is reported there, and ends this one quietly.
     """
     try:
         with joined() as group:
-            order: Order = group.share(None)
-            device = local_device(order.device)
-            parallel = division(order.parallel, group, device)
+            config: WorkerConfig = group.share(None)
+            device = local_device(config.device)
+            parallel = division(config.parallel, group, device)
             try:
-                trainer = order.begin(parallel, device, open_rewards(order.rewards), Path(os.devnull))
+                trainer = config.begin(parallel, device, open_rewards(config.rewards), Path(os.devnull))
             except BadInputError as error:
-                if group.told() == (0, str(error)):  # the first process was refused the same, and says so
+                if group.told() == (0, str(error)):  # the first process reports the same error
                     raise SystemExit(error.exit_code) from error
                 raise
             trainer.resume()

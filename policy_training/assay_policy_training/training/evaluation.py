@@ -19,23 +19,18 @@ from assay.errors import BadInputError
 from assay.statistics.intervals import cluster_bootstrap, wider, wilson
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.plugins.protocols import (
-    ContextPolicy,
-    PromptItem,
-    RewardComposition,
-    RewardSource,
-    ShownAlways,
-)
+from assay_policy_training.plugins.protocols import ContextPolicy, RewardComposition, RewardSource, TaskContext
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.rollouts.rewards import gather, verifier_accuracy
+from assay_policy_training.rollouts.rewards import gather_rewards, verifier_accuracy
 
 SCORED_AT_ONCE = 8  # rows
 
 
 @dataclass(frozen=True)
-class Share:
+class PassRate:
     """A share with its 95 % interval: of Wilson's and the bootstrap over prompts the wider one, since rollouts of one
     prompt pass and fail together."""
 
@@ -46,7 +41,7 @@ class Share:
     high: float
 
     @classmethod
-    def of(cls, passed: Sequence[float], prompts: Sequence[str]) -> Share:
+    def of(cls, passed: Sequence[float], prompts: Sequence[str]) -> PassRate:
         """Of rollouts that passed (1) or not (0), each with its prompt; at least one."""
         count, total = int(sum(passed)), len(passed)
         interval = wider(wilson(count, total), cluster_bootstrap(passed, prompts))
@@ -64,7 +59,7 @@ class PolicyEvaluation:
     reward_mean: float | None
     reward_std: float | None
     reward_standard_error: float | None  #: of the mean, over prompts: samples of one prompt are not independent
-    verifier: Share | None  #: all constraints of a prompt met
+    verifier: PassRate | None  #: all constraints of a prompt met
     length_mean: float  #: tokens
     truncated_share: float
     entropy: float  #: nats per token
@@ -84,7 +79,7 @@ def evaluate_policy(
     samples: int = 4,
     seed: int = 0,
     composition: RewardComposition | None = None,
-    contexts: ContextPolicy | ShownAlways | None = None,
+    contexts: ContextPolicy | TaskContext | None = None,
 ) -> PolicyEvaluation:
     """Draw `samples` rollouts a prompt and measure them. The same seed and weights give the same rollouts.
 
@@ -92,11 +87,11 @@ def evaluate_policy(
     """
     if not items or samples < 1:
         raise BadInputError("an evaluation needs at least one prompt and one sample", field="evaluation")
-    if isinstance(contexts, ShownAlways):
+    if isinstance(contexts, TaskContext):
         items = contexts.evaluated(items)
     batch = TransformersSampler(policy, sampling).rollout(items, samples, seed=seed, version=0)
     repeated = [item for item in items for _ in range(samples)]
-    reward = (composition or Composition())(gather(rewards, repeated, batch.responses).parts)
+    reward = (composition or Composition())(gather_rewards(rewards, repeated, batch.responses).parts)
     per_prompt = reward.view(len(items), samples).nanmean(1)
     per_prompt = per_prompt[~per_prompt.isnan()]
     present = reward[~reward.isnan()]
@@ -121,7 +116,7 @@ def evaluate_policy(
         reward_mean=float(present.mean()) if len(present) else None,
         reward_std=float(present.std(correction=0)) if len(present) else None,
         reward_standard_error=float(per_prompt.std() / math.sqrt(len(per_prompt))) if len(per_prompt) > 1 else None,
-        verifier=Share.of(accuracy[checked].tolist(), [batch.uid[row] for row in checked]) if checked else None,
+        verifier=PassRate.of(accuracy[checked].tolist(), [batch.uid[row] for row in checked]) if checked else None,
         length_mean=float(batch.lengths.double().mean()),
         truncated_share=float(batch.truncated.double().mean()),
         entropy=measured["entropy"],

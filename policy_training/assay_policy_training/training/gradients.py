@@ -1,9 +1,8 @@
-"""The gradient of one minibatch, micro-batch by micro-batch, with denominators that were fixed before.
+"""The gradient of one minibatch, accumulated over micro-batches, with denominators that are fixed beforehand.
 
 Covers: token weights (S8), objectives of every scope (S9), aggregation (S10), auxiliary losses (S11), the statistics
-of the policy being updated. A group-scope objective runs in two passes (see `slots.GroupObjective`). Of several
-processes each takes some of the micro-batches, and the gradients are added up. Leaves out: the optimiser's step
-(`loop`).
+of the policy being updated. An objective of scope group runs in two passes (see `protocols.GroupObjective`). Of several
+processes each takes some of the micro-batches, and the gradients are summed. Leaves out: the optimiser's step (`loop`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import SUPPLIED, TokenScores
 from assay_policy_training.core.metrics import TokenMeans
-from assay_policy_training.core.micro_batches import Piece, own_pieces
+from assay_policy_training.core.micro_batches import MicroBatch, process_micro_batches
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import POLICY
 from assay_policy_training.core.sampling import Sampling
@@ -34,26 +33,26 @@ class Gradients:
         self.recipe, self.policy = recipe, policy
         used = [recipe.objective, *recipe.token_weights, *recipe.losses]
         needs: frozenset[str] = frozenset().union(*(getattr(plugin, "needs", frozenset()) for plugin in used))
-        self.wanted = needs & SUPPLIED
+        self.extras = needs & SUPPLIED
 
     def accumulate(
         self, batch: RolloutBatch, rows: Tensor, sampling: Sampling, means: TokenMeans, *, first: bool
     ) -> float:
-        """Add the gradient of the minibatch `rows`, all processes' parts of it; returns this one's part of its loss.
+        """Add the gradient of the minibatch `rows`, summed over processes; returns this process's part of the loss.
 
         `first`: theta is still old.
         """
         recipe, parallel, total = self.recipe, self.policy.parallel, 0.0
         counts = count(batch.loss_mask[rows])
-        owned = [extra.own_mask(batch) if hasattr(extra, "own_mask") else None for extra in recipe.losses]
-        masks = [(own, counts if own is None else count(own[rows])) for own in owned]
+        own_masks = [extra.own_mask(batch) if hasattr(extra, "own_mask") else None for extra in recipe.losses]
+        masks = [(own_mask, counts if own_mask is None else count(own_mask[rows])) for own_mask in own_masks]
         coefficients: Tensor | None = None
         if recipe.objective.scope == "group":
             coefficients, total = self._row_coefficients(batch, rows, sampling, means)
-        for piece in self.pieces(batch, rows):
-            micro = piece.rows
+        for micro_batch in self.micro_batches(batch, rows):
+            micro = micro_batch.rows
             scores, context = self._forward(batch.select(micro), sampling)
-            if not piece.counts:
+            if not micro_batch.counts:
                 parallel.backward(0.0 * scores.logp.sum())
                 continue
             if coefficients is not None:
@@ -65,9 +64,9 @@ class Gradients:
                 total += float(loss.detach())
                 for name, values in reports.items():
                     means.add(name, values, context.loss_mask)
-            for extra, (own, whole) in zip(recipe.losses, masks, strict=True):
-                mask = context.loss_mask if own is None else own[micro].to(context.loss_mask.device)
-                term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, whole)
+            for extra, (own_mask, term_counts) in zip(recipe.losses, masks, strict=True):
+                mask = context.loss_mask if own_mask is None else own_mask[micro].to(context.loss_mask.device)
+                term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, term_counts)
                 total += float(term.detach())
                 loss = loss + term
             parallel.backward(loss)
@@ -80,14 +79,14 @@ class Gradients:
     ) -> tuple[Tensor, float]:
         """dL/ds of each row [B] (0 outside the minibatch), and L (0 but in the first process)."""
         objective = cast(GroupObjective, self.recipe.objective)
-        found = torch.zeros(len(batch), dtype=torch.float64)
+        row_scores = torch.zeros(len(batch), dtype=torch.float64)
         with torch.no_grad():
-            for piece in self.pieces(batch, rows):
-                scores, context = self._forward(batch.select(piece.rows), sampling)
-                if piece.counts:
-                    found[piece.rows] = objective.row_scores(scores.logp, context).double().cpu()
-        found = torch.stack(self.policy.parallel.gather(found)).sum(0)
-        leaf = found[rows].requires_grad_()
+            for micro_batch in self.micro_batches(batch, rows):
+                scores, context = self._forward(batch.select(micro_batch.rows), sampling)
+                if micro_batch.counts:
+                    row_scores[micro_batch.rows] = objective.row_scores(scores.logp, context).double().cpu()
+        row_scores = torch.stack(self.policy.parallel.gather(row_scores)).sum(0)
+        leaf = row_scores[rows].requires_grad_()
         loss, reports = objective.batch_loss(leaf, batch.select(rows))
         coefficients = torch.zeros(len(batch), dtype=torch.float64)
         if loss.requires_grad:
@@ -108,7 +107,7 @@ class Gradients:
 
     def _forward(self, part: RolloutBatch, sampling: Sampling) -> tuple[TokenScores, UpdateContext]:
         scores = self.policy.scores(
-            part, temperature=sampling.temperature, prune_log_ratio=sampling.prune_log_ratio, wanted=self.wanted
+            part, temperature=sampling.temperature, prune_log_ratio=sampling.prune_log_ratio, extras=self.extras
         )
         return scores, context_of(part, scores)
 
@@ -116,29 +115,29 @@ class Gradients:
         means.add("approx_kl_old", context.logp_old - scores.logp, context.loss_mask)
         if "outside" in scores.extras:  # of the trainer's pruned vocabulary: these tokens get no gradient
             means.add("outside_share", scores.extras["outside"], context.mask)
-        if first:  # theta is still old: statistics of the policy that made the rollouts, on rows of its own
-            own = context.mask
+        if first:  # theta is still old: statistics of the policy that generated the rollouts
+            generated = context.mask
             if context.rows is not None:
-                own = own & context.rows.of_source(POLICY).to(own.device)[:, None]
-            means.add("entropy", scores.entropy, own)
-            means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, own & _newest(context))
+                generated = generated & context.rows.of_source(POLICY).to(generated.device)[:, None]
+            means.add("entropy", scores.entropy, generated)
+            means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, generated & _newest(context))
             if context.logp_ref is not None:
-                means.add_kl(scores.logp, context.logp_ref, own)
+                means.add_kl(scores.logp, context.logp_ref, generated)
 
-    def pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Piece]:
-        """This process's part of `rows`, in pieces of at most the recipe's size."""
+    def micro_batches(self, batch: RolloutBatch, rows: Tensor) -> list[MicroBatch]:
+        """This process's part of `rows`, in micro-batches of at most the recipe's size."""
         size, shared = self.recipe.optimisation.micro_batch_rows, can_pack(self.policy.model)
-        return own_pieces(batch, rows, size=size, shared=shared, parallel=self.policy.parallel)
+        return process_micro_batches(batch, rows, size=size, shared=shared, parallel=self.policy.parallel)
 
 
 def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
-    """What plug-ins see of a micro-batch. Without `logp_old` theta is old, so its own log-probs stand, detached.
+    """What plug-ins see of a micro-batch. Without `logp_old`, theta is old: its log-probs are used, detached.
 
     A token that the trainer's pruned vocabulary does not hold gets no gradient.
     """
     device = scores.logp.device
 
-    def there(values: Tensor | None) -> Tensor | None:
+    def on_device(values: Tensor | None) -> Tensor | None:
         return None if values is None else values.to(device)
 
     loss_mask = part.loss_mask.to(device)
@@ -150,7 +149,7 @@ def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
         loss_mask=loss_mask,
         logp_old=scores.logp.detach() if part.logp_old is None else part.logp_old.to(device),
         logp_mu=part.logp_mu.to(device),
-        logp_ref=there(part.logp_ref),
+        logp_ref=on_device(part.logp_ref),
         entropy=scores.entropy,
         extras=_detached(scores.extras),
         rows=part,
@@ -158,7 +157,7 @@ def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
 
 
 def _newest(context: UpdateContext) -> Tensor:
-    """[b,T] bool: the tokens that the row's newest weights drew; those of earlier windows differ for another reason."""
+    """[b,T] bool: the tokens that the row's newest weights generated, not those of earlier windows."""
     if context.rows is None:
         return context.mask
     rows = context.rows
@@ -166,5 +165,5 @@ def _newest(context: UpdateContext) -> Tensor:
 
 
 def _detached(extras: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What is not meant to be differentiated is not."""
+    """All extras detached but `teacher_kl`, which is a loss."""
     return {name: values if name == "teacher_kl" else values.detach() for name, values in extras.items()}

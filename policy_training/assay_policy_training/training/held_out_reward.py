@@ -23,7 +23,7 @@ from assay.statistics.rank_correlation import spearman
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardSource, StepReport
-from assay_policy_training.rollouts.rewards import gather
+from assay_policy_training.rollouts.rewards import gather_rewards
 from assay_policy_training.training.checkpoint import JsonLog
 from assay_policy_training.training.suspects import suspects
 
@@ -65,21 +65,23 @@ class HeldOutReward:
         if not rows:
             return {}
         part = batch.select(rows)
-        held = self._held(part)
-        there = ~held.isnan()
-        found = {"held_out_rows": float(len(rows)), "held_out_missing": float((~there).sum())}
-        if not there.any():
-            return found
-        proxy, known = part.scored_reward[there], held[there]
-        spread = float(known.std()) if len(known) > 1 else 0.0
-        found |= {"held_out_reward_mean": float(known.mean()), "held_out_reward_std": spread}
-        if len(known) > 2 and math.isfinite(agreement := spearman(proxy.tolist(), known.tolist())):
-            found["held_out_agreement"] = agreement
-        error = _standard_error(known, [uid for uid, here in zip(part.uid, there.tolist(), strict=True) if here])
-        self.history.append({"proxy": float(proxy.mean()), "held": float(known.mean()), "error": error})
-        found["overoptimised"] = float(overoptimised(self.history, self.settings.window, self.settings.sigmas))
-        self.log.append(suspects(part, held, step=report.step, most=self.settings.suspects))
-        return found
+        scores = self._held(part)
+        present = ~scores.isnan()
+        metrics = {"held_out_rows": float(len(rows)), "held_out_missing": float((~present).sum())}
+        if not present.any():
+            return metrics
+        proxy, held_out = part.scored_reward[present], scores[present]
+        spread = float(held_out.std()) if len(held_out) > 1 else 0.0
+        metrics |= {"held_out_reward_mean": float(held_out.mean()), "held_out_reward_std": spread}
+        if len(held_out) > 2 and math.isfinite(agreement := spearman(proxy.tolist(), held_out.tolist())):
+            metrics["held_out_agreement"] = agreement
+        error = _standard_error(
+            held_out, [uid for uid, in_use in zip(part.uid, present.tolist(), strict=True) if in_use]
+        )
+        self.history.append({"proxy": float(proxy.mean()), "held": float(held_out.mean()), "error": error})
+        metrics["overoptimised"] = float(overoptimised(self.history, self.settings.window, self.settings.sigmas))
+        self.log.append(suspects(part, scores, step=report.step, most=self.settings.suspects))
+        return metrics
 
     def _drawn(self, uid: str, step: int) -> bool:
         digest = hashlib.sha256(f"{self.settings.seed}/{step}/{uid}".encode()).digest()
@@ -87,7 +89,7 @@ class HeldOutReward:
 
     def _held(self, part: RolloutBatch) -> Tensor:
         """[b] float64, the sum of the sources' parts."""
-        return Composition()(gather(self.sources, part.items, part.responses).parts)
+        return Composition()(gather_rewards(self.sources, part.items, part.responses).parts)
 
     def state_dict(self) -> dict[str, Any]:
         return {"history": self.history, "suspects": self.log.sync()}
@@ -125,7 +127,7 @@ def _standard_error(values: Tensor, groups: Sequence[str]) -> float:
     members: dict[str, list[float]] = {}
     for value, group in zip(values.tolist(), groups, strict=True):
         members.setdefault(group, []).append(value)
-    means = [fmean(found) for found in members.values()]
+    means = [fmean(group_values) for group_values in members.values()]
     if len(means) > 1:
         return stdev(means) / math.sqrt(len(means))
     return float(values.std()) if len(values) > 1 else math.inf

@@ -1,8 +1,8 @@
-"""The training loop: rollouts, rewards, advantages, updates. It reads like the paper; what varies is plugged in.
+"""The training loop: rollouts, rewards, advantages, updates. Everything that varies between methods is a plug-in.
 
-Covers: one step from prompts to new weights, metrics and rollouts as JSON lines, checkpoints from which a run goes on
-bit for bit (on a CPU). Leaves out: drawing and rewarding rollouts (`collection`), the gradient of a minibatch
-(`gradients`), every method's own mathematics (the plug-ins of a `Recipe`), the final save (`run`), evaluation.
+Covers: one step from prompts to new weights, its metrics and rollouts as JSON lines, checkpoints that resume bit for
+bit (on a CPU). Leaves out: collecting rollouts (`rollouts.collector`), the gradient of a minibatch (`gradients`), the
+mathematics of each method (the plug-ins of a `Recipe`), the final save (`run`), evaluation.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from assay_policy_training.core.logprobs import EXTRAS, SUPPLIED
 from assay_policy_training.core.metrics import Stopwatch, TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.corrections.importance import own_tokens
-from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches, uncorrected
+from assay_policy_training.plugins.corrections.importance import policy_tokens
+from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches, mismatch_warnings
 from assay_policy_training.plugins.corrections.mismatch import mismatch_metrics
 from assay_policy_training.plugins.protocols import (
-    Metrics,
+    AdaptiveLoss,
     Observer,
     PreparesBatch,
     PromptSource,
+    ReportsMetrics,
     RewardSource,
     Sampler,
-    SeesPolicy,
-    Steers,
+    StepMetrics,
     StepReport,
-    Tells,
+    UsesPolicy,
     negotiate,
 )
-from assay_policy_training.plugins.watch.stop_rules import unmeasured
+from assay_policy_training.plugins.watch.stop_rules import missing_metrics
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.rollouts.collector import Collected, Collector, derived_seed, unrewarded
-from assay_policy_training.rollouts.generate import done
+from assay_policy_training.rollouts.collector import CollectedRollouts, RolloutCollector, derived_seed, without_reward
+from assay_policy_training.rollouts.generate import completed_rows
 from assay_policy_training.training.checkpoint import JsonLog
 from assay_policy_training.training.gradients import Gradients
 from assay_policy_training.training.metrics import reward_versions, rollout_measures, rollout_records
@@ -57,12 +57,12 @@ METRICS_FILE, ROLLOUTS_FILE = "metrics.jsonl", "rollouts.jsonl"
 class PolicyTrainer:
     """Trains `policy` in place by `recipe`. Logs and checkpoints go to `folder`.
 
-    Of several processes (`policy.parallel`) each has a trainer and makes every call: it draws and computes its share,
-    sees the whole batch, and decides the same. The first alone measures and writes.
+    Of several processes (`policy.parallel`) each has a trainer and makes every call: it generates and computes its
+    share, sees the whole batch, and decides the same. Only the first process measures and writes.
 
     `sampler`: instead of the recipe's. `extra`: more plug-ins that only measure (S16). The recipe's plug-ins are
-    copied: what they remember is this trainer's. Raises BadInputError at once when a plug-in needs what the set-up does
-    not supply.
+    copied, so their state belongs to this trainer. Raises BadInputError at once when a plug-in needs what the set-up
+    does not supply.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class PolicyTrainer:
         folder: Path,
         *,
         sampler: Sampler | None = None,
-        extra: Sequence[Metrics] = (),
+        extra: Sequence[StepMetrics] = (),
     ) -> None:
         self.recipe = recipe = deepcopy(recipe)
         self.policy, self.prompts, self.rewards = policy, prompts, list(rewards)
-        self.collector = Collector(recipe, policy, prompts, rewards, sampler)
+        self.collector = RolloutCollector(recipe, policy, prompts, rewards, sampler)
         self.sampler = self.collector.sampler
         self.critic = None if recipe.critic is None else recipe.critic.open(policy)
         self.extra = [*recipe.metrics, *extra]
@@ -86,7 +86,7 @@ class PolicyTrainer:
         self._check_needs()
         check_parallel(policy.parallel, self.sampler, self.plugins())
         for plugin in recipe.plugins().values():
-            if isinstance(plugin, SeesPolicy):
+            if isinstance(plugin, UsesPolicy):
                 plugin.attach(policy)
         self.gradients = Gradients(recipe, policy)
         self.metrics_log, self.rollouts_log = JsonLog(folder / METRICS_FILE), JsonLog(folder / ROLLOUTS_FILE)
@@ -97,37 +97,37 @@ class PolicyTrainer:
             lr=settings.lr,
             betas=(settings.betas[0], settings.betas[1]),
             weight_decay=settings.weight_decay,
-            fused=True,  # the same numbers in one pass over the weights
+            fused=True,  # the same result in one pass over the weights
         )
         self.policy_version = policy.version
         self.step = 0  #: steps done
         self.updates = 0  #: optimiser steps done: the version of the weights
         self.stopped: str | None = None  #: why a stop rule ended the run
-        self.warnings = uncorrected(recipe)  #: what is accepted and may not be what is meant
+        self.warnings = mismatch_warnings(recipe)  #: settings that are accepted but may not be intended
         for warning in self.warnings if policy.parallel.main else ():
             log.warning(warning)
 
     def train(
         self, steps: int | None = None, on_step: Callable[[Mapping[str, Any]], None] = lambda _: None
     ) -> list[dict[str, Any]]:
-        """Go on until `steps` steps (default: the recipe's) are done in all, or a stop rule says so; returns the
+        """Train until `steps` steps (default: the recipe's) are done in all, or a stop rule ends the run; returns the
         metrics of each new step.
 
-        Raises BackendError when no rollout of a step got a reward, and what the reward sources raise. A Ctrl-C in a
-        lone process ends the training after the step, with a checkpoint.
+        Raises BackendError when no rollout of a step got a reward, and what the reward sources raise. In a single
+        process, Ctrl-C ends the training after the step, with a checkpoint.
         """
         rows = []
-        until = self.recipe.steps if steps is None else steps
+        last_step = self.recipe.steps if steps is None else steps
         with end_on_request(held=self.policy.parallel.world == 1) as end:
-            while self.step < until and self.stopped is None:
+            while self.step < last_step and self.stopped is None:
                 row = self._step(self.step + 1)
                 self.step += 1
                 rows.append(row)
                 on_step(row)
                 if len(rows) == 1 and self.policy.parallel.main:
-                    for warning in unmeasured(self.recipe.stop, row):
+                    for warning in missing_metrics(self.recipe.stop, row):
                         log.warning(warning)
-                self.stopped = next((why for rule in self.recipe.stop if (why := rule.reason(row))), None)
+                self.stopped = next((reason for rule in self.recipe.stop if (reason := rule.reason(row))), None)
                 if end.asked or (self.recipe.checkpoint_every and self.step % self.recipe.checkpoint_every == 0):
                     self.save_checkpoint()
                 if end.asked:
@@ -136,68 +136,65 @@ class PolicyTrainer:
 
     def _step(self, step: int) -> dict[str, Any]:
         clock = Stopwatch()
-        found = self.collector.collect(step, version=self.updates, clock=clock)
-        sampling = found.sampling
+        rollouts = self.collector.collect(step, version=self.updates, clock=clock)
         trained: RolloutBatch | None = None
         means: dict[str, float] = {}
-        if found.keep.any():
-            trained = unrewarded(found.batch, found.keep).select(found.keep.nonzero().squeeze(1))
+        if rollouts.keep.any():
+            trained = without_reward(rollouts.batch, rollouts.keep).select(rollouts.keep.nonzero().squeeze(1))
             with clock("score"):
-                trained = self._score(trained, sampling)
+                trained = self._score(trained, rollouts.sampling)
             with clock("advantage"):
                 trained, means = self._advantages(trained)
             if self.critic is None or not self.critic.warming(step):
                 with clock("update"):
-                    means |= self._update(trained, step, sampling)
+                    means |= self._update(trained, step, rollouts.sampling)
             if self.critic is not None:
                 with clock("critic"):
                     seed = derived_seed(self.recipe.seed, step, "critic")
                     means |= self.critic.update(trained, step=step, seed=seed)
-        return self._report(step, found, trained, means, clock)
+        return self._report(step, rollouts, trained, means, clock)
 
     @torch.no_grad()
     def _score(self, batch: RolloutBatch, sampling: Sampling) -> RolloutBatch:
-        """Log-probs under the reference, and what is needed of the old policy; its values where there is a critic.
+        """Add log-probs of the reference, what plug-ins need of the old policy, and the critic's values.
 
         With a single update theta = old while the gradient is taken, so its own log-probs are used, detached, and this
-        pass is saved unless a plug-in reads them before.
+        pass is skipped unless a plug-in reads them earlier.
         """
         options: dict[str, Any] = {"temperature": sampling.temperature, "prune_log_ratio": sampling.prune_log_ratio}
-        columns: dict[str, list[Tensor]] = {}
-        own: list[tuple[Tensor, dict[str, Tensor]]] = []
-        for piece in self.gradients.pieces(batch, torch.arange(len(batch))):
-            part, found = batch.select(piece.rows), {}
+        scored: list[tuple[Tensor, dict[str, Tensor]]] = []
+        for micro_batch in self.gradients.micro_batches(batch, torch.arange(len(batch))):
+            part, columns = batch.select(micro_batch.rows), {}
             if self._scores_old:
-                scores = self.policy.scores(part, wanted=self._batch_extras, **options)
-                found = {"logp_old": scores.logp, "entropy": scores.entropy, **scores.extras}
+                scores = self.policy.scores(part, extras=self._batch_extras, **options)
+                columns = {"logp_old": scores.logp, "entropy": scores.entropy, **scores.extras}
             if self.policy.has_reference:
-                found["logp_ref"] = self.policy.reference_logp(part, **options)
-            if piece.counts:
-                own.append((piece.rows, {name: values.cpu() for name, values in found.items()}))
-        pieces = [piece for share in self.policy.parallel.gather(own) for piece in share]
-        for _, found in pieces:
-            for name, values in found.items():
-                columns.setdefault(name, []).append(values)
-        back = torch.argsort(torch.cat([rows for rows, _ in pieces]))
-        joined = {name: torch.cat(values)[back] for name, values in columns.items()}
-        fields: dict[str, Tensor] = {
-            name: joined.pop(name) for name in ("logp_old", "entropy", "logp_ref") if name in joined
-        }
+                columns["logp_ref"] = self.policy.reference_logp(part, **options)
+            if micro_batch.counts:
+                scored.append((micro_batch.rows, {name: values.cpu() for name, values in columns.items()}))
+        parts = [part for process in self.policy.parallel.gather(scored) for part in process]
+        order = torch.argsort(torch.cat([rows for rows, _ in parts]))
+        joined = {name: torch.cat([columns[name] for _, columns in parts])[order] for name in parts[0][1]}
+        fields: dict[str, Tensor] = {}
+        for name in {"logp_old", "entropy", "logp_ref"} & joined.keys():
+            fields[name] = joined.pop(name)
         if self.critic is not None:
             fields["values"] = self.critic.values(batch).cpu()
         return batch.with_(**fields, extras={**batch.extras, **joined})
 
     def _advantages(self, batch: RolloutBatch) -> tuple[RolloutBatch, dict[str, float]]:
-        """Shape, correct, kl_estimate, modulate, mix, select; and what the corrections and the losses found."""
+        """Shape, correct, estimate, modulate, replay, select; also the metrics of corrections and losses."""
         recipe = self.recipe
-        found = {} if batch.logp_old is None else mismatch_metrics(batch.logp_old, batch.logp_mu, own_tokens(batch))
+        metrics: dict[str, float] = {}
+        if batch.logp_old is not None:
+            metrics |= mismatch_metrics(batch.logp_old, batch.logp_mu, policy_tokens(batch))
         for shaper in recipe.shaping:
             batch = shaper.shape(batch)
         for correction in recipe.corrections:  # they narrow `loss_mask` only: no statistic of an estimator changes
-            made = correction.correct(batch)
-            weight = made.weight if batch.is_weight is None else batch.is_weight * made.weight
-            batch = batch.with_(is_weight=weight, loss_mask=batch.loss_mask & made.keep)
-            found |= dict(made.metrics)
+            corrected = correction.correct(batch)
+            weight = corrected.weight if batch.is_weight is None else batch.is_weight * corrected.weight
+            batch = batch.with_(is_weight=weight, loss_mask=batch.loss_mask & corrected.keep)
+            metrics |= dict(corrected.metrics)
         adv, returns = recipe.estimator(batch)
         batch = batch.with_(adv=adv, returns=returns)
         for modulator in recipe.modulators:
@@ -208,12 +205,12 @@ class PolicyTrainer:
             if isinstance(selector, PreparesBatch):
                 batch = selector.prepare(batch)
         for loss in recipe.losses:
-            if isinstance(loss, Steers):
-                found |= loss.steer(batch)
-        return batch, found
+            if isinstance(loss, AdaptiveLoss):
+                metrics |= loss.steer(batch)
+        return batch, metrics
 
     def _update(self, batch: RolloutBatch, step: int, sampling: Sampling) -> dict[str, float]:
-        """The optimiser steps on one batch of rollouts; returns means over tokens and over updates."""
+        """All optimiser steps on one batch of rollouts; returns means over tokens and over updates."""
         settings, means, parallel = self.recipe.optimisation, TokenMeans(), self.policy.parallel
         losses: list[float] = []
         norms: list[float] = []
@@ -249,95 +246,109 @@ class PolicyTrainer:
             order = torch.randperm(len(batch), generator=generator)
             return list(order.tensor_split(min(number, len(batch))))
         groups = int(batch.group.max()) + 1
-        chosen = torch.randperm(groups, generator=generator).tensor_split(min(number, groups))
-        return [torch.isin(batch.group, wanted).nonzero().squeeze(1) for wanted in chosen]
+        splits = torch.randperm(groups, generator=generator).tensor_split(min(number, groups))
+        return [torch.isin(batch.group, split).nonzero().squeeze(1) for split in splits]
 
     def _report(
-        self, step: int, found: Collected, trained: RolloutBatch | None, means: dict[str, float], clock: Stopwatch
+        self,
+        step: int,
+        rollouts: CollectedRollouts,
+        trained: RolloutBatch | None,
+        means: dict[str, float],
+        clock: Stopwatch,
     ) -> dict[str, Any]:
-        """The step's numbers, told to every plug-in and written down."""
-        batch, parallel = found.batch, self.policy.parallel
-        metrics = parallel.share(self._measured(step, found, trained, means, clock) if parallel.main else None)
+        """Compute the step's metrics, pass them to every plug-in and write them to the logs."""
+        batch, parallel = rollouts.batch, self.policy.parallel
+        metrics = parallel.share(self._metrics(step, rollouts, trained, means, clock) if parallel.main else None)
         report = StepReport(step, metrics, batch, trained)
         for observer in self._observers():
             observer.observe(report)
         row: dict[str, Any] = {"step": step, **metrics, "reward_versions": reward_versions(batch)}
         if parallel.main:
-            records = rollout_records(batch, found.keep, trained, step=step, policy=self.policy_version)
+            records = rollout_records(batch, rollouts.keep, trained, step=step, policy=self.policy_version)
             self.rollouts_log.append(records)
             self.metrics_log.append([{k: v for k, v in row.items() if not isinstance(v, float) or math.isfinite(v)}])
-        if len(done(batch)) and not batch.valid.any():
-            reason = next((f.message for row in batch.failures for f in row), "no reason given")
-            raise BackendError(f"step {step}: none of {len(done(batch))} rollouts got a reward ({reason})")
+        if (completed := len(completed_rows(batch))) and not batch.valid.any():
+            reason = next((f.message for failures in batch.failures for f in failures), "no reason given")
+            raise BackendError(f"step {step}: none of {completed} rollouts got a reward ({reason})")
         return row
 
-    def _measured(
-        self, step: int, found: Collected, trained: RolloutBatch | None, means: dict[str, float], clock: Stopwatch
+    def _metrics(
+        self,
+        step: int,
+        rollouts: CollectedRollouts,
+        trained: RolloutBatch | None,
+        means: dict[str, float],
+        clock: Stopwatch,
     ) -> dict[str, float]:
-        batch = found.batch
-        metrics: dict[str, float] = {**rollout_measures(batch, found.keep), **means, **clock.to_dict()}
-        metrics |= {"prompts_drawn": found.prompts_drawn, "rounds": found.rounds}
-        if not bool(found.first_acc.isnan().all()):
-            metrics["verifier_pass_rate"] = float(found.first_acc.nanmean())
+        batch = rollouts.batch
+        metrics: dict[str, float] = {**rollout_measures(batch, rollouts.keep), **means, **clock.to_dict()}
+        metrics |= {"prompts_drawn": rollouts.prompts_drawn, "rounds": rollouts.rounds}
+        if not bool(rollouts.first_acc.isnan().all()):
+            metrics["verifier_pass_rate"] = float(rollouts.first_acc.nanmean())
         metrics |= {
-            "staleness_mean": float(found.staleness.double().mean()),
-            "staleness_max": int(found.staleness.max()),
+            "staleness_mean": float(rollouts.staleness.double().mean()),
+            "staleness_max": int(rollouts.staleness.max()),
         }
-        metrics |= {f"seconds_beside_{stage}": seconds for stage, seconds in found.beside.items()}
+        metrics |= {f"seconds_beside_{stage}": seconds for stage, seconds in rollouts.seconds_beside.items()}
         metrics["seconds"] = sum(clock.seconds.values())
-        drawn = float(batch.loss_mask.sum())  # a window's earlier tokens were another step's
-        metrics["tokens_per_second"] = drawn / max(metrics["seconds"], 1e-9)
+        new_tokens = float(batch.loss_mask.sum())  # a window's earlier tokens belong to another step
+        metrics["tokens_per_second"] = new_tokens / max(metrics["seconds"], 1e-9)
         report = StepReport(step, metrics, batch, trained)
-        for plugin in self.extra:
-            metrics |= plugin.measure(report)
-        for shown in self.plugins().values():
-            if isinstance(shown, Tells):
-                metrics |= shown.numbers()
+        for metric in self.extra:
+            metrics |= metric.measure(report)
+        for plugin in self.plugins().values():
+            if isinstance(plugin, ReportsMetrics):
+                metrics |= plugin.numbers()
         return metrics
 
     def _check_needs(self) -> None:
-        """Every tensor that a plug-in needs can be supplied, and which of them a pass over the old policy must give."""
+        """Check that every tensor that a plug-in needs can be supplied; decide what the pass over old must compute."""
         recipe = self.recipe
         if recipe.needs_teacher and not self.policy.has_teacher:
-            raise BadInputError("name a model to learn from, of the same vocabulary", field="teacher")
+            raise BadInputError("name a teacher model with the same vocabulary", field="teacher")
         lacks: Mapping[str, str] = getattr(self.sampler, "lacks", {})
         supplied = {"logp_old", "logp_mu", *SUPPLIED} - lacks.keys()
         supplied |= {"logp_ref"} if self.policy.has_reference else set()
         supplied |= {"values"} if self.critic is not None else set()
         negotiate([*recipe.plugins().values(), *self.extra], supplied, lacks)
         chains = (recipe.shaping, recipe.modulators, recipe.corrections, recipe.token_weights)
-        before: list[object] = [recipe.estimator, self.sampler, *(plugin for chain in chains for plugin in chain)]
-        before += [loss for loss in recipe.losses if isinstance(loss, Steers)]
-        before += [recipe.objective] if isinstance(recipe.objective, PreparesBatch) else []
-        before += [recipe.replay] if recipe.replay is not None else []
-        needs = negotiate([*before, *self.extra], supplied)
+        before_update: list[object] = [
+            recipe.estimator,
+            self.sampler,
+            *(plugin for chain in chains for plugin in chain),
+        ]
+        before_update += [loss for loss in recipe.losses if isinstance(loss, AdaptiveLoss)]
+        before_update += [recipe.objective] if isinstance(recipe.objective, PreparesBatch) else []
+        before_update += [recipe.replay] if recipe.replay is not None else []
+        needs = negotiate([*before_update, *self.extra], supplied)
         self._batch_extras = needs & EXTRAS
         read_early = bool(needs & {"logp_old", "entropy", *EXTRAS})
-        apart = bool(known_mismatches(recipe))  # mu is not old: measured, whatever reads it
-        self._scores_old = recipe.optimisation.updates_per_batch > 1 or read_early or apart
+        mismatch = bool(known_mismatches(recipe))  # mu is not old: measured, whatever reads it
+        self._scores_old = recipe.optimisation.updates_per_batch > 1 or read_early or mismatch
 
     def plugins(self) -> dict[str, Any]:
-        """Every plug-in of this run, by a name that is the same in the next process."""
-        named = {"prompts": self.prompts, "sampler": self.sampler, **self.recipe.plugins()}
-        named |= {"critic": self.critic} if self.critic is not None else {}
-        named |= {"ahead": self.collector.ahead} if self.collector.ahead is not None else {}
-        named |= {f"reward_{i}": source for i, source in enumerate(self.rewards)}
+        """Every plug-in of this run, by the name under which a checkpoint holds its state."""
+        plugins = {"prompts": self.prompts, "sampler": self.sampler, **self.recipe.plugins()}
+        plugins |= {"critic": self.critic} if self.critic is not None else {}
+        plugins |= {"ahead": self.collector.prefetcher} if self.collector.prefetcher is not None else {}
+        plugins |= {f"reward_{i}": source for i, source in enumerate(self.rewards)}
         extra = self.extra[len(self.recipe.metrics) :]
-        return named | {f"extra_{i}": plugin for i, plugin in enumerate(extra)}
+        return plugins | {f"extra_{i}": plugin for i, plugin in enumerate(extra)}
 
     def _observers(self) -> list[Observer]:
         return [plugin for plugin in self.plugins().values() if isinstance(plugin, Observer)]
 
     def save_checkpoint(self) -> Path:
-        """Everything needed to go on as if nothing had happened."""
+        """Write a checkpoint from which a run resumes as if it had never stopped."""
         return save(self)
 
     def resume(self, folder: Path | None = None) -> int:
-        """Go back to the newest checkpoint in `folder` (default: own); returns its step, 0 where there is none.
+        """Restore the newest checkpoint in `folder` (default: the trainer's); returns its step, 0 where there is none.
 
-        The logs in the trainer's own folder are cut to the checkpoint. Raises BadInputError when the checkpoint is
-        of another base model, other prompts or other plug-ins.
+        The logs in the trainer's folder are cut to the checkpoint. Raises BadInputError when the checkpoint is of
+        another base model, other prompts or other plug-ins.
         """
         step = restore(self, folder or self.folder)
-        self.collector.drawer.published = None
+        self.collector.generator.published = None
         return step

@@ -19,11 +19,11 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import POLICY
 
 
-def rollout_measures(batch: RolloutBatch, kept: Tensor) -> dict[str, float]:
+def rollout_measures(batch: RolloutBatch, keep: Tensor) -> dict[str, float]:
     """Statistics of all rollouts of a step, before rows were dropped; `kept` [B] bool, the rows trained on."""
     measures: dict[str, float] = {
         "rollouts": len(batch),
-        "rollouts_trained": int(kept.sum()),
+        "rollouts_trained": int(keep.sum()),
         "rewards_missing": int((~batch.counted).sum()),
         "length_mean": float(batch.lengths.double().mean()),
         "length_max": int(batch.lengths.max()),
@@ -54,7 +54,7 @@ def reward_versions(batch: RolloutBatch) -> dict[str, str]:
 
 
 def rollout_records(
-    batch: RolloutBatch, kept: Tensor, trained: RolloutBatch | None, *, step: int, policy: str
+    batch: RolloutBatch, keep: Tensor, trained: RolloutBatch | None, *, step: int, policy: str
 ) -> Iterator[dict[str, Any]]:
     """One JSON-ready record per rollout. `trained`: its rows that `kept` [B] names, in order, with their advantages.
     `policy`: the base's version; the number of updates is added to it. `advantage`: of the row's first own token. A
@@ -63,8 +63,8 @@ def rollout_records(
     advantages: dict[int, float | None] = {}
     if trained is not None and trained.adv is not None:
         starts = trained.mask.int().argmax(1)
-        for place, row in enumerate(kept.nonzero().squeeze(1).tolist()):
-            advantages[row] = _number(trained.adv[place, starts[place]])
+        for index, row in enumerate(keep.nonzero().squeeze(1).tolist()):
+            advantages[row] = _number(trained.adv[index, starts[index]])
     for row in range(len(batch)):
         if batch.unfinished is not None and batch.unfinished[row]:
             continue
@@ -87,7 +87,7 @@ def rollout_records(
             "weights_version": f"{policy}+{int(batch.version[row])}",
             "source": batch.source[row] if batch.source else POLICY,
             "advantage": advantages.get(row),
-            "trained": bool(kept[row]),
+            "trained": bool(keep[row]),
         }
 
 

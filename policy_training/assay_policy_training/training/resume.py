@@ -1,7 +1,7 @@
-"""What a checkpoint of a policy run holds, and how a trainer goes back to it.
+"""Saves a trainer's state as a checkpoint, and restores it.
 
-Covers: weights, optimiser, random state, every plug-in with memory (`Stateful`) or weights (`Tensors`), the
-logs' sizes. Leaves out: the files (`checkpoint`).
+Covers: weights, optimiser, random state, every plug-in with memory (`Stateful`) or weights (`Tensors`), the sizes of
+the logs. Leaves out: the files (`checkpoint`).
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ class ResumableTrainer(Protocol):
 
 
 def save(trainer: ResumableTrainer) -> Path:
-    """Everything needed to go on as if nothing had happened. All processes call this; the first collects and writes."""
+    """Write a checkpoint from which a run resumes as if it had never stopped. All processes call this; the first
+    collects and writes."""
     device, parallel = trainer.policy.device, trainer.policy.parallel
-    whole = {name: parallel.collect(p) for name, p in trainer.parameters.items()}
+    parameters = {name: parallel.collect(p) for name, p in trainer.parameters.items()}
     optimiser = collect_optimizer(trainer.optimiser, parallel)
     if not parallel.main:
         return checkpoint_folder(trainer.folder, trainer.step)
     tensors = {
-        "parameters": {name: full.cpu() for name, full in whole.items() if full is not None},
+        "parameters": {name: full.cpu() for name, full in parameters.items() if full is not None},
         "optimiser": optimiser,
         "rng": torch.get_rng_state(),
         "rng_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
@@ -66,46 +67,48 @@ def save(trainer: ResumableTrainer) -> Path:
 
 
 def restore(trainer: ResumableTrainer, folder: Path) -> int:
-    """Go back to the newest checkpoint in `folder`; returns its step, 0 where there is none.
+    """Restore the newest checkpoint in `folder`; returns its step, 0 where there is none.
 
     All processes call this; the first reads. Raises BadInputError when the checkpoint is of another base model, other
     prompts or other plug-ins.
     """
     parallel = trainer.policy.parallel
-    found = newest_checkpoint(folder) if parallel.main else None
-    if found is not None:
-        _check_same(trainer, found)
-    told = parallel.share([] if found is None else [(found.step, found.state, found.tensors["plugins"])])
-    if not told:
+    checkpoint = newest_checkpoint(folder) if parallel.main else None
+    headers: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
+    if checkpoint is not None:
+        _check_same(trainer, checkpoint)
+        headers = [(checkpoint.step, checkpoint.state, checkpoint.tensors["plugins"])]
+    headers = parallel.share(headers)
+    if not headers:
         return 0
-    [(step, state, weights)] = told
+    [(step, state, plugin_tensors)] = headers
     with torch.no_grad():
         for name, parameter in trainer.parameters.items():
-            full = found.tensors["parameters"][name] if found is not None else None
+            full = checkpoint.tensors["parameters"][name] if checkpoint is not None else None
             parameter.copy_(parallel.spread(full, parameter))
-    spread_optimizer(found.tensors["optimiser"] if found is not None else None, trainer.optimiser, parallel)
+    spread_optimizer(checkpoint.tensors["optimiser"] if checkpoint is not None else None, trainer.optimiser, parallel)
     for name, plugin in _stateful(trainer).items():
         plugin.load_state_dict(state["plugins"][name])
     for name, holder in _with_tensors(trainer).items():
-        holder.load_tensors(weights[name])
-    if found is not None:
-        torch.set_rng_state(found.tensors["rng"])
-        if found.tensors["rng_cuda"] is not None and trainer.policy.device.type == "cuda":
-            torch.cuda.set_rng_state(found.tensors["rng_cuda"], trainer.policy.device)
+        holder.load_tensors(plugin_tensors[name])
+    if checkpoint is not None:
+        torch.set_rng_state(checkpoint.tensors["rng"])
+        if checkpoint.tensors["rng_cuda"] is not None and trainer.policy.device.type == "cuda":
+            torch.cuda.set_rng_state(checkpoint.tensors["rng_cuda"], trainer.policy.device)
         for log in (trainer.metrics_log, trainer.rollouts_log):
             log.cut(int(state["logs"][log.path.name]))
     trainer.step, trainer.updates = step, int(state["updates"])
     return trainer.step
 
 
-def _check_same(trainer: ResumableTrainer, found: Checkpoint) -> None:
-    if found.state["policy_version"] != trainer.policy_version:
+def _check_same(trainer: ResumableTrainer, checkpoint: Checkpoint) -> None:
+    if checkpoint.state["policy_version"] != trainer.policy_version:
         raise BadInputError(
-            f"the checkpoint continues from base {found.state['policy_version']}, not {trainer.policy_version}"
+            f"the checkpoint continues from base {checkpoint.state['policy_version']}, not {trainer.policy_version}"
         )
-    same = _stateful(trainer).keys() == found.state["plugins"].keys()
-    same = same and _with_tensors(trainer).keys() == found.tensors["plugins"].keys()
-    if not same or trainer.parameters.keys() != found.tensors["parameters"].keys():
+    same = _stateful(trainer).keys() == checkpoint.state["plugins"].keys()
+    same = same and _with_tensors(trainer).keys() == checkpoint.tensors["plugins"].keys()
+    if not same or trainer.parameters.keys() != checkpoint.tensors["parameters"].keys():
         raise BadInputError("the checkpoint was made with other plug-ins or other trainable weights")
 
 

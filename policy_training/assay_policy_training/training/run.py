@@ -1,8 +1,8 @@
-"""One recorded policy training: from names to a saved policy with its lineage.
+"""A recorded policy training: from a plan to a saved policy with its lineage.
 
 Covers: loading the policy, held-out evaluation before and after, training with resume, the saved checkpoint and the
-rollouts as artifacts, scored rollouts in the store. Leaves out: the loop itself (`loop`), the command line
-(`commands`), opening the reward (the caller's, so that any `RewardSource` will do).
+rollouts as artifacts, scored rollouts in the store. Leaves out: the loop (`loop`), the command line (`commands`),
+opening reward sources (the caller does, so that any `RewardSource` works).
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from assay.system.atomic_files import replacing
 from assay.system.name_lock import claimed
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.plugins.protocols import PromptItem, RewardSource
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.training.checkpoint import checkpoints
-from assay_policy_training.training.distributed import Order, divided
+from assay_policy_training.training.distributed import WorkerConfig, process_group
 from assay_policy_training.training.evaluation import PolicyEvaluation, evaluate_policy
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE
@@ -53,19 +54,19 @@ ROWS_PER_UNIT = 5000
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for: enough to go on after a kill. Written to the run's folder."""
+    """The configuration of a run: enough to resume it after a kill. Written to the run's folder."""
 
     recipe: Recipe
-    policy: str  #: name as given: smollm2, tiny, a folder, a hub id, a model of the workspace
+    policy: str  #: smollm2, tiny, a folder, a hub id, a model of the workspace
     prompts: str  #: as `load_prompts` takes it
     name: str  #: of the new policy
-    rewards: tuple[str, ...]  #: as given: URLs, `verifier`
+    rewards: tuple[str, ...]  #: as on the command line
     device: str = "auto"
     evaluate: int = 0  #: held-out prompts to evaluate on before and after
-    evaluation_prompts: str | None = None  #: where they come from; None = the generator's held-out split
+    evaluation_prompts: str | None = None  #: their source; None = the generator's held-out split
     evaluation_samples: int = 4
     tensorboard: bool = False  #: TensorBoard events beside metrics.jsonl
-    watch: tuple[str, ...] = ()  #: held-out rewards, as given
+    watch: tuple[str, ...] = ()  #: held-out rewards
     watch_share: float = 0.5  #: of the groups that they score
     parallel: Parallel = "auto"  #: how several processes divide the work
 
@@ -95,7 +96,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class TrainedPolicy:
-    """What a policy training leaves behind."""
+    """The outcome of a policy training."""
 
     run_id: str
     folder: Path  #: of the run: metrics.jsonl, rollouts.jsonl, evaluation.json
@@ -121,36 +122,36 @@ def train_policy(
 ) -> TrainedPolicy:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
-    `held_out`: prompts to evaluate on. `watched`: rewards that are not trained on (`watch.held_out`).
-    `resume`: id of the interrupted run whose plan this is; its newest checkpoint is where training goes on, in a
-    run of its own. `on_start` is told the run's folder. Raises BadInputError for a name that is taken, or that another
-    run is going to give, for going on from a run that has not ended, and all that the parts raise.
+    `held_out`: prompts to evaluate on. `watched`: rewards that are not trained on (`held_out_reward`).
+    `resume`: id of the interrupted run whose plan this is; training continues from its newest checkpoint, in a new run.
+    `on_start` is called with the run's folder. Raises BadInputError for a name that exists or that another run is about
+    to give, for resuming a run that has not ended, and all that the parts raise.
     """
     target = workspace.models / plan.name
     mark_dead_runs(workspace)
     if resume is not None:
         _require_ended(workspace, resume)
-    with claimed(target) as told:
+    with claimed(target) as set_owner:
         if target.exists():
             raise BadInputError("already exists; choose another --name", file=target)
         if resume is not None and not checkpoints(workspace.runs / resume):
             raise BadInputError(
-                f"{resume} has no checkpoint; it was to make one every {plan.recipe.checkpoint_every} steps",
+                f"{resume} has no checkpoint; one was due every {plan.recipe.checkpoint_every} steps",
                 field="--resume",
             )
         inputs = _inputs(workspace, plan, rewards, resume)
         settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
         with start_run(workspace, "rl", settings, inputs=inputs) as run:
-            told(run.id)
+            set_owner(run.id)
             plan.write(run.folder)
             if resume is not None:
-                take_over(workspace.runs / resume, run.folder)
+                copy_checkpoint(workspace.runs / resume, run.folder)
             on_start(run.folder)
             return _train(run, plan, prompts, rewards, held_out, watched, target)
 
 
 def _require_ended(workspace: Workspace, run_id: str) -> None:
-    """Raises BadInputError for a run of this machine that goes on: its newest checkpoint is about to be replaced."""
+    """Raises BadInputError for a run that is still going on this machine: its checkpoint is about to be replaced."""
     with workspace.store.unit() as db:
         query = "SELECT pid FROM runs WHERE run_id = ? AND status = 'running' AND host = ?"
         row = db.execute(query, [run_id, socket.gethostname()]).fetchone()
@@ -168,7 +169,7 @@ def _train(
     target: Path,
 ) -> TrainedPolicy:
     recipe = plan.recipe
-    order = Order(
+    config = WorkerConfig(
         recipe=recipe_to_dict(recipe),
         policy=locate_model(run.workspace, plan.policy)[0],
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
@@ -184,7 +185,7 @@ def _train(
         if not held_out:
             return None
         with progress_bar(f"evaluating {when}", len(held_out), unit="prompts") as advance:
-            found = evaluate_policy(
+            evaluation = evaluate_policy(
                 policy,
                 held_out,
                 rewards,
@@ -195,25 +196,25 @@ def _train(
                 contexts=recipe.contexts,
             )
             advance(len(held_out))
-        return found
+        return evaluation
 
-    with divided(order) as (parallel, device):
-        trainer = order.begin(parallel, device, rewards, run.folder, watch)
-        before = evaluate("before", order.load(device) if parallel.equal_passes else trainer.policy)
+    with process_group(config) as (parallel, device):
+        trainer = config.begin(parallel, device, rewards, run.folder, watch)
+        before = evaluate("before", config.load(device) if parallel.equal_passes else trainer.policy)
         done = trainer.resume()
         board = TensorBoardLog(run.folder, keep_to_step=done) if plan.tensorboard else None
 
-        def told(row: Mapping[str, Any]) -> None:
+        def on_step(row: Mapping[str, Any]) -> None:
             advance(1)
             if board is not None:
                 board.add(row)
 
         with progress_bar("training the policy", recipe.steps, unit="steps") as advance:
             advance(done)
-            trainer.train(on_step=told)
+            trainer.train(on_step=on_step)
         if board is not None:
             board.close()
-        policy = parallel.whole(trainer.policy, lambda: order.load(device))
+        policy = parallel.whole(trainer.policy, lambda: config.load(device))
     after = evaluate("after", policy)
     sampler = trainer.sampler if policy is trainer.policy else TransformersSampler(policy, recipe.sampling)
     # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
@@ -223,7 +224,7 @@ def _train(
     spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
     spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
     policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)
-    rollouts_artifact = _keep_rollouts(run, plan.name, rewards)
+    rollouts_artifact = _record_rollouts(run, plan.name, rewards)
     run.metrics.update(
         {
             "steps": trainer.step,
@@ -252,7 +253,7 @@ def _train(
 
 
 def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], resume: str | None) -> dict[str, str]:
-    """What the run reads: reward models, policy, interrupted run, as far as the workspace knows them; files."""
+    """The inputs of the run: files, and reward models, policy and interrupted run as far as the workspace has them."""
     inputs = {resume: "run"} if resume is not None else {}
     for source in rewards:
         if isinstance(source, ModelReward | ProcessReward):
@@ -280,8 +281,8 @@ def _artifact_of(workspace: Workspace, kind: str, *, version: str = "", name: st
     return None if row is None else str(row[0])
 
 
-def take_over(old: Path, new: Path) -> None:
-    """The interrupted run's newest checkpoint and its logs: the old run stays as it was."""
+def copy_checkpoint(old: Path, new: Path) -> None:
+    """Copy the newest checkpoint and the logs of an interrupted run; the old run is not changed."""
     newest = checkpoints(old)[-1]
     try:
         shutil.copytree(newest, new / newest.name, copy_function=os.link)  # never written to again
@@ -292,13 +293,13 @@ def take_over(old: Path, new: Path) -> None:
             shutil.copyfile(old / name, new / name)
 
 
-def _keep_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:
+def _record_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:
     """The rollouts as an artifact, and the scored ones in the store, so that lineage walks from score to run."""
     path = run.folder / ROLLOUTS_FILE
     path.touch()
     # A score of less than the whole response is not the response's.
-    whole = [source for source in rewards if isinstance(source, ModelReward) and source.answer is None]
-    models: Mapping[str, ModelInfo] = {source.name: source.scorer.info for source in whole}
+    sources = [source for source in rewards if isinstance(source, ModelReward) and source.answer is None]
+    models: Mapping[str, ModelInfo] = {source.name: source.scorer.info for source in sources}
     waiting: dict[tuple[str, str, str], tuple[list[ScoreItem], list[Score]]] = {}
     count = 0
 

@@ -40,7 +40,7 @@ def suspects(batch: RolloutBatch, held: Tensor, *, step: int, most: int) -> list
     for row, uid in enumerate(batch.uid):
         if not (math.isnan(float(held[row])) or math.isnan(float(reward[row]))):
             groups.setdefault(uid, []).append(row)
-    worst = [max(found) for rows in groups.values() if (found := list(_disagreements(batch, held, rows, scales)))]
+    worst = [max(pairs) for rows in groups.values() if (pairs := list(_disagreements(batch, held, rows, scales)))]
     return [_record(batch, held, pair, step) for pair in sorted(worst, reverse=True)[:most]]
 
 

@@ -33,7 +33,7 @@ from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, 
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
-from assay_policy_training.training.run import take_over
+from assay_policy_training.training.run import copy_checkpoint
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
@@ -151,7 +151,7 @@ def reinforce_judge(
         plan.write(run.folder)
         record_waivers(workspace, run.id, snapshot or plan.data, states)
         if resume is not None:
-            take_over(workspace.runs / resume, run.folder)
+            copy_checkpoint(workspace.runs / resume, run.folder)
         return _train(run, plan, rows, eval_rows, folder, states, snapshot)
 
 

@@ -20,8 +20,9 @@ import torch
 
 from assay.errors import BadInputError
 from assay.ids import rows_digest
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem, Rewards, StepReport
+from assay_policy_training.plugins.protocols import Rewards, StepReport
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, read_verdict, tail_reward

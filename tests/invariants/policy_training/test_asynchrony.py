@@ -130,10 +130,10 @@ def test_the_rows_of_a_lag_are_those_of_the_old_weights(tmp_path: Path) -> None:
     """The second step of a run with lag 1 sees the rows that the untrained policy draws for it."""
     made = trainer(recipe_with(lag=1), tmp_path / "run")
     made.train(1)
-    assert made.collector.ahead is not None
-    draw, drawn, _ = made.collector.ahead.take(2)
+    assert made.collector.prefetcher is not None
+    draw, drawn, _ = made.collector.prefetcher.take(2)
     fresh = trainer(recipe_with(), tmp_path / "fresh")
-    again = fresh.collector.drawer(draw, fresh.policy, version=0, clock=Stopwatch())
+    again = fresh.collector.generator(draw, fresh.policy, version=0, clock=Stopwatch())
     assert torch.equal(drawn.batch.tokens, again.batch.tokens)
     torch.testing.assert_close(drawn.batch.logp_mu, again.batch.logp_mu)  # the copy lies elsewhere in memory
     assert drawn.batch.version.tolist() == [0] * 12
@@ -166,8 +166,8 @@ def test_a_restored_version_is_loaded_though_another_of_its_number_was(tmp_path:
     drawn = []
     for made in (expected, other):
         assert made.resume() == 2
-        assert made.collector.ahead is not None
-        drawn.append(made.collector.ahead.take(3)[1].batch)
+        assert made.collector.prefetcher is not None
+        drawn.append(made.collector.prefetcher.take(3)[1].batch)
     assert drawn[0].version.tolist() == drawn[1].version.tolist() == [1] * 12
     assert torch.equal(drawn[0].tokens, drawn[1].tokens)
     torch.testing.assert_close(drawn[0].logp_mu, drawn[1].logp_mu)

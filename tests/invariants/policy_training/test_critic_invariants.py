@@ -19,13 +19,14 @@ from assay.models.loading import resolve_model
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.config import Optimisation
 from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueCritic, ValueModel
 from assay_policy_training.plugins.estimators.gae import Gae, ReturnsToGo
 from assay_policy_training.plugins.filters.enough_valid import EnoughValid
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem, Rewards
+from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.shaping.kl_in_reward import KlInReward
 from assay_policy_training.recipe.schema import Recipe

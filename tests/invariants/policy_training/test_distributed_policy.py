@@ -30,12 +30,13 @@ from assay.errors import BadInputError
 from assay.models.parallelism.distributed import joined
 from assay.models.parallelism.strategy import Alone, division
 from assay.workspace import Workspace
-from assay_policy_training.core.batch import RolloutBatch, merged
+from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.config import Asynchrony, Optimisation
 from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueModel
-from assay_policy_training.plugins.protocols import PromptItem, Rewards
+from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
@@ -73,7 +74,7 @@ class ByPrompt:
         inner = TransformersSampler(self.policy, self.sampling)
         seeds = [zlib.crc32(item.prompt[-1].content.encode()) + version for item in items]
         drawn = [inner.rollout([i], group_size, seed=s, version=version) for i, s in zip(items, seeds, strict=True)]
-        return merged(drawn)
+        return merge_batches(drawn)
 
 
 class Vowels:

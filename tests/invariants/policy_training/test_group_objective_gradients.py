@@ -11,9 +11,10 @@ from torch import Tensor
 
 from assay.domain import Message
 from assay_policy_training.core.aggregation import count
-from assay_policy_training.core.batch import RolloutBatch, merged
+from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.contexts.guide import GUIDED
 from assay_policy_training.plugins.contexts.revise import Revise
@@ -25,7 +26,6 @@ from assay_policy_training.plugins.objectives.inpo import Inpo
 from assay_policy_training.plugins.objectives.pacs import Pacs
 from assay_policy_training.plugins.objectives.rover import Rover
 from assay_policy_training.plugins.objectives.srpo import Srpo
-from assay_policy_training.plugins.protocols import PromptItem
 from assay_policy_training.plugins.samplers.recorded import RecordedSampler
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
@@ -123,7 +123,7 @@ def test_two_passes_are_one_for_answers_after_answers(policy: Policy) -> None:
     plain = sampler.rollout(ITEMS, 2, seed=0, version=0)
     redraws = Revise().again(plain, 1)
     more = sampler.rollout([redraw.item for redraw in redraws], 2, seed=1, version=0)
-    batch = merged([plain, more.with_(uid=tuple(redraw.uid for redraw in redraws for _ in range(2)))])
+    batch = merge_batches([plain, more.with_(uid=tuple(redraw.uid for redraw in redraws for _ in range(2)))])
     assert len(batch) == 12
     generator = torch.Generator().manual_seed(1)
     batch = batch.with_(

@@ -15,6 +15,7 @@ from assay_policy_training.core.aggregation import aggregate, count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.objectives.divergence_mask import Dppo
 from assay_policy_training.plugins.objectives.kl_cov import KlCov
@@ -25,7 +26,7 @@ from assay_policy_training.plugins.objectives.soft_gate import Sapo
 from assay_policy_training.plugins.objectives.stable_reinforce import StableReinforce
 from assay_policy_training.plugins.objectives.truncated_ratio import Aipo, Cispo
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem, UpdateContext
+from assay_policy_training.plugins.protocols import UpdateContext
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward

@@ -12,8 +12,8 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Lora, Policy, checkpointed_layers
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.protocols import PromptItem
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 

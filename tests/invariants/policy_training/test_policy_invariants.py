@@ -13,17 +13,18 @@ from transformers.cache_utils import DynamicLayer
 
 from assay.domain import Message
 from assay_policy_training.core import logprobs
-from assay_policy_training.core.aggregation import MODES, Aggregation, count
+from assay_policy_training.core.aggregation import MODES, LossAggregation, count
 from assay_policy_training.core.batch import RolloutBatch, dr_grpo
 from assay_policy_training.core.logprobs import score_tokens
 from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, top_p_filter
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.estimators.group_relative import grpo, rloo
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip, Reinforce
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts, load_prompts
-from assay_policy_training.plugins.protocols import PromptItem, Rewards, UpdateContext
+from assay_policy_training.plugins.protocols import Rewards, UpdateContext
 from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
@@ -62,7 +63,7 @@ def _sampler(policy: Policy, **options: Any) -> TransformersSampler:
 def _gradient(policy: Policy, batch: RolloutBatch, mode: str, pieces: list[Tensor], objective: Any = None) -> Tensor:
     """Gradient of PPO + k3 KL over the given split into micro-batches, as one vector."""
     counts = count(batch.loss_mask)
-    aggregate, kl = Aggregation(mode, max_length=24), KlLoss(0.1)
+    aggregate, kl = LossAggregation(mode, max_length=24), KlLoss(0.1)
     loss = torch.zeros(())
     for rows in pieces:
         part = batch.select(rows)

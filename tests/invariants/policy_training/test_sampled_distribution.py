@@ -15,9 +15,10 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import score_tokens
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, prune
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem, StepReport
+from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.samplers.entropy_temperature import (
     EntropyTemperature,
     EntropyTemperatureSampler,

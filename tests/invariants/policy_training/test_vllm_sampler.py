@@ -28,7 +28,7 @@ from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
 from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
-from assay_policy_training.plugins.samplers.vllm.server import VllmServer
+from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
@@ -83,7 +83,7 @@ def untied(tied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sampler(vllm_python: str, tied: Path) -> VllmSampler:
     """Of a server of ours, which ends with the process."""
     policy = Policy(str(tied), device=CPU, max_prompt_tokens=96)
-    plan = VllmServer(launch=True, python=vllm_python, arguments=("--max-num-seqs", "16"))
+    plan = VllmServerSampler(launch=True, python=vllm_python, arguments=("--max-num-seqs", "16"))
     return plan.open(policy, SAMPLING)
 
 

@@ -18,6 +18,7 @@ from assay.score import ScoreFailure
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.config import Optimisation
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueCritic, ValueModel
 from assay_policy_training.plugins.estimators.gae import Gae
@@ -26,7 +27,7 @@ from assay_policy_training.plugins.filters.enough_valid import EnoughValid
 from assay_policy_training.plugins.modulators.whitening import Whitening
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem, Rewards, StepReport
+from assay_policy_training.plugins.protocols import Rewards, StepReport
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.samplers.windowed import Windowed, WindowedSampler
 from assay_policy_training.recipe.schema import Recipe

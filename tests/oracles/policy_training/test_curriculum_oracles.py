@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInputError
 from assay_policy_training.plugins.contexts.hints import hint_of
-from assay_policy_training.plugins.contexts.irt import Curve, fit, halved, next_share
+from assay_policy_training.plugins.contexts.irt import SuccessCurve, fit, halved, next_share
 from assay_policy_training.plugins.objectives.guide import shaped_ratio
 from assay_policy_training.plugins.prompts.dump import softmax, upper_bounds
 from assay_policy_training.plugins.prompts.gain_rl import centre_shift
 from assay_policy_training.plugins.replay.objectives import movement, objective_weights
 
 TOLERANCE = 1e-5
-CURVE = Curve(b=0.1, k=10.0, mu=-0.4)
+CURVE = SuccessCurve(b=0.1, k=10.0, mu=-0.4)
 
 
 def test_dump_bounds_and_probabilities() -> None:

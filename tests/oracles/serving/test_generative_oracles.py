@@ -9,7 +9,7 @@ import pytest
 
 from assay.domain import Message
 from assay.models.spec import Judging
-from assay_policy_training.plugins.protocols import PromptItem
+from assay_policy_training.core.prompt import PromptItem
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.verdict_reward import VerdictReward, judge_prompts
 from assay_serving.generative.answers import JudgeSample

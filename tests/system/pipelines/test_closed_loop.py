@@ -14,8 +14,9 @@ import torch
 
 from assay.cli.main import main
 from assay.workspace import Workspace
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import load_prompts
-from assay_policy_training.plugins.protocols import PromptItem, Rewards
+from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.run import Plan, train_policy

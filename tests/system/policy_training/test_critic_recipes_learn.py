@@ -12,8 +12,9 @@ import torch
 
 from assay.domain import Message
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.critics.value_model import ValueModel
-from assay_policy_training.plugins.protocols import PromptItem, Rewards
+from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.windowed import Windowed
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.training.loop import PolicyTrainer

@@ -10,8 +10,8 @@ import torch
 
 from assay.domain import Message
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer

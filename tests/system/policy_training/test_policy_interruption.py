@@ -1,4 +1,4 @@
-"""Ctrl-C in `assay rl`: the run says its name when it starts, and how to go on with it when it is stopped."""
+"""Ctrl-C in `assay rl`: the run says its name when it starts, and how to resume it when it is stopped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_interrupted_run_says_how_to_go_on(
         code, _, err = command(capsys, *ASKED, *often)
     assert code == 130
     assert err.splitlines()[-1] == "assay: interrupted"
-    told = re.search(r"go on with: assay rl --resume (run-\S+)", err)
+    told = re.search(r"resume with: assay rl --resume (run-\S+)", err)
     assert told
     assert f"run {told[1]} (" in err
     code, out, err = command(capsys, "rl", "--resume", told[1], "--json", *where)
@@ -75,7 +75,7 @@ def test_a_run_that_is_asked_to_end_finishes_its_step_and_saves_it(
         patch.setattr(PolicyTrainer, "_step", asked)
         code, _, err = command(capsys, *ASKED, "--steps", "3", *where)
     assert code == 130
-    told = re.search(r"go on with: assay rl --resume (run-\S+)", err)
+    told = re.search(r"resume with: assay rl --resume (run-\S+)", err)
     assert told, "no step was one of those that are saved by themselves"
     code, out, err = command(capsys, "rl", "--resume", told[1], "--json", *where)
     assert code == 0, err
@@ -95,4 +95,4 @@ def test_what_cannot_be_gone_on_with_is_said(
     code, _, err = command(capsys, *ASKED, "-w", tmp_path / "w")
     assert code == 130
     assert "stopped before the first checkpoint (--set checkpoint_every=20)" in err
-    assert "go on with" not in err
+    assert "resume with" not in err

@@ -21,8 +21,8 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.training.loop import PolicyTrainer

@@ -14,9 +14,10 @@ import torch
 
 from assay.domain import Message
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.critics.value_model import ValueModel
-from assay_policy_training.plugins.protocols import PromptItem, RewardSource
-from assay_policy_training.plugins.samplers.recorded import Recorded
+from assay_policy_training.plugins.protocols import RewardSource
+from assay_policy_training.plugins.samplers.recorded import RecordedResponses
 from assay_policy_training.plugins.samplers.windowed import Windowed
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
 from assay_policy_training.recipe.schema import Recipe
@@ -82,7 +83,7 @@ def small(recipe: Recipe) -> Recipe:
 
 
 def sources(recipe: Recipe, model: Path) -> list[RewardSource]:
-    own: list[RewardSource] = [RecordedReward() if isinstance(recipe.sampler, Recorded) else VerifierReward()]
+    own: list[RewardSource] = [RecordedReward() if isinstance(recipe.sampler, RecordedResponses) else VerifierReward()]
     return [*own, *model_parts(recipe.name, str(model))]
 
 

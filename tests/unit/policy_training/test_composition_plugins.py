@@ -24,7 +24,7 @@ from assay_policy_training.plugins.compositions.hypervolume import HypervolumeWe
 from assay_policy_training.plugins.compositions.maxmin import MaxMin
 from assay_policy_training.plugins.contexts.direction import DrawnDirection
 from assay_policy_training.plugins.estimators.constrained import ConstrainedMixture
-from assay_policy_training.plugins.protocols import RewardComposition, SeesPolicy, Stateful, StepReport, Tells
+from assay_policy_training.plugins.protocols import ReportsMetrics, RewardComposition, Stateful, StepReport, UsesPolicy
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.slots import SLOTS
 
@@ -154,7 +154,7 @@ def test_memory_survives_a_restart(number: int, policy: Policy, drawn: RolloutBa
     fresh = json.dumps(whole.state_dict())
     for plugin in (whole, first, again):
         assert isinstance(plugin, Stateful)
-        if isinstance(plugin, SeesPolicy):
+        if isinstance(plugin, UsesPolicy):
             plugin.attach(policy)
     for step in reports:
         whole.observe(step)
@@ -163,7 +163,7 @@ def test_memory_survives_a_restart(number: int, policy: Policy, drawn: RolloutBa
     for step in reports[1:]:
         again.observe(step)
     assert again.state_dict() == whole.state_dict()
-    assert all(isinstance(plugin, Tells) for plugin in (whole, again))
+    assert all(isinstance(plugin, ReportsMetrics) for plugin in (whole, again))
     assert again.numbers() == whole.numbers()
     assert json.dumps(whole.state_dict()) != fresh
     sample = parts(a=[0.3, 0.5], b=[0.1, 0.9])

@@ -13,10 +13,11 @@ from rollout_rows import context_of_rows, rollouts
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay_policy_training.core.aggregation import Aggregation
+from assay_policy_training.core.aggregation import LossAggregation
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.hint_nll import HintNll
 from assay_policy_training.plugins.contexts.ghpo import Ghpo
@@ -24,7 +25,7 @@ from assay_policy_training.plugins.contexts.guide import GUIDED, Guide
 from assay_policy_training.plugins.contexts.seele import SHARE, Seele, steps_of
 from assay_policy_training.plugins.filters.guided_mixed import GuidedMixed
 from assay_policy_training.plugins.objectives.guide import GuideLoss
-from assay_policy_training.plugins.protocols import PromptItem, Redraw, StepReport
+from assay_policy_training.plugins.protocols import ResampleRequest, StepReport
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.rewards import VerifierReward
@@ -144,7 +145,7 @@ def test_seele_aims_at_half_of_the_rollouts_right() -> None:
         if not found:
             break
         (redraw,) = found
-        assert isinstance(redraw, Redraw)
+        assert isinstance(redraw, ResampleRequest)
         assert not redraw.replace, "rows of all rounds stay in one group"
         drawn = redraw.item
     assert turn == 8
@@ -184,7 +185,7 @@ def test_hint_tokens_are_given_and_only_learnt_by_likelihood() -> None:
 def test_the_hints_likelihood_has_denominators_of_its_own() -> None:
     """A mean over hint tokens stays one, however many tokens the policy's own loss has, none included."""
     recipe = load_recipe("grpo", ["auxiliary=[{kind: hint_nll, coefficient: 1.0}]", "kl.coefficient=0.0"])
-    recipe = replace(recipe, aggregation=Aggregation("token-mean"), report_kl=False)
+    recipe = replace(recipe, aggregation=LossAggregation("token-mean"), report_kl=False)
     policy = Policy("tiny", device=CPU, max_prompt_tokens=128)
     (shown,) = Seele().first([PromptItem((Message("user", "?"),), meta={"solution": "One. Two."})])
     batch = TransformersSampler(policy, Sampling(max_new_tokens=4)).rollout([shown], 2, seed=0, version=0)

@@ -15,13 +15,13 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import full_kl, score_tokens
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.entropy import EntropyBonus, Magic
 from assay_policy_training.plugins.auxiliary.teacher_kl import TeacherKl
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.plugins.schedules.stages import Stage, Stages
+from assay_policy_training.plugins.schedules.stages import ScheduleStage, StagedSchedule
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
@@ -69,7 +69,7 @@ def hybrid(policy: Policy, folder: Path, *overrides: str, **changes: Any) -> Pol
 
 
 def teacher_kl(policy: Policy, batch: RolloutBatch, **options: Any) -> Tensor:
-    return policy.scores(batch, temperature=1.0, wanted={"teacher_kl"}, **options).extras["teacher_kl"]
+    return policy.scores(batch, temperature=1.0, extras={"teacher_kl"}, **options).extras["teacher_kl"]
 
 
 def test_full_kl_is_that_of_whole_rows_of_logits(teacher: str) -> None:
@@ -103,7 +103,7 @@ def test_chunks_change_neither_the_kl_nor_its_gradient(teacher: str) -> None:
             batch.tokens,
             batch.mask,
             temperature=0.7,
-            wanted={"teacher_kl"},
+            extras={"teacher_kl"},
             teacher=policy._teacher,
             chunk_tokens=chunk_tokens,
         ).extras["teacher_kl"]
@@ -146,7 +146,7 @@ def test_imitation_brings_the_policy_nearer_to_its_teacher(teacher: str, tmp_pat
 
 
 def test_without_a_teacher_the_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="'teacher': name a model to learn from"):
+    with pytest.raises(BadInputError, match="'teacher': name a teacher model"):
         hybrid(pupil(None), tmp_path)
     assert not (tmp_path / "rollouts.jsonl").exists()
     assert load_recipe("hybrid_imitation").needs_teacher
@@ -218,23 +218,29 @@ def test_coefficients_are_not_negative(make: Any) -> None:
 
 
 def test_stages() -> None:
-    plan = Stages("max_new_tokens", (Stage(1, factor=1.0), Stage(500, factor=2.0), Stage(1000, factor=4.0)))
+    plan = StagedSchedule(
+        "max_new_tokens",
+        (ScheduleStage(1, factor=1.0), ScheduleStage(500, factor=2.0), ScheduleStage(1000, factor=4.0)),
+    )
     found = [plan.value("max_new_tokens", 8192, step) for step in (1, 499, 500, 999, 1000, 5000)]
     assert found == [8192, 8192, 16384, 16384, 32768, 32768]
     assert plan.value("temperature", 0.6, 700) == 0.6
-    warmer = Stages("temperature", (Stage(3, value=1.2),))
+    warmer = StagedSchedule("temperature", (ScheduleStage(3, value=1.2),))
     assert [warmer.value("temperature", 1.0, step) for step in (2, 3)] == [1.0, 1.2]
 
 
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Stage(0, value=1.0), "step"),
-        (lambda: Stage(1), "either a value or a factor"),
-        (lambda: Stage(1, value=1.0, factor=2.0), "either a value or a factor"),
-        (lambda: Stages("mood", (Stage(1, value=1.0),)), "setting"),
-        (lambda: Stages("lr", ()), "one after the other"),
-        (lambda: Stages("lr", (Stage(5, value=1.0), Stage(5, value=2.0))), "one after the other"),
+        (lambda: ScheduleStage(0, value=1.0), "step"),
+        (lambda: ScheduleStage(1), "either a value or a factor"),
+        (lambda: ScheduleStage(1, value=1.0, factor=2.0), "either a value or a factor"),
+        (lambda: StagedSchedule("mood", (ScheduleStage(1, value=1.0),)), "setting"),
+        (lambda: StagedSchedule("lr", ()), "one after the other"),
+        (
+            lambda: StagedSchedule("lr", (ScheduleStage(5, value=1.0), ScheduleStage(5, value=2.0))),
+            "one after the other",
+        ),
     ],
 )
 def test_wrong_stages_are_named(make: Any, complaint: str) -> None:
@@ -244,8 +250,8 @@ def test_wrong_stages_are_named(make: Any, complaint: str) -> None:
 
 def test_stages_reach_the_sampler(tmp_path: Path) -> None:
     stages = (
-        Stages("max_new_tokens", (Stage(2, factor=2.0),)),
-        Stages("temperature", (Stage(1, value=0.5), Stage(2, value=0.9))),
+        StagedSchedule("max_new_tokens", (ScheduleStage(2, factor=2.0),)),
+        StagedSchedule("temperature", (ScheduleStage(1, value=0.5), ScheduleStage(2, value=0.9))),
     )
     recipe = replace(magic_recipe(EntropyBonus(0.0), steps=2), schedules=stages, checkpoint_every=0)
     trainer = magic_trainer(recipe, tmp_path)

@@ -16,9 +16,9 @@ from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches, uncorrected
+from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches, mismatch_warnings
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.samplers.recorded import Recorded
+from assay_policy_training.plugins.samplers.recorded import RecordedResponses
 from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.rewards import RecordedReward, VerifierReward
@@ -46,7 +46,7 @@ def trainer(chosen: Recipe, policy: Policy, folder: Path, items: list[PromptItem
         PromptItem((Message("user", f"Name colour {n}."),), (AllLowercase(), MaxWords(1 + n), NoCommas()))
         for n in range(4)
     ]
-    source = RecordedReward() if isinstance(chosen.sampler, Recorded) else VerifierReward()
+    source = RecordedReward() if isinstance(chosen.sampler, RecordedResponses) else VerifierReward()
     return PolicyTrainer(chosen, policy, ShuffledPrompts(made, seed=0), [source], folder)
 
 
@@ -64,9 +64,9 @@ def trainer(chosen: Recipe, policy: Policy, folder: Path, items: list[PromptItem
 )
 def test_what_is_known_is_told_unless_it_is_corrected(sections: dict[str, Any], keys: list[str]) -> None:
     assert list(known_mismatches(recipe(**sections))) == keys
-    assert [line.partition(":")[0] for line in uncorrected(recipe(**sections))] == keys
+    assert [line.partition(":")[0] for line in mismatch_warnings(recipe(**sections))] == keys
     for corrected in ({"corrections": TIS}, {"objective": {"kind": "ppo_clip", "bypass": True}}, {"objective": "aipo"}):
-        assert uncorrected(recipe(**{**sections, **corrected})) == []
+        assert mismatch_warnings(recipe(**{**sections, **corrected})) == []
 
 
 @pytest.mark.parametrize("sections", [{"sampling": {"top_p": 0.6}}, {"sampler": HOTTER}, {"asynchrony": {"lag": 1}}])
@@ -122,7 +122,7 @@ def test_recorded_rows_with_log_probs_are_corrected(policy: Policy, tmp_path: Pa
     (row,) = made.train(1)
     assert row["mismatch_kl"] > 0.1, "a random model gives every token less than e^-0.25"
     assert row["tis_ess"] < 1
-    batch = made.collector.drawer.sampler.rollout(made.prompts.next(1), 2, seed=0, version=0)
+    batch = made.collector.generator.sampler.rollout(made.prompts.next(1), 2, seed=0, version=0)
     old = batch.logp_mu - 1.0
     (plugin,) = made.recipe.corrections
     weight = plugin.correct(batch.with_(logp_old=old)).weight
@@ -132,7 +132,7 @@ def test_recorded_rows_with_log_probs_are_corrected(policy: Policy, tmp_path: Pa
 def test_a_record_without_log_probs_is_named(policy: Policy, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(json.dumps({"prompt": "Colour 0?", "responses": ["blue"]}) + "\n", encoding="utf-8")
-    sampler = replace(Recorded(str(path)), logprobs=True).open(policy, Sampling(max_new_tokens=8))
+    sampler = replace(RecordedResponses(str(path)), logprobs=True).open(policy, Sampling(max_new_tokens=8))
     with pytest.raises(BadInputError, match="Colour 0") as missing:
         sampler.rollout([PromptItem((Message("user", "Colour 0?"),))], 1, seed=0, version=0)
     assert missing.value.field == "responses.0.logprobs"

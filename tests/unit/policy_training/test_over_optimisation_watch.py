@@ -15,7 +15,8 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.plugins.protocols import PromptItem, Rewards, StepReport
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.protocols import Rewards, StepReport
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings, overoptimised

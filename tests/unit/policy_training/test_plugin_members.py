@@ -32,9 +32,9 @@ PROTOCOLS = {
     "replay": protocols.Replay,
     "token_weights": protocols.TokenWeight,
     "aggregation": protocols.LossAggregator,
-    "auxiliary": protocols.AuxLoss,
+    "auxiliary": protocols.AuxiliaryLoss,
     "schedules": protocols.Schedule,
-    "metrics": protocols.Metrics,
+    "metrics": protocols.StepMetrics,
     "stop": protocols.StopRule,
 }
 

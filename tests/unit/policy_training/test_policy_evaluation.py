@@ -13,10 +13,11 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.contexts.direction import DrawnDirection
 from assay_policy_training.plugins.contexts.seele import Seele
-from assay_policy_training.plugins.protocols import PromptItem, Rewards
+from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import RowNumber, VerifierReward

@@ -14,12 +14,12 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_policy_training.core.batch import RolloutBatch, group_index, on_last_token
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.filters.enough_valid import EnoughValid
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts, load_prompts
-from assay_policy_training.plugins.protocols import PromptItem
-from assay_policy_training.rollouts.rewards import ModelReward, VerifierReward, gather
-from assay_policy_training.training.evaluation import Share
+from assay_policy_training.rollouts.rewards import ModelReward, VerifierReward, gather_rewards
+from assay_policy_training.training.evaluation import PassRate
 from assay_serving.composition.checking import ConstraintScorer
 from assay_serving.composition.composed import ComposedScorer
 from assay_serving.composition.description import ComposedSpec
@@ -69,7 +69,7 @@ def _batch(uid: tuple[str, ...], reward: list[float]) -> RolloutBatch:
 
 
 def test_failed_score_is_missing_with_its_reason_and_never_zero() -> None:
-    found = gather([ModelReward(PickyScorer())], [PLAIN] * 3, ["abc", "", "a"])
+    found = gather_rewards([ModelReward(PickyScorer())], [PLAIN] * 3, ["abc", "", "a"])
     assert found.parts["picky"].tolist() == pytest.approx([3.0, NAN, 1.0], nan_ok=True)
     assert [len(f) for f in found.failures] == [0, 1, 0]
     assert found.failures[1][0].message == "empty response"
@@ -87,7 +87,7 @@ def test_a_composed_reward_gets_the_prompts_constraints_and_references() -> None
     scorers: dict[str, Scorer] = {"asked": ConstraintScorer(None, "fraction"), "long": PickyScorer()}
     source = ModelReward(ComposedScorer(spec, scorers, name="safe"))
     known = PromptItem(CHECKED.prompt, CHECKED.constraints, {"references": ["four"]})
-    found = gather([source], [known, CHECKED, PLAIN], ["Hi all", "hi", "hi"])
+    found = gather_rewards([source], [known, CHECKED, PLAIN], ["Hi all", "hi", "hi"])
     assert found.parts["safe"].tolist() == pytest.approx([5.0 + 2.0, NAN, NAN], nan_ok=True)
     assert "references" in found.failures[1][0].message
     assert "label" in found.failures[2][0].message
@@ -107,7 +107,7 @@ def test_composition_is_the_weighted_sum_and_keeps_missing() -> None:
 
 def test_two_sources_of_one_name_are_refused() -> None:
     with pytest.raises(BadInputError, match="picky"):
-        gather([ModelReward(PickyScorer()), ModelReward(PickyScorer())], [PLAIN], ["a"])
+        gather_rewards([ModelReward(PickyScorer()), ModelReward(PickyScorer())], [PLAIN], ["a"])
 
 
 def test_verifier_part_is_the_share_of_constraints_met() -> None:
@@ -197,11 +197,11 @@ def test_unknown_prompt_sources(source: str) -> None:
 
 def test_interval_of_a_pass_rate() -> None:
     """Wilson's for prompts of one rollout each, 8 of 10; wider where rollouts of a prompt pass together."""
-    alone = Share.of([1.0] * 8 + [0.0] * 2, [str(number) for number in range(10)])
+    alone = PassRate.of([1.0] * 8 + [0.0] * 2, [str(number) for number in range(10)])
     assert (alone.passed, alone.total, alone.share) == (8, 10, 0.8)
     assert alone.high - alone.low >= 0.9433178 - 0.4901625
-    together = Share.of([1.0] * 32 + [0.0] * 8, [str(number // 4) for number in range(40)])
-    independent = Share.of([1.0] * 32 + [0.0] * 8, [str(number) for number in range(40)])
+    together = PassRate.of([1.0] * 32 + [0.0] * 8, [str(number // 4) for number in range(40)])
+    independent = PassRate.of([1.0] * 32 + [0.0] * 8, [str(number) for number in range(40)])
     assert together.high - together.low > 1.5 * (independent.high - independent.low)
-    assert Share.of([0.0] * 10, list("abcdefghij")).low == pytest.approx(0)
-    assert Share.of([1.0] * 10, list("abcdefghij")).high == pytest.approx(1)
+    assert PassRate.of([0.0] * 10, list("abcdefghij")).low == pytest.approx(0)
+    assert PassRate.of([1.0] * 10, list("abcdefghij")).high == pytest.approx(1)

@@ -14,13 +14,14 @@ from rollout_rows import rollouts
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.angles import Angles, concentration, measure_angles, question_span
 from assay_policy_training.plugins.prompts.dump import Dump
 from assay_policy_training.plugins.prompts.gain_rl import GainPrompts, GainRl
 from assay_policy_training.plugins.prompts.one_shot import OneShot
-from assay_policy_training.plugins.prompts.stages import Stage, Stages
+from assay_policy_training.plugins.prompts.stages import PromptStage, PromptStages
 from assay_policy_training.plugins.prompts.streams import Mixed
-from assay_policy_training.plugins.protocols import PromptItem, PromptSource, StepReport
+from assay_policy_training.plugins.protocols import PromptSource, StepReport
 from assay_policy_training.recipe.loading import load_recipe
 
 CPU = torch.device("cpu")
@@ -61,7 +62,9 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "mixed": lambda: Mixed({"easy": 1, "hard": 3}).open(items(), seed=2),
     "dump": lambda: Dump(window=8).open(items(), seed=2),
     "one_shot": lambda: OneShot(rows=(4, 7)).open(items(), seed=2),
-    "stages": lambda: Stages((Stage(("easy",), 2), Stage(("hard", "odd"), 1), Stage())).open(items(), seed=2),
+    "stages": lambda: PromptStages((PromptStage(("easy",), 2), PromptStage(("hard", "odd"), 1), PromptStage())).open(
+        items(), seed=2
+    ),
     "gain_rl": lambda: gain(items(), seed=2),
 }
 
@@ -94,7 +97,9 @@ def test_state_of_other_prompts_is_refused(name: str) -> None:
         "mixed": lambda: Mixed().open(other, seed=2),
         "dump": lambda: Dump().open(other, seed=2),
         "one_shot": lambda: OneShot(rows=(4, 7)).open(other, seed=2),
-        "stages": lambda: Stages((Stage(("easy",), 2), Stage(("hard", "odd"), 1), Stage())).open(other, seed=2),
+        "stages": lambda: PromptStages(
+            (PromptStage(("easy",), 2), PromptStage(("hard", "odd"), 1), PromptStage())
+        ).open(other, seed=2),
         "gain_rl": lambda: gain(other, seed=2),
     }
     with pytest.raises(BadInputError, match="not the prompts"):
@@ -177,9 +182,9 @@ def test_stages_follow_each_other() -> None:
         source.observe(report(step, drawn, mixed_rewards))
     assert found == [{"easy"}, {"easy"}, {"hard", "odd"}, {"easy", "hard", "odd"}, {"easy", "hard", "odd"}]
     with pytest.raises(BadInputError, match="no prompt belongs"):
-        Stages((Stage(("none",)),)).open(items(), seed=0)
+        PromptStages((PromptStage(("none",)),)).open(items(), seed=0)
     with pytest.raises(BadInputError, match=r"stages\.0\.steps"):
-        Stages((Stage(), Stage()))
+        PromptStages((PromptStage(), PromptStage()))
 
 
 def test_gain_moves_from_concentrated_prompts_on() -> None:

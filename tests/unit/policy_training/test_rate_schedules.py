@@ -13,8 +13,9 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.config import Optimisation
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import PromptItem, StepReport
+from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.schedules.decay import Cosine, Linear
 from assay_policy_training.plugins.schedules.length_lr import LengthLr
 from assay_policy_training.recipe.loading import load_recipe

@@ -11,7 +11,7 @@ import yaml
 from torch import Tensor
 
 from assay.errors import BadInputError, NotFoundError
-from assay_policy_training.core.aggregation import Aggregation
+from assay_policy_training.core.aggregation import LossAggregation
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.estimators.group_relative import DrGrpo, Grpo, Rloo
@@ -52,7 +52,7 @@ def test_overrides_reach_their_field() -> None:
 
 def test_constant_length_is_the_configured_maximum() -> None:
     aggregator = load_recipe("dr_grpo", ["sampling.max_new_tokens=77"]).aggregator
-    assert aggregator == Aggregation("seq-mean-token-sum-norm", max_length=77)
+    assert aggregator == LossAggregation("seq-mean-token-sum-norm", max_length=77)
 
 
 @pytest.mark.parametrize(

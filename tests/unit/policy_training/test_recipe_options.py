@@ -10,7 +10,7 @@ import pytest
 from assay.cli.main import main
 from assay.errors import BadInputError
 from assay_policy_training.plugins.protocols import StopRule
-from assay_policy_training.plugins.watch.stop_rules import NoProgress, OutOfBounds, unmeasured
+from assay_policy_training.plugins.watch.stop_rules import NoProgress, OutOfBounds, missing_metrics
 from assay_policy_training.recipe.loading import load_recipe
 
 SMALL = ("--policy", "tiny", "--steps", "1", "--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4")
@@ -68,7 +68,7 @@ def test_rule_about_a_metric_that_does_not_exist_is_told_of() -> None:
         OutOfBounds("entropy", below=0.1),
         NoProgress("nonsense"),
     ]
-    first, second = unmeasured(rules, row)
+    first, second = missing_metrics(rules, row)
     assert first == "a stop rule watches 'overoptimized', which step 1 does not have; near it: overoptimised"
     assert second == "a stop rule watches 'nonsense', which step 1 does not have"
 

@@ -17,12 +17,12 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.recorded import checked_record, read_records
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.contexts.revise import PREVIOUS, Revise
 from assay_policy_training.plugins.estimators.step_values import StepValues
-from assay_policy_training.plugins.protocols import PromptItem
-from assay_policy_training.plugins.samplers.recorded import Recorded, RecordedSampler
+from assay_policy_training.plugins.samplers.recorded import RecordedResponses, RecordedSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import RecordedReward
 from assay_policy_training.training.loop import PolicyTrainer
@@ -114,7 +114,7 @@ def test_file_of_records(policy: Policy, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     lines = [{"prompt": "Say it.", "responses": ["one"]}, {"prompt": "Say it.", "responses": [{"text": "two"}]}]
     path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
-    opened = Recorded(str(path)).open(policy, Sampling(max_new_tokens=8))
+    opened = RecordedResponses(str(path)).open(policy, Sampling(max_new_tokens=8))
     batch = opened.rollout([PromptItem(ITEM.prompt)], 2, seed=0, version=0)
     assert sorted(batch.responses) == ["one", "two"]
     with pytest.raises(BadInputError, match="no such file"):

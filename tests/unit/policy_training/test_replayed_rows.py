@@ -15,9 +15,9 @@ from assay.errors import BadInputError
 from assay_policy_training.core.aggregation import aggregate, count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.plugins.protocols import PromptItem
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.replay.objectives import Objectives
-from assay_policy_training.plugins.replay.priority import Priority
+from assay_policy_training.plugins.replay.priority import PriorityReplay
 from assay_policy_training.plugins.replay.recent import REPLAYED, Recent
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.rewards import VerifierReward
@@ -78,7 +78,7 @@ def test_priority_draws_by_the_advantage_and_does_not_weight_by_it_again() -> No
     adv = torch.tensor([3.0, 1.0, 0.0, -2.0])
     batch = rollouts([2, 1, 2, 2])
     batch = batch.with_(adv=adv[:, None] * batch.mask)
-    plugin, total = Priority(), torch.zeros(4)
+    plugin, total = PriorityReplay(), torch.zeros(4)
     for _ in range(500):
         made = plugin.mix(batch).adv
         assert made is not None
@@ -87,12 +87,12 @@ def test_priority_draws_by_the_advantage_and_does_not_weight_by_it_again() -> No
         total += rows / 2.0
     assert total[2:].tolist() == [0, 0]
     assert float(total[0] / total[1]) == pytest.approx(3, rel=0.15)
-    first, second = Priority(), Priority()
+    first, second = PriorityReplay(), PriorityReplay()
     first.mix(batch)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert torch.equal(first.mix(batch).adv, second.mix(batch).adv)  # type: ignore[arg-type]
     none = batch.with_(adv=-torch.ones(4, 2))
-    assert Priority().mix(none) is none
+    assert PriorityReplay().mix(none) is none
 
 
 def step_of(version: int) -> RolloutBatch:

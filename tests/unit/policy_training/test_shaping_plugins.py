@@ -22,7 +22,7 @@ from assay_policy_training.plugins.shaping.cosine import CosineLength
 from assay_policy_training.plugins.shaping.laser import Laser, LaserD, LaserDe
 from assay_policy_training.plugins.shaping.length import ConciseCorrect, KimiLength, Overlong, TruncatedReward
 from assay_policy_training.plugins.shaping.outcomes import response_limit
-from assay_policy_training.plugins.shaping.par import Par
+from assay_policy_training.plugins.shaping.par import ParReward
 from assay_policy_training.plugins.shaping.repetition import RepetitionPenalty
 from assay_policy_training.plugins.shaping.rlcr import CalibrationReward, stated_confidence
 from assay_policy_training.plugins.shaping.rubric import Rubric
@@ -106,8 +106,8 @@ SHAPERS: list[RewardShaper] = [
     Laser(target=6),
     LaserD(shortest=2, longest=12, spacing=2),
     LaserDe(shortest=2, longest=6, spacing=2),
-    Par(),
-    Par(references="group"),
+    ParReward(),
+    ParReward(references="group"),
     CalibrationReward(),
     CalibrationReward(form="repository"),
     Rubric({"verifier": 1.0, "judged": 0.5}, {"verifier": 0.25}),
@@ -206,22 +206,23 @@ def test_repetition_is_dense_on_the_repeated_tokens() -> None:
 
 def test_par_takes_references_of_the_row_or_of_the_group() -> None:
     batch = batch_of("aab", [0.0, 1.0, 2.0])
-    row = Par().shape(batch).scored_reward.tolist()
+    row = ParReward().shape(batch).scored_reward.tolist()
     assert row[0] == pytest.approx((0.5 + 0.268941) / 2, abs=1e-5)
-    group = Par(references="group").shape(batch).scored_reward.tolist()
+    group = ParReward(references="group").shape(batch).scored_reward.tolist()
     assert group == pytest.approx([0.268941, 0.731059, NAN], abs=1e-5, nan_ok=True)
     bare = batch.with_(items=(PromptItem((Message("user", "x"),)),) * 3)
-    assert bool(Par().shape(bare).scored_reward.isnan().all())
+    assert bool(ParReward().shape(bare).scored_reward.isnan().all())
     wrong = batch.with_(items=(PromptItem((Message("user", "x"),), meta={"reference_rewards": ["a"]}),) * 3)
     with pytest.raises(BadInputError, match="reference_rewards"):
-        Par().shape(wrong)
+        ParReward().shape(wrong)
 
 
 def test_par_only_sees_differences() -> None:
     batch = batch_of("aaa", [0.0, 1.0, 2.0])
     moved = batch.with_(reward=batch.scored_reward + 7.0)
     torch.testing.assert_close(
-        Par(references="group").shape(batch).scored_reward, Par(references="group").shape(moved).scored_reward
+        ParReward(references="group").shape(batch).scored_reward,
+        ParReward(references="group").shape(moved).scored_reward,
     )
 
 
@@ -388,6 +389,6 @@ def test_groups_are_worked_out_once_a_batch_and_not_once_a_row(rows: int, monkey
 
     monkeypatch.setattr("assay_policy_training.core.batch.group_index", counted)
     batch = batch_of([str(row // 2) for row in range(rows)], [float(row % 2) for row in range(rows)])
-    shaped = Par(references="group").shape(batch).scored_reward
+    shaped = ParReward(references="group").shape(batch).scored_reward
     assert shaped.tolist() == pytest.approx([0.268941, 0.731059] * (rows // 2), abs=1e-6)
     assert calls == [rows]

@@ -13,11 +13,11 @@ from assay.errors import BadInputError
 from assay.models.parallelism.distributed import division_named
 from assay.models.parallelism.strategy import Alone, resolve
 from assay_policy_training.core.metrics import TokenMeans
-from assay_policy_training.core.micro_batches import own_pieces
+from assay_policy_training.core.micro_batches import process_micro_batches
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.rollouts.collector import share_of
-from assay_policy_training.rollouts.generate import Draw
+from assay_policy_training.rollouts.collector import process_share
+from assay_policy_training.rollouts.generate import RolloutRequest
 
 
 class Seat(Alone):
@@ -31,8 +31,8 @@ class Seat(Alone):
 @given(prompts=st.integers(0, 9), world=st.integers(1, 5))
 def test_every_prompt_of_a_draw_is_one_process_s(prompts: int, world: int) -> None:
     items = tuple(PromptItem((Message("user", str(number)),)) for number in range(prompts))
-    whole = Draw(4, items, tuple(f"4.{n}" for n in range(prompts)), 77, Sampling())
-    shares = [share_of(whole, rank, world) for rank in range(world)]
+    whole = RolloutRequest(4, items, tuple(f"4.{n}" for n in range(prompts)), 77, Sampling())
+    shares = [process_share(whole, rank, world) for rank in range(world)]
     assert tuple(item for share in shares for item in share.items) == items
     assert tuple(uid for share in shares for uid in share.uids) == whole.uids
     sizes = [len(share.items) for share in shares]
@@ -56,7 +56,7 @@ def test_every_row_counts_once_in_equally_many_passes(
     batch = rollouts(lengths)
     rows = torch.arange(len(lengths))
     hands = [
-        own_pieces(batch, rows, size=size, shared=shared, parallel=Seat(rank, world, equal=equal))
+        process_micro_batches(batch, rows, size=size, shared=shared, parallel=Seat(rank, world, equal=equal))
         for rank in range(world)
     ]
     counted = [row for hand in hands for piece in hand if piece.counts for row in piece.rows.tolist()]

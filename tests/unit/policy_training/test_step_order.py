@@ -13,8 +13,9 @@ from torch import Tensor
 from assay.domain import Message
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import Correction, PromptItem, UpdateContext
+from assay_policy_training.plugins.protocols import Correction, UpdateContext
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer

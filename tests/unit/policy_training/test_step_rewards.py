@@ -24,7 +24,7 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_policy_training.plugins.shaping.process import ClipAndDelta
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.reward_uri import RewardReference, parse_reward
-from assay_policy_training.rollouts.rewards import ModelReward, RowNumber, gather
+from assay_policy_training.rollouts.rewards import ModelReward, RowNumber, gather_rewards
 from assay_policy_training.rollouts.thinking import AnswerPart
 from assay_serving.composition.shaping import sigmoid
 from assay_serving.scorer import ModelInfo, ScoreItem
@@ -69,7 +69,7 @@ def test_answer_part(response: str, strict: bool, answer: str | None) -> None:
 
 def test_only_the_answer_is_scored_and_none_is_a_failure_not_a_number() -> None:
     words = Words()
-    found = gather(
+    found = gather_rewards(
         [ModelReward(words, answer=AnswerPart())], [ITEM] * 3, ["<think>a b c</think>d e", "a b", "</think>f"]
     )
     assert words.read == ["d e", "f"]

@@ -12,7 +12,7 @@ import torch
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.plugins.protocols import PromptItem
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.watch.stop_rules import NoProgress, OutOfBounds
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward

@@ -27,7 +27,7 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
-from assay_policy_training.plugins.samplers.vllm.server import VllmServer
+from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
 from assay_policy_training.plugins.samplers.vllm.worker import PolicyWorker
 
 CPU = torch.device("cpu")
@@ -63,7 +63,7 @@ def routes(**changed: Answer) -> dict[str, Answer]:
 
 
 def opened(policy: Policy, server: Elsewhere, **options: Any) -> VllmSampler:
-    return VllmServer(url=server.url, timeout=5.0, **options).open(policy, SAMPLING)
+    return VllmServerSampler(url=server.url, timeout=5.0, **options).open(policy, SAMPLING)
 
 
 def test_what_is_asked_and_what_is_made_of_it(policy: Policy) -> None:
@@ -142,7 +142,7 @@ def test_rows_that_do_not_fit_are_refused_before_they_are_asked_for(policy: Poli
 )
 def test_settings_are_checked(settings: dict[str, Any], field: str) -> None:
     with pytest.raises(BadInputError, match=field):
-        VllmServer(**settings)
+        VllmServerSampler(**settings)
 
 
 def test_the_workers_reload_is_mixed_into_vllms_own() -> None:

@@ -14,9 +14,9 @@ from assay.models.devices import has_fast_bfloat16, pick_device
 from assay.score import Score, ScoreResult
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt
-from assay_policy_training.plugins.protocols import PromptItem
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import ModelReward

@@ -17,8 +17,9 @@ from typing import Any
 
 from assay.runs.progress_bar import Advance, silent
 from assay.system.atomic_files import replacing
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt
-from assay_policy_training.plugins.protocols import PromptItem, Sampler
+from assay_policy_training.plugins.protocols import Sampler
 from assay_serving.verifiers import verify
 
 ROLLOUT_ROWS = 16  # prompts a sampling call: enough to fill the cores, small enough for a moving progress bar

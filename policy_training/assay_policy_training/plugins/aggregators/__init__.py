@@ -10,7 +10,7 @@ AGGREGATORS: Kind[type[Any]] = Kind(
     "aggregator",
     "reduces token losses to one number (recipe section `aggregation`)",
     members={
-        "mean": "assay_policy_training.core.aggregation:Aggregation",
+        "mean": "assay_policy_training.core.aggregation:LossAggregation",
     },
     requires=("needs", "__call__"),
 )

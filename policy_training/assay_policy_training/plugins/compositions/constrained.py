@@ -84,16 +84,16 @@ class Multipliers:
     def observe(self, report: StepReport) -> None:
         """Move the multipliers; a part that no row has leaves its own where it is."""
         means = {name: part_mean(report.batch.r_parts, name, field=self.section) for name in self.thresholds}
-        known = {name: mean for name, mean in means.items() if mean is not None}
-        found = gradients(
-            [self.multipliers[name] for name in known],
-            list(known.values()),
-            [self.thresholds[name] for name in known],
+        measured = {name: mean for name, mean in means.items() if mean is not None}
+        slopes = gradients(
+            [self.multipliers[name] for name in measured],
+            list(measured.values()),
+            [self.thresholds[name] for name in measured],
             self.constraint,
         )
-        norm = math.sqrt(sum(gradient * gradient for gradient in found))
+        norm = math.sqrt(sum(gradient * gradient for gradient in slopes))
         shrink = min(1.0, self.clip / norm) if norm > 0 else 1.0
-        for name, gradient in zip(known, found, strict=True):
+        for name, gradient in zip(measured, slopes, strict=True):
             self._velocity[name] = self.momentum * self._velocity[name] + gradient * shrink
             self.multipliers[name] -= self.lr * self._velocity[name]
 

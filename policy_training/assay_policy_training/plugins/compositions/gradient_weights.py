@@ -104,8 +104,8 @@ class GradientWeighting:
             return
         if self.normalise:
             advantages = [unit_deviation(advantage) for advantage in advantages]
-        found = influence(self._gradients(batch, advantages)).tolist()
-        self._sums = [total + i for total, i in zip(self._sums, found, strict=True)]
+        influences = influence(self._gradients(batch, advantages)).tolist()
+        self._sums = [total + i for total, i in zip(self._sums, influences, strict=True)]
         self._steps += 1
         if self._steps < self.accumulate:
             return
@@ -139,10 +139,10 @@ class GradientWeighting:
                 mask = part.loss_mask.to(logp.device)
                 for number, advantage in enumerate(advantages):
                     gain = (advantage[rows].to(logp)[:, None] * logp * mask).sum() / tokens
-                    found = torch.autograd.grad(
+                    gradients = torch.autograd.grad(
                         gain, selected, retain_graph=number + 1 < len(advantages), allow_unused=True
                     )
-                    flat = [torch.zeros_like(p) if g is None else g for g, p in zip(found, selected, strict=True)]
+                    flat = [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, selected, strict=True)]
                     totals[number] += torch.cat([g.flatten().float() for g in flat])
         return torch.stack(totals)
 

@@ -75,9 +75,9 @@ class MaxMin:
         """Find the worst group of the step; one of which nothing is known keeps out."""
         parts = {name: self._scaled(report.batch.r_parts, name) for name in self.mixture}
         means = {name: part_mean(parts, name) for name in self.mixture}
-        known = {name: mean for name, mean in means.items() if mean is not None}
-        if known:
-            self.worst = worst_group(known)
+        measured = {name: mean for name, mean in means.items() if mean is not None}
+        if measured:
+            self.worst = worst_group(measured)
 
     def numbers(self) -> dict[str, float]:
         return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}

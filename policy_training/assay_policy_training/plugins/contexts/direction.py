@@ -19,12 +19,12 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.compositions.directional import direction_text
-from assay_policy_training.plugins.protocols import Redraw
+from assay_policy_training.plugins.protocols import ResampleRequest
 
 ROW_KEY = "direction"
 
 
-def told(prompt: Prompt, attributes: Sequence[str], degrees: float) -> Prompt:
+def with_direction(prompt: Prompt, attributes: Sequence[str], degrees: float) -> Prompt:
     """The prompt with the direction in its system turn."""
     first, second = direction_text(degrees)
     line = f"Weigh your answer: {attributes[0]} {first}, {attributes[1]} {second} (of 100)."
@@ -71,11 +71,11 @@ class DrawnDirection:
         return replace(
             item,
             meta={**item.meta, ROW_KEY: degrees},
-            generate_from=told(item.generation_context, self.attributes, degrees),
-            train_on=told(item.training_context, self.attributes, degrees),
+            generate_from=with_direction(item.generation_context, self.attributes, degrees),
+            train_on=with_direction(item.training_context, self.attributes, degrees),
         )
 
-    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+    def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
         return []
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from typing import Any
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.contexts.hints import check_wording, entry, groups, hint_of, with_hint
-from assay_policy_training.plugins.protocols import Redraw, StepReport
+from assay_policy_training.plugins.contexts.hints import check_wording, group_accuracies, hint_of, row_text, with_hint
+from assay_policy_training.plugins.protocols import ResampleRequest, StepReport
 
 HINTED = "hinted"
 
@@ -43,21 +43,21 @@ class Ghpo:
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
         if self.steps >= self.cold_start:
             return list(items)
-        return [self._hinted(item, self.shares[0]) if entry(item, self.solution) else item for item in items]
+        return [self._hinted(item, self.shares[0]) if row_text(item, self.solution) else item for item in items]
 
-    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+    def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
         """Draw anew, with the share of this round, the groups without a right answer."""
         if round > len(self.shares):
             return []
         return [
-            Redraw(uid, self._hinted(item, self.shares[round - 1]))
-            for uid, item, acc in groups(batch)
-            if acc == 0 and entry(item, self.solution)
+            ResampleRequest(uid, self._hinted(item, self.shares[round - 1]))
+            for uid, item, acc in group_accuracies(batch)
+            if acc == 0 and row_text(item, self.solution)
         ]
 
     def _hinted(self, item: PromptItem, share: float) -> PromptItem:
-        shown = with_hint(item.prompt, hint_of(entry(item, self.solution), share), self.wording)
-        return replace(item, generate_from=shown, train_on=shown, source=HINTED)
+        prompt = with_hint(item.prompt, hint_of(row_text(item, self.solution), share), self.wording)
+        return replace(item, generate_from=prompt, train_on=prompt, source=HINTED)
 
     def observe(self, report: StepReport) -> None:
         self.steps = report.step

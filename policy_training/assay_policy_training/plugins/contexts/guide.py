@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.contexts.hints import check_wording, entry, groups, with_hint
-from assay_policy_training.plugins.protocols import RecipeView, Redraw
+from assay_policy_training.plugins.contexts.hints import check_wording, group_accuracies, row_text, with_hint
+from assay_policy_training.plugins.protocols import RecipeView, ResampleRequest
 
 GUIDED = "guided"
 
@@ -46,12 +46,12 @@ class Guide:
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
         return list(items)
 
-    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+    def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
         """Once: the hinted rows stand for those drawn before."""
         if round > 1:
             return []
         return [
-            Redraw(uid, replace(item, generate_from=with_hint(item.prompt, shown, self.wording), source=GUIDED))
-            for uid, item, acc in groups(batch)
-            if acc <= self.threshold and (shown := entry(item, self.hint))
+            ResampleRequest(uid, replace(item, generate_from=with_hint(item.prompt, hint, self.wording), source=GUIDED))
+            for uid, item, acc in group_accuracies(batch)
+            if acc <= self.threshold and (hint := row_text(item, self.hint))
         ]

@@ -24,13 +24,13 @@ def hint_of(solution: str, share: float) -> str:
 
 def with_hint(prompt: Prompt, hint: str, wording: str) -> Prompt:
     """The prompt whose last user turn also says `wording`, a text with `{hint}` in it."""
-    last = max(place for place, message in enumerate(prompt) if message.role == "user")
+    last = max(index for index, message in enumerate(prompt) if message.role == "user")
     turn = prompt[last]
-    told = Message("user", turn.content + wording.replace("{hint}", hint))
-    return (*prompt[:last], told, *prompt[last + 1 :])
+    hinted = Message("user", turn.content + wording.replace("{hint}", hint))
+    return (*prompt[:last], hinted, *prompt[last + 1 :])
 
 
-def entry(item: PromptItem, key: str) -> str:
+def row_text(item: PromptItem, key: str) -> str:
     """The text that the prompt's row has under `key`; empty where there is none."""
     value = item.meta.get(key)
     return value if isinstance(value, str) else ""
@@ -42,7 +42,7 @@ def check_wording(wording: str) -> None:
         raise BadInputError("must say where the hint goes: {hint}", field="contexts.wording")
 
 
-def groups(batch: RolloutBatch) -> Iterator[tuple[str, PromptItem, float]]:
+def group_accuracies(batch: RolloutBatch) -> Iterator[tuple[str, PromptItem, float]]:
     """Of each group: its uid, its prompt, and the mean of `acc` over the rows that have one (NaN: no row has)."""
     rows: dict[str, list[int]] = {}
     for row, uid in enumerate(batch.uid):

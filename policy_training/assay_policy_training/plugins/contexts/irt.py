@@ -22,7 +22,7 @@ STEEPEST = 100.0
 
 
 @dataclass(frozen=True)
-class Curve:
+class SuccessCurve:
     """`b`: accuracy by guessing; `k`: slope; `mu`: minus the share at which half of the rest is reached."""
 
     b: float
@@ -39,7 +39,7 @@ class Curve:
         return -math.log((1 - self.b) / (accuracy - self.b) - 1) / self.k - self.mu
 
 
-def fit(shares: Sequence[float], accuracies: Sequence[float], *, below: float) -> Curve | None:
+def fit(shares: Sequence[float], accuracies: Sequence[float], *, below: float) -> SuccessCurve | None:
     """Least squares over points averaged by share; b stays under `below`. None for fewer than three distinct shares
     or where accuracy does not rise with the share.
     """
@@ -61,17 +61,17 @@ def fit(shares: Sequence[float], accuracies: Sequence[float], *, below: float) -
         step = np.linalg.solve(normal + damping * (np.diag(np.diag(normal)) + 1e-9 * np.eye(3)), -slopes.T @ residual)
         tried = value + step
         tried[0], tried[1] = np.clip(tried[0], 0.0, ceiling), np.clip(tried[1], 1e-3, STEEPEST)
-        found = _loss(tried, x, y)
-        if found < loss:
-            done = loss - found < 1e-14
-            value, loss, damping = tried, found, max(damping / 3, 1e-9)
+        tried_loss = _loss(tried, x, y)
+        if tried_loss < loss:
+            done = loss - tried_loss < 1e-14
+            value, loss, damping = tried, tried_loss, max(damping / 3, 1e-9)
             if done:
                 break
         else:
             damping *= 4
             if damping > 1e9:
                 break
-    return Curve(float(value[0]), float(value[1]), float(value[2]))
+    return SuccessCurve(float(value[0]), float(value[1]), float(value[2]))
 
 
 def _sigmoid(value: Numbers, x: Numbers) -> Numbers:
@@ -107,5 +107,5 @@ def halved(shares: Sequence[float], accuracies: Sequence[float], target: float) 
 def next_share(shares: Sequence[float], accuracies: Sequence[float], target: float) -> float:
     """In [0, 1]: where the fitted curve reaches the target; the interval's middle where it cannot be fitted."""
     curve = fit(shares, accuracies, below=target)
-    found = None if curve is None else curve.share(target)
-    return halved(shares, accuracies, target) if found is None else min(max(found, 0.0), 1.0)
+    share = None if curve is None else curve.share(target)
+    return halved(shares, accuracies, target) if share is None else min(max(share, 0.0), 1.0)

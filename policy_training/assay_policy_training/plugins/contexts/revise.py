@@ -17,7 +17,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.recorded import PLACE, RECORD, RESPONSES, record_of
-from assay_policy_training.plugins.protocols import Redraw
+from assay_policy_training.plugins.protocols import ResampleRequest
 
 PREVIOUS = "previous_answer"  #: entry of a row's prompt: place of the record it is to improve
 REVISED = "revised"
@@ -36,7 +36,7 @@ class Revise:
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
         return list(items)
 
-    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+    def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
         """Once. Raises BadInputError for rows that are no recorded responses."""
         if round > 1:
             return []
@@ -50,9 +50,9 @@ class Revise:
                 raise BadInputError("answers to improve are recorded ones: sampler recorded", field="contexts")
             for row, previous in zip(rows, records, strict=True):
                 item = batch.items[row]
-                shown = (*item.prompt, Message("assistant", batch.responses[row]), Message("user", self.request))
+                context = (*item.prompt, Message("assistant", batch.responses[row]), Message("user", self.request))
                 meta = {**item.meta, RESPONSES: records, PREVIOUS: previous[PLACE]}
                 del meta[RECORD]
-                item = replace(item, generate_from=shown, train_on=shown, source=REVISED, meta=meta)
-                redraws.append(Redraw(uid, item, replace=False))
+                item = replace(item, generate_from=context, train_on=context, source=REVISED, meta=meta)
+                redraws.append(ResampleRequest(uid, item, replace=False))
         return redraws

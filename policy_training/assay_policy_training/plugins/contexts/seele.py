@@ -21,9 +21,9 @@ from assay.errors import BadInputError
 from assay.ids import prompt_id
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.contexts.hints import entry, hint_of
+from assay_policy_training.plugins.contexts.hints import hint_of, row_text
 from assay_policy_training.plugins.contexts.irt import next_share
-from assay_policy_training.plugins.protocols import Redraw
+from assay_policy_training.plugins.protocols import ResampleRequest
 
 SHARE = "hint_share"  #: entry of a row's prompt: how much of the solution it starts from
 _STEP = re.compile(r"\n+|(?<=[.!?])\s+")
@@ -50,9 +50,11 @@ class Seele:
             raise BadInputError(f"must be in (0, 1), not {self.target}", field="contexts.target")
 
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
-        return [self._hinted(item, self._first_share(item)) if entry(item, self.solution) else item for item in items]
+        return [
+            self._hinted(item, self._first_share(item)) if row_text(item, self.solution) else item for item in items
+        ]
 
-    def again(self, batch: RolloutBatch, round: int) -> list[Redraw]:
+    def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
         """After each round but the last, more rows of every prompt whose accuracy is known. The share found after the
         last round is kept for the prompt's next time."""
         redraws = []
@@ -60,30 +62,30 @@ class Seele:
             share = next_share(shares, accuracies, self.target)
             self.last[prompt_id(item.prompt)] = share
             if round < self.rounds:
-                redraws.append(Redraw(uid, self._hinted(item, share), replace=False))
+                redraws.append(ResampleRequest(uid, self._hinted(item, share), replace=False))
         return redraws if round < self.rounds else []
 
     def _points(self, batch: RolloutBatch) -> dict[str, tuple[list[float], list[float], PromptItem]]:
         """Per group: the shares tried, the mean accuracy at each, the prompt."""
-        found: dict[str, dict[float, list[float]]] = {}
+        pass_rates: dict[str, dict[float, list[float]]] = {}
         items: dict[str, PromptItem] = {}
         for row, uid in enumerate(batch.uid):
             item = batch.items[row]
             acc = math.nan if batch.acc is None else float(batch.acc[row])
             if SHARE in item.meta and not math.isnan(acc):
-                found.setdefault(uid, {}).setdefault(float(item.meta[SHARE]), []).append(acc)
+                pass_rates.setdefault(uid, {}).setdefault(float(item.meta[SHARE]), []).append(acc)
                 items[uid] = item
         return {
             uid: (list(points), [sum(accs) / len(accs) for accs in points.values()], items[uid])
-            for uid, points in found.items()
+            for uid, points in pass_rates.items()
         }
 
     def _first_share(self, item: PromptItem) -> float:
-        steps = steps_of(entry(item, self.solution))
+        steps = steps_of(row_text(item, self.solution))
         return self.last.get(prompt_id(item.prompt), (steps - 1) / steps)
 
     def _hinted(self, item: PromptItem, share: float) -> PromptItem:
-        return replace(item, forced=hint_of(entry(item, self.solution), share), meta={**item.meta, SHARE: share})
+        return replace(item, forced=hint_of(row_text(item, self.solution), share), meta={**item.meta, SHARE: share})
 
     def state_dict(self) -> dict[str, Any]:
         return {"last": dict(self.last)}

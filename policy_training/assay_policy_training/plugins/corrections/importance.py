@@ -48,7 +48,7 @@ def token_mis(ratio: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     return torch.where(inside, weight, 0.0), inside
 
 
-def own_tokens(batch: RolloutBatch) -> Tensor:
+def policy_tokens(batch: RolloutBatch) -> Tensor:
     """[B,T] bool: tokens of the rows whose mu is of the context that they are trained on: drawn by the policy, with a
     hint too where it is trained with it, or recorded with the log-probs they were drawn with."""
     rows = batch.of_source(POLICY)
@@ -72,12 +72,12 @@ def correction(
     name: str, batch: RolloutBatch, weight: Tensor, keep: Tensor, clipped: Tensor | None = None
 ) -> Correction:
     """Of `weight` and `keep` [B,T] or [B,1], on the policy's own rows only."""
-    own = own_tokens(batch)
-    weight = torch.where(own, weight, 1.0).float()
-    keep = keep | ~own
+    tokens = policy_tokens(batch)
+    weight = torch.where(tokens, weight, 1.0).float()
+    keep = keep | ~tokens
     old, mu = policies(batch)
-    clipped = None if clipped is None else clipped.expand(own.shape)
-    return Correction(weight, keep, correction_metrics(name, old, mu, own, weight, keep, clipped=clipped))
+    clipped = None if clipped is None else clipped.expand(tokens.shape)
+    return Correction(weight, keep, correction_metrics(name, old, mu, tokens, weight, keep, clipped=clipped))
 
 
 def positive(value: float, field: str) -> None:
@@ -102,8 +102,8 @@ class TokenTis:
         old, mu = policies(batch)
         weight = truncated_is(old, mu, self.cap)
         clipped = log_ratio(old, mu).exp() > self.cap
-        if self.normalise and (own := own_tokens(batch)).any():
-            weight = weight / weight[own].mean()
+        if self.normalise and (tokens := policy_tokens(batch)).any():
+            weight = weight / weight[tokens].mean()
         return correction("tis", batch, weight, torch.ones_like(batch.mask), clipped)
 
 
@@ -121,11 +121,11 @@ class SequenceTis:
         positive(self.cap, "corrections.cap")
 
     def correct(self, batch: RolloutBatch) -> Correction:
-        own = own_tokens(batch)
+        tokens = policy_tokens(batch)
         ratio = row_ratio(log_ratio(*policies(batch)), batch.mask)
         weight = ratio.clamp(max=self.cap)
-        if self.normalise and own.any():
-            weight = weight / weight[own.any(1)].mean()
+        if self.normalise and tokens.any():
+            weight = weight / weight[tokens.any(1)].mean()
         return correction(
             "sequence_tis", batch, weight[:, None], torch.ones_like(batch.mask), (ratio > self.cap)[:, None]
         )

@@ -20,24 +20,24 @@ def known_mismatches(recipe: RecipeView) -> dict[str, str]:
     """Key of the recipe -> why mu is not old. Read: a sampler's `generates` (default: yes) and `draws_otherwise`."""
     if not getattr(recipe.sampler, "generates", True):
         return {}
-    found = {}
+    reasons = {}
     if recipe.sampling.top_p < 1:
-        found["sampling.top_p"] = "below 1 the sampler never draws tokens that the trainer's log-probs count in"
+        reasons["sampling.top_p"] = "below 1 the sampler never draws tokens that the trainer's log-probs count in"
     if otherwise := getattr(recipe.sampler, "draws_otherwise", ""):
-        found["sampler.kind"] = otherwise
+        reasons["sampler.kind"] = otherwise
     if recipe.asynchrony.lag:
-        found["asynchrony.lag"] = "above 0 rows are drawn by older weights"
-    return found
+        reasons["asynchrony.lag"] = "above 0 rows are drawn by older weights"
+    return reasons
 
 
-def weighed(objective: object, corrections: Sequence[object]) -> bool:
+def reweights(objective: object, corrections: Sequence[object]) -> bool:
     """Whether mu's probabilities are divided by: by a correction that weighs, or by the objective itself."""
     return getattr(objective, "corrects_behaviour", False) or any(getattr(c, "weighs", True) for c in corrections)
 
 
 def check_mismatch(recipe: RecipeView) -> None:
     """Raises BadInputError for rows of older weights under an objective that has no ratio and is given none."""
-    ratio = getattr(recipe.objective, "has_ratio", True) or weighed(recipe.objective, recipe.corrections)
+    ratio = getattr(recipe.objective, "has_ratio", True) or reweights(recipe.objective, recipe.corrections)
     if recipe.asynchrony.lag and not ratio:
         raise BadInputError(
             f"{type(recipe.objective).__name__} has no ratio, so nothing would know that rows are of older weights; "
@@ -46,9 +46,9 @@ def check_mismatch(recipe: RecipeView) -> None:
         )
 
 
-def uncorrected(recipe: RecipeView) -> list[str]:
+def mismatch_warnings(recipe: RecipeView) -> list[str]:
     """What is to be told when a run starts: known mismatches that no correction and no objective accounts for."""
-    if weighed(recipe.objective, recipe.corrections) or recipe.corrections:  # a rejection bounds it
+    if reweights(recipe.objective, recipe.corrections) or recipe.corrections:  # a rejection bounds it
         return []
     return [
         f"{key}: {why}, and nothing corrects for it (corrections: [{{kind: token_tis}}] would); see mismatch_*"

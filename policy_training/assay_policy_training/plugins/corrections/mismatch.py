@@ -54,24 +54,24 @@ def correction_metrics(
     """See above. All [B,T]; `mask`: the tokens to look at. Empty where there are none."""
     if not mask.any():
         return {}
-    found: dict[str, Tensor | float] = {
+    metrics: dict[str, Tensor | float] = {
         **mismatch_metrics(logp_old, logp_mu, mask),
         f"{name}_rejected_tokens": (~keep[mask]).double().mean(),
     }
     used = weight.double()[mask & keep]
     if len(used) and float(used.sum()) > 0:
-        found[f"{name}_ess"] = effective_share(used)
+        metrics[f"{name}_ess"] = effective_share(used)
     if clipped is not None:
-        found[f"{name}_clipped_share"] = clipped[mask].double().mean()
+        metrics[f"{name}_clipped_share"] = clipped[mask].double().mean()
     rows = mask.any(1)
-    kept = (mask & keep).any(1)[rows].double()
-    found[f"{name}_rejected_rows"] = 1 - kept.mean()
+    kept_rows = (mask & keep).any(1)[rows].double()
+    metrics[f"{name}_rejected_rows"] = 1 - kept_rows.mean()
     lengths = mask.sum(1)[rows]
     long = lengths > lengths.median()
-    found[f"{name}_kept_short"] = kept[~long].mean()
+    metrics[f"{name}_kept_short"] = kept_rows[~long].mean()
     if long.any():
-        found[f"{name}_kept_long"] = kept[long].mean()
-    return {key: float(value) for key, value in found.items()}
+        metrics[f"{name}_kept_long"] = kept_rows[long].mean()
+    return {key: float(value) for key, value in metrics.items()}
 
 
 def effective_share(weight: Tensor) -> Tensor:

@@ -101,6 +101,6 @@ class HlGauss:
         return (raw.softmax(-1) * centres).sum(-1)
 
     def loss(self, raw: Tensor, old: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        wanted = hl_gauss(target, self.edges(raw.device), sigma=self.sigma_bins * self.width).to(raw)
+        target_distribution = hl_gauss(target, self.edges(raw.device), sigma=self.sigma_bins * self.width).to(raw)
         outside = (target < self.low) | (target > self.high)
-        return -(wanted * raw.log_softmax(-1)).sum(-1), outside
+        return -(target_distribution * raw.log_softmax(-1)).sum(-1), outside

@@ -28,7 +28,7 @@ from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import response_states
 from assay_policy_training.core.metrics import TokenMeans
-from assay_policy_training.core.micro_batches import own_pieces
+from assay_policy_training.core.micro_batches import process_micro_batches
 from assay_policy_training.core.policy import Lora, Policy, with_adapter
 from assay_policy_training.plugins.critics.heads import HlGauss, Scalar, ValueHead
 
@@ -71,17 +71,17 @@ class ValueCritic:
     @torch.no_grad()
     def values(self, batch: RolloutBatch) -> Tensor:
         """[B,T] float32 on the CPU."""
-        found = torch.zeros(batch.mask.shape)
-        own: list[tuple[Tensor, Tensor]] = []
+        all_values = torch.zeros(batch.mask.shape)
+        computed: list[tuple[Tensor, Tensor]] = []
         for rows in self._pieces(batch, torch.arange(len(batch))):
             part = batch.select(rows)
             present = part.present
             values = torch.zeros(present.shape)
             values[present] = self.head.value(self._raw(part)).cpu()
-            own.append((rows, torch.where(part.mask, values, 0.0)))
-        for rows, values in [piece for share in self._parallel.gather(own) for piece in share]:
-            found[rows] = values
-        return found
+            computed.append((rows, torch.where(part.mask, values, 0.0)))
+        for rows, values in [piece for share in self._parallel.gather(computed) for piece in share]:
+            all_values[rows] = values
+        return all_values
 
     def update(self, batch: RolloutBatch, *, step: int, seed: int) -> dict[str, float]:
         """Fit to the returns of the rows with a reward. Raises BadInputError where the estimator gave none."""
@@ -108,9 +108,9 @@ class ValueCritic:
         self.steps += 1
         means = TokenMeans.joined(parallel.gather(means))
         losses = [sum(parts) for parts in zip(*parallel.gather(losses), strict=True)]
-        found = {"value_loss": sum(losses) / len(losses), "value_grad_norm": sum(norms) / len(norms)}
-        found |= {"value_updates_skipped": sum(not math.isfinite(norm) for norm in norms), "value_rows": len(batch)}
-        return found | fit(batch) | means.to_dict()
+        metrics = {"value_loss": sum(losses) / len(losses), "value_grad_norm": sum(norms) / len(norms)}
+        metrics |= {"value_updates_skipped": sum(not math.isfinite(norm) for norm in norms), "value_rows": len(batch)}
+        return metrics | fit(batch) | means.to_dict()
 
     def accumulate(self, batch: RolloutBatch, rows: Tensor, means: TokenMeans | None = None) -> float:
         """Add the gradient of the minibatch `rows`, mean over its tokens; returns this process's part of its loss."""
@@ -118,8 +118,8 @@ class ValueCritic:
         device = self.policy.device
         for micro in self._pieces(batch, rows):
             part = batch.select(micro)
-            own = part.mask[part.present]
-            raw = self._raw(part)[own.to(device)]
+            generated = part.mask[part.present]
+            raw = self._raw(part)[generated.to(device)]
             columns = batch.critic_values, batch.estimated_returns
             old, target = (column[micro][part.mask].to(device) for column in columns)
             loss, limited = self.head.loss(raw, old, target)
@@ -154,7 +154,7 @@ class ValueCritic:
 
     def _pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Tensor]:
         size, shared = self.plan.micro_batch_rows, can_pack(self.model)
-        pieces = own_pieces(batch, rows, size=size, shared=shared, parallel=self._parallel)
+        pieces = process_micro_batches(batch, rows, size=size, shared=shared, parallel=self._parallel)
         return [piece.rows for piece in pieces]
 
     def state_dict(self) -> dict[str, Any]:
@@ -184,11 +184,11 @@ def fit(batch: RolloutBatch) -> dict[str, float]:
     `explained_variance` = 1 - var(R - V) / var(R), left out where all returns are equal.
     """
     returns, values = batch.estimated_returns[batch.mask].double(), batch.critic_values[batch.mask].double()
-    found = {"value_mean": float(values.mean()), "return_mean": float(returns.mean())}
+    metrics = {"value_mean": float(values.mean()), "return_mean": float(returns.mean())}
     spread = float(returns.var(correction=0))
     if spread > 1e-12:
-        found["explained_variance"] = 1 - float((returns - values).var(correction=0)) / spread
-    return found
+        metrics["explained_variance"] = 1 - float((returns - values).var(correction=0)) / spread
+    return metrics
 
 
 @dataclass(frozen=True)

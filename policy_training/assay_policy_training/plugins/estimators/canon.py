@@ -59,10 +59,10 @@ def canon(
     mean = empty.index_add(0, half, torch.where(present, reward, 0.0)) / count.clamp(min=1)
     other = half ^ 1
     scaled = torch.where(high == scaled_high, alpha, 1.0)
-    rest = torch.where(high == scaled_high, 1.0, alpha)
-    inter = scaled * reward - rest * mean[other]
-    found = mu * inter + (1 - mu) * (reward - mean[half])
-    return torch.where(present & (count[half] > 0) & (count[other] > 0), found, 0.0)
+    scale = torch.where(high == scaled_high, 1.0, alpha)
+    inter = scaled * reward - scale * mean[other]
+    advantage = mu * inter + (1 - mu) * (reward - mean[half])
+    return torch.where(present & (count[half] > 0) & (count[other] > 0), advantage, 0.0)
 
 
 def cosine_intra(step: int, *, largest: float, warmup: int, cycle: int) -> float:
@@ -108,7 +108,7 @@ class Canon:
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         high = high_half(self._metric(batch), batch.group, batch.valid, tie=batch.responses)
-        found = canon(
+        advantage = canon(
             batch.outcome,
             batch.group,
             high,
@@ -116,7 +116,7 @@ class Canon:
             alpha=self.alpha,
             scaled_high=self.metric == "length",
         )
-        return over_tokens(found, batch.mask), None
+        return over_tokens(advantage, batch.mask), None
 
     def _metric(self, batch: RolloutBatch) -> Tensor:
         if self.metric == "length":
@@ -129,9 +129,9 @@ class Canon:
             return self.mu
         if self.schedule == "cosine":
             return 1 - cosine_intra(self.steps, largest=self.intra_max, warmup=self.warmup, cycle=self.cycle)
-        known = batch.valid if batch.acc is None else batch.valid & ~batch.acc.isnan()
-        if batch.acc is not None and bool(known.any()):
-            return float(batch.acc[known].mean())
+        verified = batch.valid if batch.acc is None else batch.valid & ~batch.acc.isnan()
+        if batch.acc is not None and bool(verified.any()):
+            return float(batch.acc[verified].mean())
         return float(batch.outcome[batch.valid].mean().clamp(0, 1)) if bool(batch.valid.any()) else self.mu
 
     def observe(self, report: StepReport) -> None:

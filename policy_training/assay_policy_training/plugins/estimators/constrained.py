@@ -26,8 +26,8 @@ from assay_policy_training.plugins.protocols import RecipeView
 
 def mixture(advantages: Sequence[Tensor], kl_advantage: Tensor, weights: Sequence[float]) -> Tensor:
     """(N - sum g) A_KL + sum g_i A_i, all of one shape."""
-    own = torch.stack([weight * advantage for weight, advantage in zip(weights, advantages, strict=True)]).sum(0)
-    return (len(weights) - sum(weights)) * kl_advantage + own
+    weighted = torch.stack([weight * advantage for weight, advantage in zip(weights, advantages, strict=True)]).sum(0)
+    return (len(weights) - sum(weights)) * kl_advantage + weighted
 
 
 @dataclass

@@ -38,14 +38,14 @@ def gae(
         positions = torch.arange(mask.shape[1], device=mask.device)
         last = torch.where(mask, positions, 0).amax(1, keepdim=True)
         after = torch.where(bootstrap & mask.any(1), value.gather(1, last).squeeze(1), rows)
-    found = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
+    advantages = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
     for t in reversed(range(mask.shape[1])):
-        own = mask[:, t]
+        generated = mask[:, t]
         advantage = reward[:, t] + gamma * after - value[:, t] + gamma * lam * carried
-        found[:, t] = torch.where(own, advantage, rows)
-        after = torch.where(own, value[:, t], after)
-        carried = torch.where(own, advantage, carried)
-    return found
+        advantages[:, t] = torch.where(generated, advantage, rows)
+        after = torch.where(generated, value[:, t], after)
+        carried = torch.where(generated, advantage, carried)
+    return advantages
 
 
 def returns_to_go(token_reward: Tensor, mask: Tensor, *, gamma: float) -> Tensor:
@@ -106,5 +106,5 @@ class ReturnsToGo:
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
         mask = batch.mask & batch.valid[:, None]
-        found = returns_to_go(batch.token_reward, mask, gamma=self.gamma).float()
-        return found, found
+        returns = returns_to_go(batch.token_reward, mask, gamma=self.gamma).float()
+        return returns, returns

@@ -33,9 +33,11 @@ def summed_parts(
     """
     counted = {name: weight for name, weight in weights.items() if weight != 0}
     missing = torch.stack([parts[name].isnan() for name in counted]).any(0)
-    whole = {name: parts[name].double().masked_fill(missing, torch.nan) for name in counted}
-    total = torch.stack([weight * grpo(whole[name], group, ddof=ddof, eps=eps) for name, weight in counted.items()])
-    count, _, _, _ = group_moments(next(iter(whole.values())), group, ddof=0)
+    present_parts = {name: parts[name].double().masked_fill(missing, torch.nan) for name in counted}
+    total = torch.stack(
+        [weight * grpo(present_parts[name], group, ddof=ddof, eps=eps) for name, weight in counted.items()]
+    )
+    count, _, _, _ = group_moments(next(iter(present_parts.values())), group, ddof=0)
     return total.sum(0).masked_fill(missing | (count < 2), torch.nan)
 
 
@@ -46,13 +48,13 @@ def whiten(values: Tensor, weight: Tensor, *, eps: float = 1e-8) -> Tensor:
     """
     present = ~torch.isnan(values) & (weight > 0)
     number = torch.where(present, weight.double(), 0.0)
-    known = torch.where(present, values.double(), 0.0)
+    filled = torch.where(present, values.double(), 0.0)
     total = number.sum()
-    if total < 2 or known[present].max() - known[present].min() < EQUAL_RANGE:
-        return torch.zeros_like(known)
-    mean = (number * known).sum() / total
-    variance = (number * (known - mean) ** 2).sum() / (total - 1)
-    return torch.where(present, (known - mean) / (variance + eps).sqrt(), 0.0)
+    if total < 2 or filled[present].max() - filled[present].min() < EQUAL_RANGE:
+        return torch.zeros_like(filled)
+    mean = (number * filled).sum() / total
+    variance = (number * (filled - mean) ** 2).sum() / (total - 1)
+    return torch.where(present, (filled - mean) / (variance + eps).sqrt(), 0.0)
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ def opo(reward: Tensor, lengths: Tensor, group: Tensor) -> Tensor:
     `lengths` [B]: the tokens the policy generated. verl gives a single row its reward; here it is 0.
     """
     present = ~torch.isnan(reward)
-    known = torch.where(present, reward.double(), 0.0)
+    filled = torch.where(present, reward.double(), 0.0)
     weight = lengths.double() * present
     size = int(group.max()) + 1 if len(group) else 0
     empty = torch.zeros(size, dtype=torch.float64)
     total = empty.index_add(0, group, weight)
-    baseline = empty.index_add(0, group, weight * known) / torch.where(total > 0, total, 1.0)
+    baseline = empty.index_add(0, group, weight * filled) / torch.where(total > 0, total, 1.0)
     count, _, _, _ = group_moments(reward, group, ddof=0)
-    return torch.where(present & (count > 1), known - baseline[group], 0.0)
+    return torch.where(present & (count > 1), filled - baseline[group], 0.0)
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,9 @@ def optimal_token_advantage(
     """
     returns, mask = returns.double(), mask.bool()
     weight = (energy.double() * mask).cumsum(1)
-    place = (mask.long().cumsum(1) - 1).clamp(min=0)
+    position = (mask.long().cumsum(1) - 1).clamp(min=0)
     width = mask.shape[1]
-    cell = group[:, None] * width + place
+    cell = group[:, None] * width + position
     size = (int(group.max()) + 1) * width if len(group) else 0
 
     def over_group(values: Tensor) -> Tensor:
@@ -76,5 +76,5 @@ class OptimalTokenBaseline:
             energy = energy * batch.is_weight.double() ** 2
         mask = batch.mask & batch.valid[:, None]
         returns = returns_to_go(batch.token_reward, batch.mask)
-        found = optimal_token_advantage(returns, energy, mask, batch.group, zero_tail=self.zero_tail, eps=self.eps)
-        return found.float(), None
+        advantage = optimal_token_advantage(returns, energy, mask, batch.group, zero_tail=self.zero_tail, eps=self.eps)
+        return advantage.float(), None

@@ -26,17 +26,17 @@ def pass_at_k(reward: Tensor, group: Tensor, *, by_std: bool = False, ddof: int 
     rows: dict[int, list[int]] = defaultdict(list)
     for row in (~torch.isnan(reward)).nonzero().squeeze(1).tolist():
         rows[int(group[row])].append(row)
-    found = torch.zeros(len(reward), dtype=torch.float64)
+    advantage = torch.zeros(len(reward), dtype=torch.float64)
     for members in rows.values():
         if len(members) < 2:
             continue
         best, second = torch.topk(reward[members].double(), 2).values.tolist()
         if best - second >= EQUAL_RANGE:
-            found[members[int(reward[members].argmax())]] = best - second
+            advantage[members[int(reward[members].argmax())]] = best - second
     if by_std:
         _, _, deviation, _ = group_moments(reward, group, ddof=ddof)
-        found = found / (deviation + eps)
-    return torch.where(found == 0, 0.0, found)
+        advantage = advantage / (deviation + eps)
+    return torch.where(advantage == 0, 0.0, advantage)
 
 
 @dataclass(frozen=True)
@@ -56,5 +56,5 @@ class PassAtK:
             raise BadInputError(f"must be above 0, not {self.eps}", field="estimator.eps")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
-        found = pass_at_k(batch.outcome, batch.group, by_std=self.by_std, ddof=self.ddof, eps=self.eps)
-        return over_tokens(found, batch.mask), None
+        advantage = pass_at_k(batch.outcome, batch.group, by_std=self.by_std, ddof=self.ddof, eps=self.eps)
+        return over_tokens(advantage, batch.mask), None

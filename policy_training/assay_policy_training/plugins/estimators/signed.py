@@ -24,8 +24,8 @@ from assay_policy_training.plugins.protocols import RecipeView
 
 def signed(verdict: Tensor, *, positive: float, negative: float) -> Tensor:
     """[B] `positive` where `verdict` is 1, -`negative` where it is 0, 0 where it is missing (NaN)."""
-    found = torch.where(verdict == 1, positive, -negative).double()
-    return torch.where(torch.isnan(verdict), 0.0, found)
+    advantage = torch.where(verdict == 1, positive, -negative).double()
+    return torch.where(torch.isnan(verdict), 0.0, advantage)
 
 
 @dataclass(frozen=True)

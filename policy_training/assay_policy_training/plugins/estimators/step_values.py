@@ -31,8 +31,8 @@ KINDS = ("recorded", "critic", "group")
 def differences(values: Sequence[float], *, samples: int = 0) -> list[float]:
     """[K] of K+1 values. `samples`: rollouts behind each; what is smaller than 1/sqrt(samples) counts as 0."""
     least = 1 / math.sqrt(samples) if samples else 0.0
-    found = [after - before for before, after in pairwise(values)]
-    return [gap if abs(gap) >= least else 0.0 for gap in found]
+    steps = [after - before for before, after in pairwise(values)]
+    return [gap if abs(gap) >= least else 0.0 for gap in steps]
 
 
 @dataclass(frozen=True)
@@ -58,41 +58,43 @@ class StepValues:
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor | None]:
         """The second: rewards as a critic's targets, whole responses at every own token."""
         adv = torch.zeros(batch.mask.shape)
-        outcomes, others = batch.outcome, _of_others(batch)
+        outcomes, baselines = batch.outcome, _of_others(batch)
         for row in range(len(batch)):
-            outcome, own = float(outcomes[row]), batch.mask[row]
-            if math.isnan(outcome) or not own.any():
+            outcome, generated = float(outcomes[row]), batch.mask[row]
+            if math.isnan(outcome) or not generated.any():
                 continue
-            steps = self._segment(batch, row, own)
+            steps = self._segment(batch, row, generated)
             last = int(steps.max())
-            values = self._before(batch, row, own, steps, float(others[row]))
+            values = self._before(batch, row, generated, steps, float(baselines[row]))
             if values is None:
                 continue
             if len(values) < last + 1:
                 raise BadInputError(f"{len(values)} values of {last + 1} steps", field="step_values")
             # A response that was cut has fewer steps than values: the next value says how its last one went.
             ends = list(values[: last + 2]) if len(values) > last + 1 else [*values, outcome]
-            found = torch.tensor(differences(ends, samples=self.samples))
-            adv[row, own] = found[steps]
+            differences_by_step = torch.tensor(differences(ends, samples=self.samples))
+            adv[row, generated] = differences_by_step[steps]
         if self.positive_only:
             adv = adv.clamp(min=0)
         returns = torch.where(batch.valid, outcomes, 0.0)[:, None] * batch.mask
         return adv, returns if self.values == "critic" else None
 
-    def _segment(self, batch: RolloutBatch, row: int, own: Tensor) -> Tensor:
+    def _segment(self, batch: RolloutBatch, row: int, generated: Tensor) -> Tensor:
         """[own tokens] the number of each one's step."""
         if batch.segment is None or self.values == "group":
-            return torch.zeros(int(own.sum()), dtype=torch.long)
-        return batch.segment[row][own]
+            return torch.zeros(int(generated.sum()), dtype=torch.long)
+        return batch.segment[row][generated]
 
-    def _before(self, batch: RolloutBatch, row: int, own: Tensor, steps: Tensor, others: float) -> list[float] | None:
+    def _before(
+        self, batch: RolloutBatch, row: int, generated: Tensor, steps: Tensor, baseline: float
+    ) -> list[float] | None:
         """The value before each step, and possibly after the last; None = not known."""
         if self.values == "group":
-            return None if math.isnan(others) else [others]
+            return None if math.isnan(baseline) else [baseline]
         if self.values == "critic":
-            at = batch.critic_values[row][own]
+            at = batch.critic_values[row][generated]
             first = [int((steps >= number).nonzero()[0]) for number in range(int(steps.max()) + 1)]
-            return [float(at[place]) for place in first]
+            return [float(at[index]) for index in first]
         listed = record_of(batch.items[row]).get("step_values") if batch.items else None
         return None if listed is None else [float(value) for value in listed]
 
@@ -100,5 +102,5 @@ class StepValues:
 def _of_others(batch: RolloutBatch) -> Tensor:
     """[B] mean outcome of the other rows of the group that have one; NaN where there are none."""
     count, mean, _, _ = group_moments(batch.outcome, batch.group, ddof=0)
-    others = (count * mean - batch.outcome) / (count - 1).clamp(min=1)
-    return torch.where(count > 1, others, torch.nan)
+    means = (count * mean - batch.outcome) / (count - 1).clamp(min=1)
+    return torch.where(count > 1, means, torch.nan)

@@ -26,14 +26,14 @@ def token_level(
     present = ~torch.isnan(reward)
     size = int(group.max()) + 1 if len(group) else 0
     weight = torch.where(present, lengths.double(), 0.0)
-    known = torch.where(present, reward, 0.0)
+    filled = torch.where(present, reward, 0.0)
 
     def mean_of(values: Tensor) -> Tensor:
         total = torch.zeros(size, dtype=torch.float64, device=reward.device)
         tokens = total.clone().index_add(0, group, weight).clamp(min=1)
         return (total.index_add(0, group, weight * values) / tokens)[group]
 
-    centred = known - mean_of(known)
+    centred = filled - mean_of(filled)
     z = centred / (mean_of(centred**2).sqrt() + eps)
     z = torch.where(present, z, 0.0)
     extreme = torch.zeros(size, dtype=torch.float64, device=reward.device).scatter_reduce(0, group, z.abs(), "amax")
@@ -58,5 +58,5 @@ class TokenLevel:
             raise BadInputError(f"must be above 0, not {self.outlier}", field="estimator.outlier")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
-        found = token_level(batch.outcome, batch.lengths, batch.group, eps=self.eps, outlier=self.outlier)
-        return over_tokens(found, batch.mask), None
+        advantage = token_level(batch.outcome, batch.lengths, batch.group, eps=self.eps, outlier=self.outlier)
+        return over_tokens(advantage, batch.mask), None

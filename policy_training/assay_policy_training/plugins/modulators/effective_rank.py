@@ -66,11 +66,13 @@ def indicators(states: Tensor, *, stride: int) -> tuple[float, float, float]:
     return effective_rank(states), mean(velocity), mean(acceleration)
 
 
-def bonus(found: Mapping[str, Tensor], running: Mapping[str, float], *, scale: float) -> Tensor:
+def bonus(indicators: Mapping[str, Tensor], running: Mapping[str, float], *, scale: float) -> Tensor:
     """[B] scale (beta tanh(dev_ER) + (1 - beta) tanh(dev_ERV)), beta = sigmoid(1.5 dev_ERA), where
     dev_x = (x - running x) / (|running x| + 1e-8), cut to +-5."""
     deviation = {
-        name: ((found[name] - running[name]) / (abs(running[name]) + 1e-8)).clamp(-LARGEST_DEVIATION, LARGEST_DEVIATION)
+        name: ((indicators[name] - running[name]) / (abs(running[name]) + 1e-8)).clamp(
+            -LARGEST_DEVIATION, LARGEST_DEVIATION
+        )
         for name in INDICATORS
     }
     beta = (1.5 * deviation["era"]).sigmoid()
@@ -110,12 +112,12 @@ class EffectiveRank:
         adv, rows = batch.estimated_adv, batch.valid & batch.mask.any(1)
         if not bool(rows.any()):
             return adv
-        found = self._indicators(batch, rows)
-        means = {name: float(values[rows].mean()) for name, values in found.items()}
+        indicators = self._indicators(batch, rows)
+        means = {name: float(values[rows].mean()) for name, values in indicators.items()}
         means["reward"] = float(batch.outcome[rows].mean().clamp(-1, 1))
         if self.running:
             scale = 1 - (self.running["reward"] + 1) / 2 if self.scale_by_reward else 1.0
-            extra = torch.where(rows, bonus(found, self.running, scale=scale), 0.0)
+            extra = torch.where(rows, bonus(indicators, self.running, scale=scale), 0.0)
             adv = with_bonus(adv, extra[:, None].float() * batch.mask, kappa=self.kappa)
         self.running = {
             name: value if name not in self.running else (1 - self.ema) * self.running[name] + self.ema * value
@@ -124,11 +126,11 @@ class EffectiveRank:
         return adv
 
     def _indicators(self, batch: RolloutBatch, rows: Tensor) -> dict[str, Tensor]:
-        found = torch.zeros(len(batch), len(INDICATORS), dtype=torch.float64)
+        columns = torch.zeros(len(batch), len(INDICATORS), dtype=torch.float64)
         for row in rows.nonzero().squeeze(1).tolist():
             states = batch.extras["hidden"][row][batch.mask[row]][: self.max_tokens]
-            found[row] = torch.tensor(indicators(states, stride=self.stride), dtype=torch.float64)
-        return {name: found[:, number] for number, name in enumerate(INDICATORS)}
+            columns[row] = torch.tensor(indicators(states, stride=self.stride), dtype=torch.float64)
+        return {name: columns[:, number] for number, name in enumerate(INDICATORS)}
 
     def state_dict(self) -> dict[str, Any]:
         return {"running": dict(self.running)}

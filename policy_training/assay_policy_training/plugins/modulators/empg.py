@@ -42,11 +42,11 @@ def empg(
 
     level = mean_of(entropy.double()[mask])
     level = (level - level.min()) / (level.max() - level.min() + 1e-8)
-    own = (-k * level).exp()
-    own = own / own.mean()
-    following = torch.zeros_like(own)
+    confidence = (-k * level).exp()
+    confidence = confidence / confidence.mean()
+    following = torch.zeros_like(confidence)
     following[:-1] = torch.where(row_of[1:] == row_of[:-1], (-k_next * level[1:]).exp(), 0.0)
-    changed = adv.double()[mask] * own[step] + zeta * following[step]
+    changed = adv.double()[mask] * confidence[step] + zeta * following[step]
     changed = changed - mean_of(changed).mean()
     return torch.zeros_like(adv, dtype=torch.float64).masked_scatter(mask, changed)
 
@@ -67,5 +67,5 @@ class Empg:
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         adv, entropy, mask = batch.estimated_adv, batch.scored_entropy, batch.mask & batch.valid[:, None]
-        found = empg(adv, entropy, mask, batch.segment, k=self.k, k_next=self.k_next, zeta=self.zeta)
-        return found.float()
+        modulated = empg(adv, entropy, mask, batch.segment, k=self.k, k_next=self.k_next, zeta=self.zeta)
+        return modulated.float()

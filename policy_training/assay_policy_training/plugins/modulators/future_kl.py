@@ -24,13 +24,13 @@ from assay_policy_training.core.batch import RolloutBatch
 
 def future_sum(kl: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
     """[B,T] float64 sum over later tokens j > t of gamma^(j-t) KL_j, counted over tokens in `mask`; 0 off `mask`."""
-    found = torch.zeros_like(kl, dtype=torch.float64)
+    sums = torch.zeros_like(kl, dtype=torch.float64)
     carried = torch.zeros(len(kl), dtype=torch.float64, device=kl.device)
-    for place in reversed(range(kl.shape[1])):
-        here = mask[:, place]
-        found[:, place] = torch.where(here, carried, 0.0)
-        carried = torch.where(here, gamma * (kl[:, place].double() + carried), carried)
-    return found
+    for position in reversed(range(kl.shape[1])):
+        here = mask[:, position]
+        sums[:, position] = torch.where(here, carried, 0.0)
+        carried = torch.where(here, gamma * (kl[:, position].double() + carried), carried)
+    return sums
 
 
 def others_mean(values: Tensor, mask: Tensor, group: Tensor, rows: Tensor) -> Tensor:
@@ -38,17 +38,17 @@ def others_mean(values: Tensor, mask: Tensor, group: Tensor, rows: Tensor) -> Te
 
     A row without that many tokens counts with 0; without other rows the mean is 0.
     """
-    place = (mask.long().cumsum(1) - 1).clamp(min=0)
+    position = (mask.long().cumsum(1) - 1).clamp(min=0)
     width = mask.shape[1]
     counted = mask & rows[:, None]
-    cell = group[:, None] * width + place
+    cell = group[:, None] * width + position
     size = (int(group.max()) + 1) * width if len(group) else 0
     sums = torch.zeros(size, dtype=torch.float64, device=values.device)
     total = sums.index_add(0, cell[counted], values.double()[counted])[cell]
     members = torch.zeros(int(group.max()) + 1 if len(group) else 0, device=values.device, dtype=torch.float64)
-    others = members.index_add(0, group, rows.double())[group] - rows.double()
-    own = torch.where(counted, values.double(), 0.0)
-    return (total - own) / others.clamp(min=1)[:, None]
+    other_rows = members.index_add(0, group, rows.double())[group] - rows.double()
+    filled = torch.where(counted, values.double(), 0.0)
+    return (total - filled) / other_rows.clamp(min=1)[:, None]
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class BlockProgress:
         for row, listed in enumerate(values):
             if listed is None or not valid[row]:
                 continue
-            made = torch.tensor(progress([start[row], *listed]), dtype=torch.float32)
-            own = batch.mask[row]
-            adv[row, own] += self.alpha * made[segment[row, own].clamp(max=len(made) - 1)]
+            by_block = torch.tensor(progress([start[row], *listed]), dtype=torch.float32)
+            generated = batch.mask[row]
+            adv[row, generated] += self.alpha * by_block[segment[row, generated].clamp(max=len(by_block) - 1)]
         return adv

@@ -30,16 +30,16 @@ _WORD = re.compile(r"\w+")
 
 def similarity(response: str, demonstration: str) -> float:
     """Mean over the demonstration's clauses of the best Jaccard similarity of words with one of the response's."""
-    theirs = _clauses(demonstration)
-    own = _clauses(response)
-    if not theirs:
+    demonstrated = _clauses(demonstration)
+    clauses = _clauses(response)
+    if not demonstrated:
         return 0.0
-    return sum(max((len(a & b) / len(a | b) for b in own), default=0.0) for a in theirs) / len(theirs)
+    return sum(max((len(a & b) / len(a | b) for b in clauses), default=0.0) for a in demonstrated) / len(demonstrated)
 
 
 def _clauses(text: str) -> list[frozenset[str]]:
     words = [frozenset(_WORD.findall(clause.lower())) for clause in _CLAUSE.split(text)]
-    return [found for found in words if found]
+    return [unique_words for unique_words in words if unique_words]
 
 
 def data_scale(deltas: Sequence[float]) -> list[float]:
@@ -51,8 +51,8 @@ def data_scale(deltas: Sequence[float]) -> list[float]:
 def model_scale(gaps: Sequence[float], tau: float) -> float:
     """s(mean of the gaps whose squared distance from the mean is at most tau) / s(mean gap); 1 where none is kept."""
     mean = sum(gaps) / len(gaps)
-    kept = [gap for gap in gaps if (gap - mean) ** 2 <= tau]
-    return sigmoid(sum(kept) / len(kept)) / sigmoid(mean) if kept else 1.0
+    inliers = [gap for gap in gaps if (gap - mean) ** 2 <= tau]
+    return sigmoid(sum(inliers) / len(inliers)) / sigmoid(mean) if inliers else 1.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ class RewardScaling:
         groups: dict[int, list[int]] = {}
         for row, group in enumerate(batch.group.tolist()):
             groups.setdefault(group, []).append(row)
-        measured = {group: found for group, rows in groups.items() if (found := self._measure(batch, rows)) is not None}
+        measured = {
+            group: measure for group, rows in groups.items() if (measure := self._measure(batch, rows)) is not None
+        }
         alpha = torch.ones(len(batch), dtype=adv.dtype)
         if measured:
             model = model_scale([gap for _, gap in measured.values()], self.tau)
@@ -89,8 +91,8 @@ class RewardScaling:
         listed = batch.items[rows[0]].meta.get("references") if batch.items else None
         texts = [text for text in listed if isinstance(text, str)] if isinstance(listed, list | tuple) else []
         rewards = reference_rewards(batch, rows[0])
-        own = [value for value in batch.scored_reward[list(rows)].tolist() if not math.isnan(value)]
-        if not texts or not len(rewards) or not own:
+        group_rewards = [value for value in batch.scored_reward[list(rows)].tolist() if not math.isnan(value)]
+        if not texts or not len(rewards) or not group_rewards:
             return None
         closeness = [similarity(batch.responses[row], text) for row in rows for text in texts]
-        return 1 - sum(closeness) / len(closeness), float(rewards.mean()) - sum(own) / len(own)
+        return 1 - sum(closeness) / len(closeness), float(rewards.mean()) - sum(group_rewards) / len(group_rewards)

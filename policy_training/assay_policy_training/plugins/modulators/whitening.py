@@ -25,10 +25,10 @@ def whiten(values: Tensor, mask: Tensor, *, ddof: int = 1, eps: float = 1e-8) ->
 
     Where no more than `ddof` tokens are on, there is no variance and all are 0.
     """
-    known = values.double()[mask]
+    selected = values.double()[mask]
     out = torch.zeros(values.shape, dtype=torch.float64, device=values.device)
-    if len(known) > ddof:
-        out[mask] = (known - known.mean()) / (known.var(correction=ddof) + eps).sqrt()
+    if len(selected) > ddof:
+        out[mask] = (selected - selected.mean()) / (selected.var(correction=ddof) + eps).sqrt()
     return out
 
 

@@ -75,7 +75,7 @@ class Drpo:
         gains, group = [], rows.group
         numbers = sorted(set(group.tolist()))
         for number in numbers:
-            right, wrong = ((group == number) & (acc == wanted) for wanted in (1, 0))
+            right, wrong = ((group == number) & (acc == verdict) for verdict in (1, 0))
             if right.any() and wrong.any():
                 gains.append(group_gain(scores[right], scores[wrong], share[right], tau=self.tau, lam=self.lam))
         gain = torch.stack(gains).sum() / len(numbers) if gains else scores.sum() * 0

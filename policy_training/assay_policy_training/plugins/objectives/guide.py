@@ -71,7 +71,7 @@ class GuideLoss:
         return batch.with_(extras={**batch.extras, GAMMA: torch.full(batch.mask.shape, gamma)})
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
-        own, clipped, _ = clipped_loss(
+        unguided, clipped, _ = clipped_loss(
             logp - context.logp_old,
             context.adv,
             clip_low=self.clip_low,
@@ -85,6 +85,6 @@ class GuideLoss:
         else:
             gamma = context.given_rows.extras.get(GAMMA)
             shaped = shaped_ratio(log_ratio, self.gamma if gamma is None else gamma.to(logp.device))
-        loss = torch.where(guided, -context.adv * shaped, own)
+        loss = torch.where(guided, -context.adv * shaped, unguided)
         share = guided.expand_as(loss).float()
         return loss, {"guided_share": share, "clip_fraction": clipped.float() * (1 - share)}

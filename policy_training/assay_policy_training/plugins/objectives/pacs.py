@@ -47,8 +47,8 @@ def class_weights(label: Tensor, group: Tensor) -> Tensor:
     """[n] G / (2 n_class) of each row's own class in its group: 2 and 2/3 for one right row of four."""
     size = group_sum(torch.ones_like(label), group)[group]
     right = group_sum(label, group)[group]
-    own = torch.where(label > 0, right, size - right)
-    return size / (2 * own.clamp(min=1))
+    class_size = torch.where(label > 0, right, size - right)
+    return size / (2 * class_size.clamp(min=1))
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ class Pacs:
 
     def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         label = self._labels(rows).to(scores)
-        known = ~label.isnan()
-        if not known.any():
+        labelled = ~label.isnan()
+        if not labelled.any():
             return scores.sum() * 0, {}
-        psi = against_group(scores[known], rows.group[known], self.baseline)
-        wanted = label[known]
-        weight = class_weights(wanted, rows.group[known]) if self.balanced else None
-        loss = binary_cross_entropy_with_logits(psi, wanted, weight=weight)
-        return loss, {"pacs_accuracy": float(((psi > 0) == (wanted > 0)).double().mean())}
+        psi = against_group(scores[labelled], rows.group[labelled], self.baseline)
+        target = label[labelled]
+        weight = class_weights(target, rows.group[labelled]) if self.balanced else None
+        loss = binary_cross_entropy_with_logits(psi, target, weight=weight)
+        return loss, {"pacs_accuracy": float(((psi > 0) == (target > 0)).double().mean())}
 
     def _labels(self, rows: RolloutBatch) -> Tensor:
         if self.label == "reward":

@@ -62,8 +62,8 @@ class Srpo:
         return row_sum(logp - context.scored_logp_ref, context.loss_mask)
 
     def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        found = [self._prompt_loss(scores, rows, number) for number in sorted(set(rows.group.tolist()))]
-        losses = [loss for loss in found if loss is not None]
+        per_prompt = [self._prompt_loss(scores, rows, number) for number in sorted(set(rows.group.tolist()))]
+        losses = [loss for loss in per_prompt if loss is not None]
         if not losses:
             return scores.sum() * 0, {"pairs": 0.0}
         return torch.stack(losses).mean(), {"pairs": float(len(losses))}
@@ -71,17 +71,17 @@ class Srpo:
     def _prompt_loss(self, scores: Tensor, rows: RolloutBatch, number: int) -> Tensor | None:
         """None where the group has no better and worse answer, or not all six rows."""
         members = (rows.group == number).nonzero().squeeze(1).tolist()
-        place = {(record_of(rows.items[row]).get(PLACE), rows.items[row].meta.get(PREVIOUS)): row for row in members}
-        plain = [row for (answer, previous), row in place.items() if answer is not None and previous is None]
+        row_of = {(record_of(rows.items[row]).get(PLACE), rows.items[row].meta.get(PREVIOUS)): row for row in members}
+        plain = [row for (answer, previous), row in row_of.items() if answer is not None and previous is None]
         pair = best_and_worst(rows.outcome[plain], torch.zeros(len(plain), dtype=torch.long))
         if not len(pair):
             return None
         w, l = (record_of(rows.items[plain[int(row)]])[PLACE] for row in pair[0])  # noqa: E741
-        if any(key not in place for key in ((w, l), (l, l), (l, w), (w, w))):
+        if any(key not in row_of for key in ((w, l), (l, l), (l, w), (w, w))):
             return None
 
         def g(answer: int, previous: int | None = None) -> Tensor:
-            return scores[place[answer, previous]]
+            return scores[row_of[answer, previous]]
 
         improved = improvement_loss(g(w, l), g(l, l), g(l, w), g(w, w), self.beta)
         return (1 - self.mix) * improved + self.mix * answer_loss(g(w), g(l), g(w, w), g(l, l), self.beta)

@@ -48,11 +48,11 @@ class Cispo:
         return self.cap_abs if self.cap_abs is not None else 1 + (self.eps_high or 0.0)
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
-        whole = truncated_is(logp, context.logp_old, None)
-        weight = whole.clamp(max=self.cap)
+        ratio = truncated_is(logp, context.logp_old, None)
+        weight = ratio.clamp(max=self.cap)
         if self.eps_low is not None:
             weight = weight.clamp(min=1 - self.eps_low)
-        return -weight * context.adv * logp, {"clip_fraction": (weight != whole).float()}
+        return -weight * context.adv * logp, {"clip_fraction": (weight != ratio).float()}
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,6 @@ class Aipo:
             raise BadInputError(f"must be above 0, not {self.cap}", field="objective.cap")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
-        whole = truncated_is(logp, context.logp_mu, None)
+        ratio = truncated_is(logp, context.logp_mu, None)
         weight = truncated_is(logp, context.logp_mu, self.cap)
-        return -weight * context.adv * logp, {"clip_fraction": (weight < whole).float()}
+        return -weight * context.adv * logp, {"clip_fraction": (weight < ratio).float()}

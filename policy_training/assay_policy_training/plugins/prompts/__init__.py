@@ -13,7 +13,7 @@ PROMPT_ORDERS: Kind[type[Any]] = Kind(
     members={
         "shuffled": "assay_policy_training.plugins.prompts.source:Shuffled",
         "mixed": "assay_policy_training.plugins.prompts.streams:Mixed",
-        "stages": "assay_policy_training.plugins.prompts.stages:Stages",
+        "stages": "assay_policy_training.plugins.prompts.stages:PromptStages",
         "dump": "assay_policy_training.plugins.prompts.dump:Dump",
         "gain_rl": "assay_policy_training.plugins.prompts.gain_rl:GainRl",
         "one_shot": "assay_policy_training.plugins.prompts.one_shot:OneShot",

@@ -53,12 +53,12 @@ def question_span(renderer: Renderer, item: PromptItem) -> tuple[list[int], int,
     ids = list(renderer.encode(item.prompt).ids)
     text = renderer.render(item.prompt)
     question = renderer.plain(next((m.content for m in reversed(item.prompt) if m.role == "user"), ""))
-    place = text.rfind(question.strip())
-    if place < 0 or not question.strip():
+    offset = text.rfind(question.strip())
+    if offset < 0 or not question.strip():
         raise BadInputError("the chat template changes the user's turn: its tokens cannot be found", field="source")
     encoding = renderer.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    last = place + len(question.strip())
-    inside = [n for n, (low, high) in enumerate(encoding["offset_mapping"]) if high > place and low < last]
+    last = offset + len(question.strip())
+    inside = [n for n, (low, high) in enumerate(encoding["offset_mapping"]) if high > offset and low < last]
     # What `encode` put in front (BOS) or cut off (a prompt too long) moves every place alike.
     moved = len(ids) - len(encoding["input_ids"])
     start, end = max(0, inside[0] + moved), inside[-1] + 1 + moved
@@ -68,11 +68,11 @@ def question_span(renderer: Renderer, item: PromptItem) -> tuple[list[int], int,
 @torch.no_grad()
 def measure_angles(policy: Policy, items: Sequence[PromptItem]) -> list[Angles]:
     """Of each prompt under the policy's present weights; one forward pass a prompt."""
-    found = []
+    angles = []
     for item in items:
         ids, start, end = question_span(policy.renderer, item)
-        found.append(concentration(_states(policy, ids), start, min(end, len(ids))))
-    return found
+        angles.append(concentration(_states(policy, ids), start, min(end, len(ids))))
+    return angles
 
 
 def _states(policy: Policy, ids: Sequence[int]) -> Tensor:
@@ -80,7 +80,7 @@ def _states(policy: Policy, ids: Sequence[int]) -> Tensor:
     network: Any = trunk(policy.model)
     mlp = getattr(network.layers[-1], "mlp", None) if hasattr(network, "layers") else None
     seen: list[Tensor] = []
-    handle = None if mlp is None else mlp.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    handle = None if mlp is None else mlp.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
     try:
         with policy.precision():
             last = network(input_ids=torch.tensor([list(ids)], device=policy.device), use_cache=False).last_hidden_state

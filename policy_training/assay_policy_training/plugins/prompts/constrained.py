@@ -18,7 +18,7 @@ from assay.errors import BadInputError
 from assay.registry import unknown
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.demonstration import LISTING_TASK, TASK, demonstrate
-from assay_policy_training.plugins.prompts.topics import TASKS, TOPICS, Task, Topic
+from assay_policy_training.plugins.prompts.topics import TASKS, TOPICS, PromptTask, Topic
 from assay_serving.verifiers import (
     AllLowercase,
     AllUppercase,
@@ -155,19 +155,19 @@ def generate_prompts(
             f"must be numbers from 1 to {len(names)}, not {tuple(constraints_per_prompt)}",
             field="constraints_per_prompt",
         )
-    found: dict[Prompt, ConstrainedPrompt] = {}
+    prompts: dict[Prompt, ConstrainedPrompt] = {}
     misses = 0
     for candidate in _candidates(random.Random(seed), names, constraints_per_prompt, split):
-        if len(found) >= n:
+        if len(prompts) >= n:
             break
-        if candidate is None or candidate.prompt in found:
+        if candidate is None or candidate.prompt in prompts:
             misses += 1
             if misses == _PATIENCE:
-                raise BadInputError(f"these kinds gave only {len(found)} distinct prompts, not {n}", field="n")
+                raise BadInputError(f"these kinds gave only {len(prompts)} distinct prompts, not {n}", field="n")
             continue
         misses = 0
-        found[candidate.prompt] = candidate
-    return list(found.values())
+        prompts[candidate.prompt] = candidate
+    return list(prompts.values())
 
 
 def constrained_prompts(argument: str, *, seed: int, split: Split | None) -> list[PromptItem]:
@@ -193,15 +193,20 @@ def _candidates(
         yield _compose(rng, topic, task, constraints) if compatible(constraints) else None
 
 
-def _compose(rng: random.Random, topic: Topic, task: Task, constraints: tuple[Constraint, ...]) -> ConstrainedPrompt:
+def _compose(
+    rng: random.Random, topic: Topic, task: PromptTask, constraints: tuple[Constraint, ...]
+) -> ConstrainedPrompt:
     demands = " ".join(constraint.instruction(rng.randrange(12)) for constraint in constraints)
     demands_first = rng.random() < 0.25
     share = max(_DEMONSTRATED.get(constraint.kind, _DEMONSTRATED_DEFAULT) for constraint in constraints)
-    shown = demonstrate(constraints) if rng.random() < share else None
+    demonstration = demonstrate(constraints) if rng.random() < share else None
     turns: list[Message] = []
-    if shown is not None:
+    if demonstration is not None:
         request = LISTING_TASK if task.listing else TASK
-        turns = [Message("user", _ask(request, demands, constraints, demands_first)), Message("assistant", shown)]
+        turns = [
+            Message("user", _ask(request, demands, constraints, demands_first)),
+            Message("assistant", demonstration),
+        ]
     request = task.text.format(topic=topic.name)
     turns.append(Message("user", _ask(request, demands, constraints, demands_first)))
     kind = "+".join(sorted(constraint.kind for constraint in constraints))

@@ -88,7 +88,7 @@ def _list_or_json(by_type: dict[type[Constraint], Constraint], words: list[str])
     if isinstance(bullets := by_type.get(BulletCount), BulletCount):
         return "\n".join(f"- {item}" for item in items[: bullets.count])
     if isinstance(numbered := by_type.get(NumberedList), NumberedList):
-        return "\n".join(f"{place}. {item}" for place, item in enumerate(items[: numbered.count], start=1))
+        return "\n".join(f"{index}. {item}" for index, item in enumerate(items[: numbered.count], start=1))
     if isinstance(shape := by_type.get(JsonObject), JsonObject):
         return json.dumps({key: " ".join(("Umbrellas keep people dry", *words)) for key in shape.keys})
     return None

@@ -18,7 +18,7 @@ from typing import Any
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import dr_grpo
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.prompts.streams import Streams, tag_of
+from assay_policy_training.plugins.prompts.streams import PromptStreams, tag_of
 from assay_policy_training.plugins.protocols import StepReport
 
 
@@ -38,7 +38,7 @@ def softmax(values: Sequence[float], temperature: float) -> list[float]:
 class DumpPrompts:
     """S0, opened."""
 
-    def __init__(self, streams: Streams, settings: Dump) -> None:
+    def __init__(self, streams: PromptStreams, settings: Dump) -> None:
         self.streams, self.settings = streams, settings
         self.windows: dict[str, list[float]] = {name: [] for name in streams.names}
         self.counts = dict.fromkeys(streams.names, 0)  #: rollouts seen of each source, over the whole run
@@ -85,4 +85,4 @@ class Dump:
             raise BadInputError(f"must be above 0, not {self.temperature}", field="source.temperature")
 
     def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> DumpPrompts:
-        return DumpPrompts(Streams(items, seed=seed, key=self.key), self)
+        return DumpPrompts(PromptStreams(items, seed=seed, key=self.key), self)

@@ -62,15 +62,15 @@ class GainPrompts:
             # Exponential keys: the `size` smallest are a draw without replacement by these weights.
             keys = np.log(generator.exponential(size=len(places))) - np.log(np.maximum(weights, 1e-300))
             chosen += np.argsort(keys, kind="stable")[:size].tolist()
-        return [self.items[self.order[place]] for place in chosen]
+        return [self.items[self.order[index]] for index in chosen]
 
     def observe(self, report: StepReport) -> None:
         """A step without any verifier result leaves the centre where it is."""
         batch, chosen = report.batch, self.settings
         if batch.acc is None or bool(batch.acc.isnan().all()):
             return
-        known = [self.within[name] for item in batch.items if (name := prompt_id(item.prompt)) in self.within]
-        angle = sum(known) / len(known) if known else 0.0
+        verified = [self.within[name] for item in batch.items if (name := prompt_id(item.prompt)) in self.within]
+        angle = sum(verified) / len(verified) if verified else 0.0
         shift = centre_shift(
             float(batch.acc.nanmean()),
             angle,

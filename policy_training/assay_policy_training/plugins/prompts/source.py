@@ -107,17 +107,17 @@ def load_prompts(source: str, *, seed: int, split: Split | None = "train") -> li
 
 def short_forms(record: Mapping[str, Any], listed: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
     """`listed`, and what the row's `answer` and `tests` state. Raises BadInputError naming the field."""
-    found, kinds = list(listed), {constraint.kind for constraint in listed}
+    constraints, kinds = list(listed), {constraint.kind for constraint in listed}
     answer, tests = record.get("answer"), record.get("tests")
     if answer is not None and MathAnswer.kind not in kinds:
         if isinstance(answer, bool) or not isinstance(answer, str | int | float):
             raise BadInputError(f"must be text or a number, not {answer!r}", field="answer")
-        found.append(MathAnswer(str(answer)))
+        constraints.append(MathAnswer(str(answer)))
     if tests is not None and PythonTests.kind not in kinds:
         if not isinstance(tests, list):
             raise BadInputError("must be a list of Python statements, each as text", field="tests")
-        found.append(PythonTests(tuple(tests), entry_point=record.get("entry_point") or ""))
-    return tuple(found)
+        constraints.append(PythonTests(tuple(tests), entry_point=record.get("entry_point") or ""))
+    return tuple(constraints)
 
 
 def _read_item(path: Path, row: int, line: bytes) -> PromptItem:

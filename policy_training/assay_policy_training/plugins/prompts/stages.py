@@ -18,8 +18,8 @@ from assay_policy_training.plugins.protocols import StepReport
 
 
 @dataclass(frozen=True)
-class Stage:
-    """The prompts whose entry (`Stages.key`) is one of `values`; empty = all. `steps`: how long; 0 = to the end."""
+class PromptStage:
+    """The prompts whose entry (`PromptStages.key`) is one of `values`; empty = all. `steps`: 0 = to the end."""
 
     values: tuple[str, ...] = ()
     steps: int = 0
@@ -57,10 +57,10 @@ class StagedPrompts:
 
 
 @dataclass(frozen=True)
-class Stages:
+class PromptStages:
     """S0: `stages` in order; a prompt belongs to those that name the value of its entry `key`."""
 
-    stages: tuple[Stage, ...] = (Stage(),)
+    stages: tuple[PromptStage, ...] = (PromptStage(),)
     key: str = "source"
 
     def __post_init__(self) -> None:

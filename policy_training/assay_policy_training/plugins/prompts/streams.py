@@ -24,7 +24,7 @@ def tag_of(item: PromptItem, key: str = "source") -> str:
     return "" if value is None else str(value)
 
 
-class Streams:
+class PromptStreams:
     """Named sources of prompts. JSON-ready state; the prompts themselves are checked by their digest."""
 
     def __init__(self, items: Sequence[PromptItem], *, seed: int, key: str = "source") -> None:
@@ -73,7 +73,7 @@ class Streams:
 class MixedPrompts:
     """S0, opened: a mixture whose weights stay."""
 
-    def __init__(self, streams: Streams, weights: Mapping[str, float]) -> None:
+    def __init__(self, streams: PromptStreams, weights: Mapping[str, float]) -> None:
         self.streams, self.weights = streams, dict(weights)
 
     def next(self, n: int) -> list[PromptItem]:
@@ -105,7 +105,7 @@ class Mixed:
 
     def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> MixedPrompts:
         """Raises BadInputError for a weight of a source that no prompt names."""
-        streams = Streams(items, seed=seed, key=self.key)
+        streams = PromptStreams(items, seed=seed, key=self.key)
         if unknown := sorted(self.weights.keys() - set(streams.names)):
             raise BadInputError(
                 f"no prompt of source {unknown[0]!r}; there are {', '.join(streams.names)}", field="source.weights"

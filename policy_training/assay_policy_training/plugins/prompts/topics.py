@@ -18,7 +18,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PromptTask:
     """`text` holds `{topic}`; a `listing` task asks for several items, any other for running text."""
 
     name: str
@@ -26,20 +26,20 @@ class Task:
     listing: bool = False
 
 
-TASKS: tuple[Task, ...] = (
-    Task("fact", "Tell me a fact about {topic}."),
-    Task("tip", "Give a beginner one tip about {topic}."),
-    Task("describe", "Describe {topic}."),
-    Task("child", "Explain {topic} to a child."),
-    Task("why", "Say why people care about {topic}."),
-    Task("question", "Write a question that a student might ask about {topic}."),
-    Task("slogan", "Write a slogan for a museum about {topic}."),
-    Task("title", "Suggest a title for a book about {topic}."),
-    Task("message", "Write a text message to a friend about {topic}."),
-    Task("opening", "Write the opening of a story about {topic}."),
-    Task("words", "List things that have to do with {topic}.", listing=True),
-    Task("reasons", "Give reasons to learn about {topic}.", listing=True),
-    Task("ideas", "Suggest activities for a school day about {topic}.", listing=True),
+TASKS: tuple[PromptTask, ...] = (
+    PromptTask("fact", "Tell me a fact about {topic}."),
+    PromptTask("tip", "Give a beginner one tip about {topic}."),
+    PromptTask("describe", "Describe {topic}."),
+    PromptTask("child", "Explain {topic} to a child."),
+    PromptTask("why", "Say why people care about {topic}."),
+    PromptTask("question", "Write a question that a student might ask about {topic}."),
+    PromptTask("slogan", "Write a slogan for a museum about {topic}."),
+    PromptTask("title", "Suggest a title for a book about {topic}."),
+    PromptTask("message", "Write a text message to a friend about {topic}."),
+    PromptTask("opening", "Write the opening of a story about {topic}."),
+    PromptTask("words", "List things that have to do with {topic}.", listing=True),
+    PromptTask("reasons", "Give reasons to learn about {topic}.", listing=True),
+    PromptTask("ideas", "Suggest activities for a school day about {topic}.", listing=True),
 )
 
 _TOPIC_LINES = """

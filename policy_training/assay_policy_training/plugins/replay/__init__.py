@@ -11,7 +11,7 @@ REPLAYS: Kind[type[Any]] = Kind(
     "adds rows of other steps or sources to a batch (recipe section `replay`)",
     members={
         "objectives": "assay_policy_training.plugins.replay.objectives:Objectives",
-        "priority": "assay_policy_training.plugins.replay.priority:Priority",
+        "priority": "assay_policy_training.plugins.replay.priority:PriorityReplay",
         "recent": "assay_policy_training.plugins.replay.recent:Recent",
     },
     requires=("mix",),

@@ -30,8 +30,8 @@ DENOMINATORS = ("rows", "tokens")
 
 def movement(now: float, before: float, deviation: float) -> float:
     """s_k = c_k + i_k of one objective. Means are taken by size, at least 1e-6: a ratio of signs says nothing."""
-    here, there = max(abs(now), LEAST), max(abs(before), LEAST)
-    return here / there + deviation / (here + there)
+    level, level_before = max(abs(now), LEAST), max(abs(before), LEAST)
+    return level / level_before + deviation / (level + level_before)
 
 
 def objective_weights(movements: Sequence[float], temperature: float) -> list[float]:
@@ -76,14 +76,14 @@ class Objectives:
             earned = batch.outcome[of[name] & batch.valid]
             if len(earned):
                 self.history[name] = [*self.history.get(name, []), float(earned.mean())][-2 * self.window :]
-        made = objective_weights([self._movement(name) for name in names], self.temperature)
-        self.weights = dict(zip(names, made, strict=True))
+        weights = objective_weights([self._movement(name) for name in names], self.temperature)
+        self.weights = dict(zip(names, weights, strict=True))
         amount = batch.loss_mask.sum(1) if self.denominator == "tokens" else batch.loss_mask.any(1).long()
         factor = torch.ones(len(batch))
         for name in names:
-            mine = int(amount[of[name]].sum())
-            if mine:
-                factor[of[name]] = self.weights[name] * float(amount.sum()) / (len(names) * mine)
+            amount_of = int(amount[of[name]].sum())
+            if amount_of:
+                factor[of[name]] = self.weights[name] * float(amount.sum()) / (len(names) * amount_of)
         return batch.with_(adv=adv * factor[:, None])
 
     def _movement(self, name: str) -> float:

@@ -22,7 +22,7 @@ from assay_policy_training.plugins.protocols import RecipeView
 
 
 @dataclass
-class Priority:
+class PriorityReplay:
     """S15. `seed` and the number of the draw decide the rows."""
 
     seed: int = 0

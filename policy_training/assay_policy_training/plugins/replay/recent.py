@@ -17,7 +17,7 @@ from torch import Tensor
 
 from assay.domain import prompt_of
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch, merged
+from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.prompt import item_from_dict
 from assay_policy_training.plugins.protocols import RecipeView
 
@@ -56,16 +56,16 @@ class Recent:
     def mix(self, batch: RolloutBatch) -> RolloutBatch:
         """The batch and the rows drawn from memory; then the batch is remembered, what is too old forgotten."""
         newest = int(batch.version.max())
-        kept = self._fresh(newest)
+        fresh = self._fresh(newest)
         out = batch
         self.draws += 1
-        wanted = 0 if kept is None else min(len(kept), round(self.share * len(batch)))
-        if kept is not None and wanted:
+        number = 0 if fresh is None else min(len(fresh), round(self.share * len(batch)))
+        if fresh is not None and number:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.draws)
-            rows = torch.randperm(len(kept), generator=generator)[:wanted].sort().values
-            out = merged([batch, _alike(kept.select(rows), batch)])
+            rows = torch.randperm(len(fresh), generator=generator)[:number].sort().values
+            out = merge_batches([batch, _alike(fresh.select(rows), batch)])
         new = _replayable(batch)
-        joined = new if kept is None else merged([_alike(kept, new), new])
+        joined = new if fresh is None else merge_batches([_alike(fresh, new), new])
         start = max(0, len(joined) - self.capacity)
         self.memory = joined.select(torch.arange(start, len(joined)))
         return out
@@ -135,9 +135,9 @@ def _alike(rows: RolloutBatch, batch: RolloutBatch) -> RolloutBatch:
         if not getattr(batch, name):
             changes[name] = ()
     for f in fields(RolloutBatch):
-        here, there = getattr(rows, f.name), getattr(batch, f.name)
-        if isinstance(here, Tensor) and there is None and f.name not in ("forced", "unfinished"):
+        row_value, batch_value = getattr(rows, f.name), getattr(batch, f.name)
+        if isinstance(row_value, Tensor) and batch_value is None and f.name not in ("forced", "unfinished"):
             changes[f.name] = None
-        if isinstance(here, Mapping):
-            changes[f.name] = {key: value for key, value in here.items() if key in there}
+        if isinstance(row_value, Mapping):
+            changes[f.name] = {key: value for key, value in row_value.items() if key in batch_value}
     return rows.with_(**changes)

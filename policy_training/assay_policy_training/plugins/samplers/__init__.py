@@ -11,10 +11,10 @@ SAMPLERS: Kind[type[Any]] = Kind(
     "generates the rollouts (recipe section `sampler`)",
     members={
         "windowed": "assay_policy_training.plugins.samplers.windowed:Windowed",
-        "vllm_server": "assay_policy_training.plugins.samplers.vllm.server:VllmServer",
+        "vllm_server": "assay_policy_training.plugins.samplers.vllm.server:VllmServerSampler",
         "vllm": "assay_policy_training.plugins.samplers.vllm.in_process:Vllm",
         "transformers": "assay_policy_training.plugins.samplers.transformers:Transformers",
-        "recorded": "assay_policy_training.plugins.samplers.recorded:Recorded",
+        "recorded": "assay_policy_training.plugins.samplers.recorded:RecordedResponses",
         "entropy_temperature": "assay_policy_training.plugins.samplers.entropy_temperature:EntropyTemperature",
     },
     requires=("open",),

@@ -43,13 +43,13 @@ def assemble(
     pad = int(policy.tokenizer.pad_token_id)
     last = tokens.gather(1, mask.sum(1, keepdim=True) - 1).squeeze(1)
     finished = torch.isin(last, torch.tensor(sorted(policy.end_ids)))
-    given = [forced_ids(policy, item) for item in items]
+    forced_tokens = [forced_ids(policy, item) for item in items]
     forced = None
-    if any(given):
-        tokens, mask, logp, forced = _with_forced(given, group_size, tokens, mask, logp, pad)
+    if any(forced_tokens):
+        tokens, mask, logp, forced = _with_forced(forced_tokens, group_size, tokens, mask, logp, pad)
     gen_ids, gen_mask = pad_left(generation_ids(policy, items), pad)
     train_ids, train_mask = gen_ids, gen_mask
-    if any(given) or any(item.training_context != item.generation_context for item in items):
+    if any(forced_tokens) or any(item.training_context != item.generation_context for item in items):
         contexts = [policy.renderer.encode(item.training_context).ids for item in items]
         train_ids, train_mask = pad_left(contexts, pad)
     present = mask if forced is None else mask | forced
@@ -80,22 +80,22 @@ def _text(policy: Policy, tokens: Tensor) -> str:
 
 
 def _with_forced(
-    given: Sequence[Sequence[int]], group_size: int, tokens: Tensor, mask: Tensor, logp: Tensor, pad: int
+    forced_tokens: Sequence[Sequence[int]], group_size: int, tokens: Tensor, mask: Tensor, logp: Tensor, pad: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The given tokens before the generated ones, row by row; the last tensor marks them."""
     rows, width = tokens.shape
-    most = max(len(ids) for ids in given)
+    most = max(len(ids) for ids in forced_tokens)
     out = torch.full((rows, most + width), pad)
-    own, forced = (torch.zeros((rows, most + width), dtype=torch.bool) for _ in range(2))
-    found = torch.zeros((rows, most + width))
+    generated, forced = (torch.zeros((rows, most + width), dtype=torch.bool) for _ in range(2))
+    logps = torch.zeros((rows, most + width))
     for row in range(rows):
-        ids = given[row // group_size]
+        ids = forced_tokens[row // group_size]
         n = len(ids)
         out[row, :n] = torch.tensor(ids, dtype=torch.long)
         forced[row, :n] = True
-        out[row, n : n + width], own[row, n : n + width] = tokens[row], mask[row]
-        found[row, n : n + width] = logp[row]
-    return out, own, found, forced
+        out[row, n : n + width], generated[row, n : n + width] = tokens[row], mask[row]
+        logps[row, n : n + width] = logp[row]
+    return out, generated, logps, forced
 
 
 def pad_left(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:

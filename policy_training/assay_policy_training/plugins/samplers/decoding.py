@@ -79,8 +79,8 @@ class Decoding:
     def _let_in(self, prompts: Sequence[int]) -> None:
         """Read the prompts, draw the first token of each of their rows, and put those beside the others."""
         ids, seen = self.ids[prompts], self.seen_prompts[prompts]
-        left = int((~seen).all(0).sum())
-        ids, seen = ids[:, left:], seen[:, left:]
+        padding = int((~seen).all(0).sum())
+        ids, seen = ids[:, padding:], seen[:, padding:]
         cache = buffered_cache(unwrapped(self.policy.model).config)
         logits = self._forward(ids, seen, position_ids(seen), cache)
         size = self.group_size
@@ -96,8 +96,8 @@ class Decoding:
             self._rows, self._last, self._seen, self._cache = rows, chosen, seen, cache
             return
         unused = int((~self._seen).all(0).sum())
-        for own, joining in zip(self._cache.layers, cache.layers, strict=True):
-            own.join(joining, drop=unused)
+        for layer, joining in zip(self._cache.layers, cache.layers, strict=True):
+            layer.join(joining, drop=unused)
         held = self._seen[:, unused:]
         width = max(held.shape[1], seen.shape[1])
         self._seen = torch.cat([torch.nn.functional.pad(m, (width - m.shape[1], 0)) for m in (held, seen)])
@@ -115,11 +115,11 @@ class Decoding:
 
     def _drawn(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Draw and write down a token of each of `rows`; the tokens, and the places of the rows that go on."""
-        chosen, found = draw(self.scaled(logits.float()), self.generator)
-        place = self._lengths[rows]
-        self.tokens[rows, place], self.logp[rows, place], self.mask[rows, place] = chosen, found, True
-        self._lengths[rows] = place + 1
-        going = ~torch.isin(chosen, self.ends) & (place + 1 < self.limit)
+        chosen, logp = draw(self.scaled(logits.float()), self.generator)
+        position = self._lengths[rows]
+        self.tokens[rows, position], self.logp[rows, position], self.mask[rows, position] = chosen, logp, True
+        self._lengths[rows] = position + 1
+        going = ~torch.isin(chosen, self.ends) & (position + 1 < self.limit)
         for row in rows[~going].tolist():
             prompt = row // self.group_size
             self._going[prompt] -= 1

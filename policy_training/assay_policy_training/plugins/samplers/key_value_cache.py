@@ -69,14 +69,14 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._buffers = None
 
     def _make_room(self, states: tuple[Tensor, Tensor], held: int, columns: int) -> None:
-        made = []
-        for place, like in enumerate(states):
+        buffers = []
+        for index, like in enumerate(states):
             rows, heads, _, width = like.shape
             buffer = like.new_empty(rows, heads, columns, width)
             if held:
-                buffer[:, :, :held] = _held(self)[place]
-            made.append(buffer)
-        self._buffers = (made[0], made[1])
+                buffer[:, :, :held] = _held(self)[index]
+            buffers.append(buffer)
+        self._buffers = (buffers[0], buffers[1])
 
 
 def _held(layer: DynamicLayer) -> tuple[Tensor, Tensor]:

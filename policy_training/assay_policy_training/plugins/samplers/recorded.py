@@ -27,7 +27,8 @@ from assay_policy_training.plugins.samplers.assembly import assemble
 
 
 class RecordedSampler:
-    """S2 without generation. `by_prompt`: records of prompts whose rows have none. `logprobs`: see `Recorded`."""
+    """S2 without generation. `by_prompt`: records of prompts whose rows have none; `logprobs`: see
+    `RecordedResponses`."""
 
     def __init__(
         self, policy: Policy, sampling: Sampling, by_prompt: Mapping[str, Sequence[Any]], *, logprobs: bool = False
@@ -71,8 +72,8 @@ class RecordedSampler:
             mask[row, : len(ids)] = True
             segment[row, : len(ids)] = torch.tensor(steps)
         batch = assemble(self.policy, rows, 1, (tokens, mask, torch.zeros(mask.shape)), version=version)
-        given = batch.tokens.shape[1] - width  # of a row's forced start
-        if batch.forced is not None and given:
+        forced_width = batch.tokens.shape[1] - width  # of a row's forced start
+        if batch.forced is not None and forced_width:
             moved = torch.zeros(batch.tokens.shape, dtype=torch.long)
             moved[batch.mask] = segment[mask]
             segment = moved
@@ -98,9 +99,9 @@ class RecordedSampler:
     @torch.no_grad()
     def _with_logp(self, batch: RolloutBatch) -> RolloutBatch:
         """`logp_mu`: what the records give, and the policy's own where they give nothing."""
-        given = [item.meta[RECORD].get("logprobs") for item in batch.items]
+        recorded_logp = [item.meta[RECORD].get("logprobs") for item in batch.items]
         logp = torch.zeros(batch.mask.shape)
-        missing = [row for row, values in enumerate(given) if values is None]
+        missing = [row for row, values in enumerate(recorded_logp) if values is None]
         if missing and self.logprobs:
             item = batch.items[missing[0]]
             raise BadInputError(
@@ -110,10 +111,10 @@ class RecordedSampler:
         for start in range(0, len(missing), self.sampling.rows_at_once):
             rows = missing[start : start + self.sampling.rows_at_once]
             logp[rows] = self._scored(batch.select(rows))
-        for row, values in enumerate(given):
+        for row, values in enumerate(recorded_logp):
             if values is not None:
-                own = batch.mask[row]
-                logp[row, own] = torch.tensor(values, dtype=torch.float32)[: int(own.sum())]
+                generated = batch.mask[row]
+                logp[row, generated] = torch.tensor(values, dtype=torch.float32)[: int(generated.sum())]
         return batch.with_(logp_mu=logp * batch.mask)
 
     def _scored(self, rows: RolloutBatch) -> Tensor:
@@ -122,7 +123,7 @@ class RecordedSampler:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedResponses:
     """S2. `file`: JSON Lines of records; empty = they are in the prompts' own rows. It is kept by its absolute path, so
     that a resumed run finds it from any folder. `logprobs`: every record carries the log-probs it was drawn with
     (`tokens` and `logprobs`), which corrections and ratios to mu then read."""

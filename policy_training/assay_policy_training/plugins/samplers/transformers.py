@@ -36,34 +36,36 @@ class TransformersSampler:
 
         Tensors of the batch lie on the CPU.
         """
-        drawn = self._decoding(items, group_size, seed)
-        for _ in drawn.run():
+        decoding = self._decoding(items, group_size, seed)
+        for _ in decoding.run():
             pass
-        return assemble(self.policy, items, group_size, (drawn.tokens, drawn.mask, drawn.logp), version=version)
+        return assemble(
+            self.policy, items, group_size, (decoding.tokens, decoding.mask, decoding.logp), version=version
+        )
 
     def stream(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
     ) -> Iterator[RolloutBatch]:
         """The rows of `rollout`, group by group, each as soon as it and those before it have ended."""
-        drawn, told = self._decoding(items, group_size, seed), 0
+        decoding, yielded = self._decoding(items, group_size, seed), 0
         ended: set[int] = set()
-        pieces = group_size // drawn.group_size
-        for number in drawn.run():
+        pieces = group_size // decoding.group_size
+        for number in decoding.run():
             ended.add(number)
-            while ended.issuperset(range(told * pieces, (told + 1) * pieces)):
-                rows = slice(told * group_size, (told + 1) * group_size)
-                columns = (drawn.tokens[rows], drawn.mask[rows], drawn.logp[rows])
-                yield assemble(self.policy, items[told : told + 1], group_size, columns, version=version)
-                told += 1
+            while ended.issuperset(range(yielded * pieces, (yielded + 1) * pieces)):
+                rows = slice(yielded * group_size, (yielded + 1) * group_size)
+                columns = (decoding.tokens[rows], decoding.mask[rows], decoding.logp[rows])
+                yield assemble(self.policy, items[yielded : yielded + 1], group_size, columns, version=version)
+                yielded += 1
 
     def generate(
         self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; None = max_new_tokens."""
-        drawn = self._begun(ids, seen, group_size, generator, limit=limit or self.sampling.max_new_tokens)
-        for _ in drawn.run():
+        decoding = self._begun(ids, seen, group_size, generator, limit=limit or self.sampling.max_new_tokens)
+        for _ in decoding.run():
             pass
-        return drawn.tokens, drawn.mask, drawn.logp
+        return decoding.tokens, decoding.mask, decoding.logp
 
     def adjusted(self, logits: Tensor) -> Tensor:
         """A hook for samplers that change the temperature token by token: logits [rows,V] over the temperature."""

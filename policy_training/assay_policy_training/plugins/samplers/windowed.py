@@ -29,7 +29,7 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 
 
 @dataclass(frozen=True)
-class Row:
+class CarriedRow:
     """One rollout so far; the columns hold one entry a token that the policy generated."""
 
     uid: str
@@ -41,14 +41,14 @@ class Row:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def longer(self, tokens: Tensor, logp: Tensor, version: int) -> Row:
+    def longer(self, tokens: Tensor, logp: Tensor, version: int) -> CarriedRow:
         joined = torch.cat([self.version, torch.full_like(tokens, version)])
-        return Row(self.uid, self.item, torch.cat([self.tokens, tokens]), torch.cat([self.logp, logp]), joined)
+        return CarriedRow(self.uid, self.item, torch.cat([self.tokens, tokens]), torch.cat([self.logp, logp]), joined)
 
 
-def empty_row(uid: str, item: PromptItem) -> Row:
+def empty_row(uid: str, item: PromptItem) -> CarriedRow:
     nothing = torch.zeros(0, dtype=torch.long)
-    return Row(uid, item, nothing, nothing.float(), nothing)
+    return CarriedRow(uid, item, nothing, nothing.float(), nothing)
 
 
 class WindowedSampler:
@@ -56,7 +56,7 @@ class WindowedSampler:
 
     def __init__(self, policy: Policy, sampling: Sampling, *, window: int) -> None:
         self.policy, self.sampling, self.window = policy, sampling, window
-        self._rows: list[Row] = []
+        self._rows: list[CarriedRow] = []
 
     def carried(self) -> int:
         return len(self._rows)
@@ -76,9 +76,9 @@ class WindowedSampler:
         going = torch.zeros(0) if batch.unfinished is None else batch.unfinished.nonzero().squeeze(1)
         self._rows = []
         for row in going.tolist():
-            own = batch.mask[row]
-            columns = (batch.tokens[row][own], batch.logp_mu[row][own], batch.token_version[row][own])
-            self._rows.append(Row(batch.uid[row], batch.items[row], *columns))
+            dropped = batch.mask[row]
+            columns = (batch.tokens[row][dropped], batch.logp_mu[row][dropped], batch.token_version[row][dropped])
+            self._rows.append(CarriedRow(batch.uid[row], batch.items[row], *columns))
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": [{"uid": row.uid, "item": row.item.to_dict()} for row in self._rows]}
@@ -92,7 +92,7 @@ class WindowedSampler:
     def load_tensors(self, state: Mapping[str, Any]) -> None:
         """After `load_state_dict`."""
         pairs = zip(self._rows, state["rows"], strict=True)
-        self._rows = [Row(row.uid, row.item, **columns) for row, columns in pairs]
+        self._rows = [CarriedRow(row.uid, row.item, **columns) for row, columns in pairs]
 
     def _continued(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """New tokens and log-probs of each row that is carried, at most as many as its length allows."""
@@ -124,7 +124,7 @@ class WindowedSampler:
         for tokens, mask, logp in zip(*(column.cpu() for column in columns), strict=True):
             yield tokens[mask], logp[mask]
 
-    def _batch(self, before: Sequence[Row], after: Sequence[Row], version: int) -> RolloutBatch:
+    def _batch(self, before: Sequence[CarriedRow], after: Sequence[CarriedRow], version: int) -> RolloutBatch:
         """The rows as they are now; what was there before is not trained again."""
         lengths = torch.tensor([len(row) for row in after])
         places = torch.arange(int(lengths.max()))

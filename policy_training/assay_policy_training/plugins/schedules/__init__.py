@@ -13,7 +13,7 @@ SCHEDULES: Kind[type[Any]] = Kind(
         "cosine": "assay_policy_training.plugins.schedules.decay:Cosine",
         "linear": "assay_policy_training.plugins.schedules.decay:Linear",
         "length_lr": "assay_policy_training.plugins.schedules.length_lr:LengthLr",
-        "stages": "assay_policy_training.plugins.schedules.stages:Stages",
+        "stages": "assay_policy_training.plugins.schedules.stages:StagedSchedule",
     },
     requires=("value",),
 )

@@ -18,7 +18,7 @@ SETTINGS = ("lr", "max_new_tokens", "temperature")
 
 
 @dataclass(frozen=True)
-class Stage:
+class ScheduleStage:
     """From `step` (1-based) on, until the next stage. Exactly one of `value` and `factor`."""
 
     step: int
@@ -28,17 +28,17 @@ class Stage:
     def __post_init__(self) -> None:
         if self.step < 1:
             raise BadInputError(f"steps count from 1, not {self.step}", field="schedules.stages.step")
-        given = [number for number in (self.value, self.factor) if number is not None]
-        if len(given) != 1 or not given[0] > 0:
+        numbers = [number for number in (self.value, self.factor) if number is not None]
+        if len(numbers) != 1 or not numbers[0] > 0:
             raise BadInputError("either a value or a factor, above 0", field="schedules.stages.value")
 
 
 @dataclass(frozen=True)
-class Stages:
+class StagedSchedule:
     """S13: the setting `name` by the last stage that has begun; before the first one it is what it was."""
 
     setting: str
-    stages: tuple[Stage, ...]
+    stages: tuple[ScheduleStage, ...]
 
     def __post_init__(self) -> None:
         if self.setting not in SETTINGS:

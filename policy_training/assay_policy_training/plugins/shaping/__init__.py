@@ -21,7 +21,7 @@ REWARD_SHAPERS: Kind[type[Any]] = Kind(
         "laser_d": "assay_policy_training.plugins.shaping.laser:LaserD",
         "laser_de": "assay_policy_training.plugins.shaping.laser:LaserDe",
         "clip_and_delta": "assay_policy_training.plugins.shaping.process:ClipAndDelta",
-        "par": "assay_policy_training.plugins.shaping.par:Par",
+        "par": "assay_policy_training.plugins.shaping.par:ParReward",
         "rlcr": "assay_policy_training.plugins.shaping.rlcr:CalibrationReward",
         "rubric": "assay_policy_training.plugins.shaping.rubric:Rubric",
         "trust_grpo": "assay_policy_training.plugins.shaping.trust:TrustedThinking",

@@ -76,5 +76,5 @@ class KlInReward:
 
     def _kl(self, batch: RolloutBatch) -> Tensor:
         """[B,T] float64, 0 where the mask is off."""
-        found = kl_estimate(self.estimator, batch.scored_logp_old.double(), batch.scored_logp_ref.double())
-        return torch.where(batch.mask, found, 0.0)
+        kl = kl_estimate(self.estimator, batch.scored_logp_old.double(), batch.scored_logp_ref.double())
+        return torch.where(batch.mask, kl, 0.0)

@@ -42,9 +42,9 @@ def laser_reward(
 def bands(right: Tensor, group: Tensor) -> Tensor:
     """[B] int64 index into `BANDS` by the accuracy of each row's group; -1 where nothing of the group is known."""
     size = int(group.max()) + 1 if len(group) else 0
-    known = ~right.isnan()
-    count = torch.zeros(size, dtype=torch.float64).index_add(0, group, known.double())
-    hits = torch.zeros(size, dtype=torch.float64).index_add(0, group, torch.where(known, right, 0.0))
+    present = ~right.isnan()
+    count = torch.zeros(size, dtype=torch.float64).index_add(0, group, present.double())
+    hits = torch.zeros(size, dtype=torch.float64).index_add(0, group, torch.where(present, right, 0.0))
     accuracy = hits / count.clamp(min=1)
     band = torch.where(accuracy >= EDGES[0], 0, torch.where(accuracy >= EDGES[1], 1, 2))
     return torch.where(count > 0, band, -1)[group]
@@ -165,13 +165,13 @@ class LaserD:
             coverage = [sum(length <= c for length in counted) / total for c in self.candidates]
             share = sum(hit for _, hit in rows) / len(rows)
             expected = released_counts(self._group_size)[name] if self.released else self._group_size * share
-            found = length_target(self.candidates, coverage, expected)
-            self.targets[name] = int(max(length for length, _ in rows)) if found is None else found
+            target = length_target(self.candidates, coverage, expected)
+            self.targets[name] = int(max(length for length, _ in rows)) if target is None else target
         self._forget()
 
     def _repeats(self, batch: RolloutBatch, row: int) -> bool:
-        own = batch.tokens[row][batch.mask[row]].tolist()
-        return repeated_share(own, self.repetition_n) >= self.repetition_share
+        tokens = batch.tokens[row][batch.mask[row]].tolist()
+        return repeated_share(tokens, self.repetition_n) >= self.repetition_share
 
     def numbers(self) -> dict[str, float]:
         return {f"laser_target_{name}": float(self.targets.get(name, self.longest)) for name in BANDS}

@@ -78,10 +78,10 @@ class KimiLength:
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         right = correctness(batch, self.correct)
-        known = batch.valid & ~right.isnan()
-        score = kimi_score(batch.lengths, known, right, batch.group)
+        judged = batch.valid & ~right.isnan()
+        score = kimi_score(batch.lengths, judged, right, batch.group)
         reward = batch.scored_reward + self.coefficient * score
-        return batch.with_(reward=torch.where(known, reward, torch.nan))
+        return batch.with_(reward=torch.where(judged, reward, torch.nan))
 
 
 @dataclass(frozen=True)

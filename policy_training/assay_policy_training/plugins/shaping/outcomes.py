@@ -48,8 +48,8 @@ def response_limit(batch: RolloutBatch, setting: int | None) -> int:
     cut = batch.lengths[batch.truncated]
     if len(cut) and int(cut.max()) > 0:
         return int(cut.max())
-    given = 0 if batch.forced is None else int(batch.forced.sum(1).max())  # text that turns start with, before them
-    return int(batch.mask.shape[1]) - given
+    forced_width = 0 if batch.forced is None else int(batch.forced.sum(1).max())  # tokens that turns start with
+    return int(batch.mask.shape[1]) - forced_width
 
 
 def group_range(values: Tensor, member: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ def par(reward: float, references: Tensor, k: float = 1.0) -> float:
 
 
 @dataclass(frozen=True)
-class Par:
+class ParReward:
     """S3: `par` in place of the reward. `references`: `row` (the prompt's `reference_rewards`), or `group` (the other
     rows of the group that have a reward). A row without a reference becomes missing.
 
@@ -53,11 +53,11 @@ class Par:
         out = torch.full_like(reward, torch.nan, dtype=torch.float64)
         for i in rewarded:
             if self.references == "row":
-                others = reference_rewards(batch, i)
+                references = reference_rewards(batch, i)
             else:
-                others = reward[[other for other in members[group[i]] if other != i]]
-            if len(others):
-                out[i] = par(float(reward[i]), others, self.k)
+                references = reward[[other for other in members[group[i]] if other != i]]
+            if len(references):
+                out[i] = par(float(reward[i]), references, self.k)
         return batch.with_(reward=out)
 
 

@@ -64,8 +64,8 @@ class ClipAndDelta:
 
     def rewards(self, values: Sequence[float]) -> list[float]:
         """Step scores to step rewards: clipped first, then differenced."""
-        made = clip(values, self.eta) if self.clips else list(values)
-        return delta(made, last_counts=self.last_counts) if self.differences else made
+        clipped = clip(values, self.eta) if self.clips else list(values)
+        return delta(clipped, last_counts=self.last_counts) if self.differences else clipped
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         reward_part(batch, self.part)
@@ -80,8 +80,8 @@ class ClipAndDelta:
                 reward[row] = torch.nan
                 continue
             for step, value in enumerate(self.rewards(values)):
-                place = last_token_of_step(segment[row], batch.mask[row], step)
-                if place is not None:
-                    dense[row, place] += self.alpha * value
+                position = last_token_of_step(segment[row], batch.mask[row], step)
+                if position is not None:
+                    dense[row, position] += self.alpha * value
         dense = dense if batch.dense is None else batch.dense + dense
         return batch.with_(reward=reward, dense=dense, segment=segment)

@@ -33,11 +33,11 @@ def stated_confidence(response: str, tags: tuple[str, ...]) -> float | None:
     A number outside [0, 1] is a wrong format, not clipped.
     """
     pattern = r".*".join(rf"<{re.escape(tag)}>.*</{re.escape(tag)}>" for tag in tags)
-    found = re.findall(rf"<{re.escape(tags[-1])}>(.*?)</{re.escape(tags[-1])}>", response, re.DOTALL)
-    if not found or re.search(pattern, response, re.DOTALL) is None:
+    statements = re.findall(rf"<{re.escape(tags[-1])}>(.*?)</{re.escape(tags[-1])}>", response, re.DOTALL)
+    if not statements or re.search(pattern, response, re.DOTALL) is None:
         return None
     try:
-        value = float(found[-1])
+        value = float(statements[-1])
     except ValueError:
         return None
     return value if 0 <= value <= 1 else None

@@ -33,9 +33,9 @@ def saturated_weights(items: Tensor, group: Tensor, weights: Tensor, exponent: f
     `items` [B,K] in [0, 1]. Where every item is met by all, the given weights stay.
     """
     means = torch.stack([group_moments(column, group, ddof=0)[1] for column in items.unbind(1)], 1)
-    left = weights * (1 - means.clamp(0, 1)) ** exponent
-    total = left.sum(1, keepdim=True)
-    return torch.where(total > 0, left / total.clamp(min=1e-300), weights / weights.sum())
+    remaining = weights * (1 - means.clamp(0, 1)) ** exponent
+    total = remaining.sum(1, keepdim=True)
+    return torch.where(total > 0, remaining / total.clamp(min=1e-300), weights / weights.sum())
 
 
 def standardised_items(items: Tensor, group: Tensor) -> Tensor:
@@ -77,9 +77,9 @@ class Rubric:
             reward = weighted_items(items, weights)
         else:
             # A row that lacks an item takes no part in what its group says of the others.
-            whole = torch.where(items.isnan().any(1, keepdim=True), torch.nan, items)
-            given = saturated_weights(whole, batch.group, weights, self.saturation)
-            reward = (standardised_items(whole, batch.group) * given).sum(1)
+            complete = torch.where(items.isnan().any(1, keepdim=True), torch.nan, items)
+            rubric_parts = saturated_weights(complete, batch.group, weights, self.saturation)
+            reward = (standardised_items(complete, batch.group) * rubric_parts).sum(1)
         return batch.with_(reward=self._with_vetoes(reward, batch, list(self.vetoes)))
 
     def _with_vetoes(self, reward: Tensor, batch: RolloutBatch, names: Sequence[str]) -> Tensor:

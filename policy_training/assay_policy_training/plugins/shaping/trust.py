@@ -30,14 +30,14 @@ DECIDED = (0.1, 0.9)
 def trust(outcome: Tensor, thinking: Tensor, group: Tensor) -> Tensor:
     """[B] gamma of each row's group: 1 where right rows' mean thinking is at least that of wrong rows, else exp of the
     difference. Rows of which one of the two is missing take no part."""
-    known = ~(outcome.isnan() | thinking.isnan())
+    present = ~(outcome.isnan() | thinking.isnan())
 
     def mean_where(rows: Tensor) -> tuple[Tensor, Tensor]:
         count, mean, _, _ = group_moments(torch.where(rows, thinking, torch.nan), group, ddof=0)
         return count, mean
 
-    right_count, right = mean_where(known & (outcome >= RIGHT_FROM))
-    wrong_count, wrong = mean_where(known & (outcome < RIGHT_FROM))
+    right_count, right = mean_where(present & (outcome >= RIGHT_FROM))
+    wrong_count, wrong = mean_where(present & (outcome < RIGHT_FROM))
     both = (right_count > 0) & (wrong_count > 0)
     return torch.where(both & (right < wrong), (right - wrong).exp(), 1.0)
 

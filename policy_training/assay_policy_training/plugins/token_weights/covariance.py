@@ -48,14 +48,14 @@ def random_tokens(candidates: Tensor, number: int, batch: RolloutBatch, seed: in
     chosen = torch.zeros_like(candidates)
     keys: dict[int, bytes] = {}
     drawn = []
-    for row, place in candidates.nonzero().tolist():
+    for row, position in candidates.nonzero().tolist():
         if row not in keys:
-            own = batch.tokens[row][batch.mask[row]].to("cpu", torch.int64)
-            keys[row] = f"{seed}/{batch.uid[row]}/".encode() + own.numpy().tobytes()
-        order = int(batch.mask[row, :place].sum())
-        drawn.append((hashlib.sha256(keys[row] + b"/%d" % order).digest(), row, place))
-    for _, row, place in sorted(drawn)[:number]:
-        chosen[row, place] = True
+            generated = batch.tokens[row][batch.mask[row]].to("cpu", torch.int64)
+            keys[row] = f"{seed}/{batch.uid[row]}/".encode() + generated.numpy().tobytes()
+        order = int(batch.mask[row, :position].sum())
+        drawn.append((hashlib.sha256(keys[row] + b"/%d" % order).digest(), row, position))
+    for _, row, position in sorted(drawn)[:number]:
+        chosen[row, position] = True
     return chosen
 
 
@@ -85,8 +85,8 @@ class ClipCov:
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
         advantage, logp, mask = trained_tokens(batch)
-        found = covariance(advantage, logp, mask)
-        candidates = mask & (found > self.low) & (found < self.high)
+        products = covariance(advantage, logp, mask)
+        candidates = mask & (products > self.low) & (products < self.high)
         number = max(1, int(self.share * int(mask.sum())))
         chosen = random_tokens(candidates, number, batch, self.seed)
         return batch.with_(extras={**batch.extras, CLIPPED: chosen.float()})

@@ -8,9 +8,9 @@ from torch import Tensor
 def quantile(values: Tensor, share: float, *, nearest: bool = False) -> float:
     """Of values [N], N >= 1: linear between the two neighbours, or the nearest of them."""
     ordered = values.double().sort().values
-    place = share * (len(ordered) - 1)
-    below = int(place)
+    position = share * (len(ordered) - 1)
+    below = int(position)
     if nearest:
-        return float(ordered[round(place)])
+        return float(ordered[round(position)])
     above = min(below + 1, len(ordered) - 1)
-    return float(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
+    return float(ordered[below] + (position - below) * (ordered[above] - ordered[below]))

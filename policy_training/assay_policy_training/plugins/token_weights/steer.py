@@ -66,8 +66,8 @@ class Steer:
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
         adv, old, entropy = batch.estimated_adv, batch.scored_logp_old, batch.scored_entropy
-        found = entropy_change(adv, old, old, entropy)[batch.mask]
-        ends = torch.stack([found.amin(), found.amax()]) if len(found) else torch.zeros(2)
+        weights = entropy_change(adv, old, old, entropy)[batch.mask]
+        ends = torch.stack([weights.amin(), weights.amax()]) if len(weights) else torch.zeros(2)
         return batch.with_(extras={**batch.extras, RANGE: ends.expand(len(batch), 2)})
 
     def weight(self, logp: Tensor, context: UpdateContext) -> Tensor:

@@ -97,16 +97,16 @@ class NoProgress:
         self.recent, self.best, self.since = list(state["recent"]), state["best"], int(state["since"])
 
 
-def unmeasured(rules: Iterable[StopRule], row: Mapping[str, Any]) -> list[str]:
+def missing_metrics(rules: Iterable[StopRule], row: Mapping[str, Any]) -> list[str]:
     """For each rule about a metric that the step `row` does not have, a sentence that says so.
 
     Not an error: a number that does not exist in one step may exist in another.
     """
-    said = []
+    messages = []
     for rule in rules:
         metric = getattr(rule, "metric", None)
         if isinstance(metric, str) and metric not in row:
             near = difflib.get_close_matches(metric, row, n=3)
             hint = f"; near it: {', '.join(near)}" if near else ""
-            said.append(f"a stop rule watches {metric!r}, which step {row.get('step')} does not have{hint}")
-    return said
+            messages.append(f"a stop rule watches {metric!r}, which step {row.get('step')} does not have{hint}")
+    return messages

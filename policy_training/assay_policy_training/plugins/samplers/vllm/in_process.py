@@ -23,7 +23,7 @@ from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
 from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     EXTENSION,
     LOGPROBS_MODE,
-    Completion,
+    VllmCompletion,
     VllmSampler,
     needed_length,
 )
@@ -41,18 +41,21 @@ class InProcessEngine:
         self.max_length = max_length
 
     def complete(
-        self, rows: Sequence[Sequence[int]], n: int, wanted: Mapping[str, Any], seeds: Sequence[int]
-    ) -> Iterator[list[Completion]]:
+        self, rows: Sequence[Sequence[int]], n: int, fields: Mapping[str, Any], seeds: Sequence[int]
+    ) -> Iterator[list[VllmCompletion]]:
         """See `PolicyEngine.complete`: all rows in one call, so that vLLM plans them together."""
         params = import_module("vllm").SamplingParams
-        asked = [params(**wanted, n=n, seed=seed, detokenize=False) for seed in seeds]
+        requests = [params(**fields, n=n, seed=seed, detokenize=False) for seed in seeds]
         prompts = [{"prompt_token_ids": list(row)} for row in rows]
         try:
-            outputs = self._llm.generate(prompts, asked, use_tqdm=False)
+            outputs = self._llm.generate(prompts, requests, use_tqdm=False)
         except Exception as error:  # its errors have no common base in all versions
             raise BackendError(f"vLLM failed: {_first_line(error)}") from error
         for output in outputs:
-            yield [_completion(made) for made in sorted(output.outputs, key=lambda made: int(made.index))]
+            yield [
+                _completion(completion)
+                for completion in sorted(output.outputs, key=lambda completion: int(completion.index))
+            ]
 
     def reload(self, folder: Path) -> None:
         """See `PolicyEngine.reload`."""
@@ -72,9 +75,9 @@ class InProcessEngine:
         self._llm = None
 
 
-def _completion(made: Any) -> Completion:
-    ids = tuple(int(token) for token in made.token_ids)
-    return Completion(ids, tuple(float(at[token].logprob) for token, at in zip(ids, made.logprobs, strict=True)))
+def _completion(output: Any) -> VllmCompletion:
+    ids = tuple(int(token) for token in output.token_ids)
+    return VllmCompletion(ids, tuple(float(at[token].logprob) for token, at in zip(ids, output.logprobs, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Vllm:
             os.environ.setdefault(name, value)
         try:
             vllm = import_module("vllm")
-            found = str(import_module("vllm.platforms").current_platform.device_type)
+            device = str(import_module("vllm.platforms").current_platform.device_type)
         except ImportError as error:
             raise BackendError(
                 f"vLLM is not in this environment ({_first_line(error)}); it needs its own, or a server: "
@@ -124,7 +127,7 @@ class Vllm:
             "worker_extension_cls": EXTENSION,
             **flags.generating,
         }
-        if found == "cpu":
+        if device == "cpu":
             arguments["enforce_eager"] = True  # compiling takes a minute and gains 3 to 7 %
             arguments["enable_chunked_prefill"] = False  # see `launch.BATCHED_TOKENS`
             arguments["max_num_batched_tokens"] = max(BATCHED_TOKENS, longest)

@@ -63,8 +63,8 @@ class Launch:
         line += ["--worker-extension-cls", f"{MODULE}.{worker.PolicyWorker.__name__}"]
         line += [] if self.max_model_len is None else ["--max-model-len", str(self.max_model_len)]
         if self.cpu:
-            whole = max(BATCHED_TOKENS, self.max_model_len or 0)
-            line += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(whole)]
+            batched_tokens = max(BATCHED_TOKENS, self.max_model_len or 0)
+            line += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(batched_tokens)]
             line += ["--enforce-eager"]  # compiling takes a minute and gains little
         return [*line, *self.arguments]
 
@@ -106,8 +106,8 @@ def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
     port = int(claimed.getsockname()[1])
     claimed.close()
     log = folder / "log"
-    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    environment = {**ENVIRONMENT, **own, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(folder)}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {**ENVIRONMENT, **inherited, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(folder)}
     with log.open("wb") as stream:
         guard = [sys.executable, "-I", "-S", process_guard.__file__, str(os.getpid())]
         process = subprocess.Popen(
@@ -124,10 +124,10 @@ def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
     deadline = time.monotonic() + wait_s
     while not _ready(server.url):
         if process.poll() is not None or time.monotonic() > deadline:
-            said = " ".join(log.read_text(errors="replace")[-SHOWN:].split())
+            log_end = " ".join(log.read_text(errors="replace")[-SHOWN:].split())
             why = f"ended with status {process.returncode}" if process.poll() is not None else "is not ready"
             server.stop()
-            raise BackendError(f"vLLM's server {why}: {said}")
+            raise BackendError(f"vLLM's server {why}: {log_end}")
         time.sleep(0.25)
     return server
 

@@ -43,7 +43,7 @@ PROBE_TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True)
-class Completion:
+class VllmCompletion:
     """The tokens of one row, its end token included, and their log-probs under the distribution sampled."""
 
     ids: tuple[int, ...]
@@ -64,8 +64,8 @@ class PolicyEngine(Protocol):
         ...
 
     def complete(
-        self, rows: Sequence[Sequence[int]], n: int, wanted: Mapping[str, Any], seeds: Sequence[int]
-    ) -> Iterator[list[Completion]]:
+        self, rows: Sequence[Sequence[int]], n: int, fields: Mapping[str, Any], seeds: Sequence[int]
+    ) -> Iterator[list[VllmCompletion]]:
         """`n` completions of each row, in order. `wanted`: see `request_fields`. Raises BackendError."""
         ...
 
@@ -142,17 +142,17 @@ class VllmSampler:
         worst = int(gap.abs().argmax())
         difference = float(gap.abs()[worst])
         if not difference <= self.tolerance:
-            own, theirs = float(scores.logp.cpu()[row.mask][worst]), float(row.logp_mu[row.mask][worst])
+            trainer_logp, engine_logp = float(scores.logp.cpu()[row.mask][worst]), float(row.logp_mu[row.mask][worst])
             raise BackendError(
-                f"{self.engine.where} does not have the policy's weights (version {version}): log-prob {theirs:.6g} "
-                f"where the trainer finds {own:.6g}, {difference:.3g} apart over {len(gap)} tokens, tolerance "
-                f"{self.tolerance:g}; see docs/policy-training/samplers.md"
+                f"{self.engine.where} does not have the policy's weights (version {version}): log-prob "
+                f"{engine_logp:.6g} where the trainer finds {trainer_logp:.6g}, {difference:.3g} apart over {len(gap)} "
+                f"tokens, tolerance {self.tolerance:g}; see docs/policy-training/samplers.md"
             )
         return difference
 
     def _completions(
         self, items: Sequence[PromptItem], group_size: int, seed: int, sampling: Sampling
-    ) -> Iterator[list[Completion]]:
+    ) -> Iterator[list[VllmCompletion]]:
         rows = generation_ids(self.policy, items)
         longest = max(map(len, rows)) + sampling.max_new_tokens
         if self.engine.max_length is not None and longest > self.engine.max_length:
@@ -161,14 +161,14 @@ class VllmSampler:
                 field="sampling.max_new_tokens",
             )
         seeds = [_seed(seed, number) for number in range(len(items))]
-        wanted = request_fields(sampling, sorted(self.policy.end_ids))
-        return self.engine.complete(rows, group_size, wanted, seeds)
+        fields = request_fields(sampling, sorted(self.policy.end_ids))
+        return self.engine.complete(rows, group_size, fields, seeds)
 
     def _assembled(
         self,
         items: Sequence[PromptItem],
         group_size: int,
-        groups: Sequence[Sequence[Completion]],
+        groups: Sequence[Sequence[VllmCompletion]],
         version: int,
         sampling: Sampling,
     ) -> RolloutBatch:
@@ -192,9 +192,9 @@ class VllmSampler:
 
 def needed_length(policy: Policy, sampling: Sampling) -> int:
     """Tokens that an engine of ours is started for: prompt, given start of the turn, answer."""
-    wanted = sampling.max_prompt_tokens + FORCED_TOKENS + sampling.max_new_tokens
+    tokens = sampling.max_prompt_tokens + FORCED_TOKENS + sampling.max_new_tokens
     most = getattr(unwrapped(policy.model).config, "max_position_embeddings", None)
-    return wanted if most is None else min(wanted, int(most))
+    return tokens if most is None else min(tokens, int(most))
 
 
 def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     EXTENSION,
     LOGPROBS_MODE,
-    Completion,
+    VllmCompletion,
     VllmSampler,
     needed_length,
 )
@@ -58,12 +58,12 @@ class ServerEngine:
         self._require_processed()
 
     def complete(
-        self, rows: Sequence[Sequence[int]], n: int, wanted: Mapping[str, Any], seeds: Sequence[int]
-    ) -> Iterator[list[Completion]]:
+        self, rows: Sequence[Sequence[int]], n: int, fields: Mapping[str, Any], seeds: Sequence[int]
+    ) -> Iterator[list[VllmCompletion]]:
         """See `PolicyEngine.complete`: one request a row, `concurrency` of them at once."""
 
-        def ask(row: Sequence[int], seed: int) -> list[Completion]:
-            return self._asked({**wanted, "prompt": list(row), "n": n, "seed": seed}, n)
+        def ask(row: Sequence[int], seed: int) -> list[VllmCompletion]:
+            return self._asked({**fields, "prompt": list(row), "n": n, "seed": seed}, n)
 
         with ThreadPoolExecutor(self._connection.settings.concurrency, thread_name_prefix="rollouts") as threads:
             futures = [threads.submit(ask, row, seed) for row, seed in zip(rows, seeds, strict=True)]
@@ -94,19 +94,19 @@ class ServerEngine:
     def close(self) -> None:
         self._connection.close()
 
-    def _asked(self, fields: Mapping[str, Any], n: int) -> list[Completion]:
+    def _asked(self, fields: Mapping[str, Any], n: int) -> list[VllmCompletion]:
         body = {"model": self.model, "return_token_ids": True, "add_special_tokens": False, **fields}
         reply = self._connection.post("/v1/completions", body)
         if isinstance(reply, Fault):
             raise BackendError(f"{self.where} gives no rollouts: {reply.message}")
         try:
             choices = {int(choice["index"]): choice for choice in reply["choices"]}
-            found = [_completion(choices[index]) for index in range(n)]
+            completions = [_completion(choices[index]) for index in range(n)]
         except (KeyError, TypeError, ValueError) as error:
             raise BackendError(f"{self.where} does not answer as vLLM: {type(error).__name__} {error}") from error
         if len(reply["choices"]) != n:
             raise BackendError(f"{self.where} gives {len(reply['choices'])} rows where {n} were asked for")
-        return found
+        return completions
 
     def _require_processed(self) -> None:
         """A token that is the only one allowed has log-prob 0 under the distribution sampled."""
@@ -119,13 +119,13 @@ class ServerEngine:
             )
 
 
-def _completion(choice: Mapping[str, Any]) -> Completion:
+def _completion(choice: Mapping[str, Any]) -> VllmCompletion:
     ids, logps = choice["token_ids"], choice["logprobs"]["token_logprobs"]
-    return Completion(tuple(int(token) for token in ids), tuple(float(logp) for logp in logps))
+    return VllmCompletion(tuple(int(token) for token in ids), tuple(float(logp) for logp in logps))
 
 
 @dataclass(frozen=True)
-class VllmServer:
+class VllmServerSampler:
     """S2 by a vLLM server. `url` of a running one, or `launch: true` to start one with the policy's own weights.
 
     `folder`: where weights are handed over, one that the server can read; a temporary one by default, of this machine.
