@@ -316,7 +316,7 @@ def test_a_command_that_all_refuse_says_it_once(ended: tuple[Path, dict[str, lis
     assert codes == (2, 2)
     ours = [line for line in "".join(errors).splitlines() if line.startswith("assay: ")]
     assert len(ours) == 1
-    assert "drawn ahead in 2 processes" in ours[0]
+    assert "prefetched in 2 processes" in ours[0]
 
 
 if __name__ == "__main__":
