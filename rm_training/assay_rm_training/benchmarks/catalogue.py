@@ -36,7 +36,7 @@ def benchmark(name: str, *, folder: Path | None = None) -> Benchmark:
     Raises BadInputError with the nearest names.
     """
     plain = _plain(name)
-    registered = next((known for known in BENCHMARKS.names() if _plain(known) == plain), name)
+    registered = next((member for member in BENCHMARKS.names() if _plain(member) == plain), name)
     member = BENCHMARKS.find(registered, folder=folder)
     instance: Benchmark = member() if isinstance(member, type) else member
     return instance

@@ -7,22 +7,16 @@ import typer
 from assay_rm_training.commands import (
     calibration,
     ensembles,
+    eval_judge,
     evaluation,
-    generative,
+    length_bias,
     merging,
-    training,
     verification,
 )
-from assay_rm_training.length_bias import command as length_bias_command
+from assay_rm_training.commands.train import group
 
 
 def register(app: typer.Typer) -> None:
     """Add this part's commands to the application, one module per noun."""
-    training.register(app)
-    evaluation.register(app)
-    generative.register(app)
-    calibration.register(app)
-    verification.register(app)
-    ensembles.register(app)
-    merging.register(app)
-    length_bias_command.register(app)
+    for module in (group, evaluation, eval_judge, calibration, verification, ensembles, merging, length_bias):
+        module.register(app)

@@ -185,5 +185,5 @@ def method_of(payload: Mapping[str, Any]) -> Method:
 
 def method_payload(method: Method) -> dict[str, Any]:
     """Inverse of `method_of`; a third-party method keeps the name it was found by."""
-    made = registry.made_by(method)
-    return {"name": method.name if made is None else made.name, **method.to_dict()}
+    origin = registry.made_by(method)
+    return {"name": method.name if origin is None else origin.name, **method.to_dict()}

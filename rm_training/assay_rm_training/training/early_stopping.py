@@ -37,7 +37,7 @@ class BestEvaluation:
         return dict(self.__dict__)
 
 
-def choose(rows: Sequence[Mapping[str, Any]], metric: str) -> BestEvaluation | None:
+def best_evaluation(rows: Sequence[Mapping[str, Any]], metric: str) -> BestEvaluation | None:
     """The best of the `eval` rows of a metrics file, the first where several are equal; None without rows.
 
     Lower `nll` is better (the mean loss where a task has no pairs); higher `accuracy` is better.
@@ -53,9 +53,9 @@ def choose(rows: Sequence[Mapping[str, Any]], metric: str) -> BestEvaluation | N
     return BestEvaluation(metric, best[1], best[2], len(evaluated), len(evaluated) - 1 - best[0])
 
 
-def is_over(choice: BestEvaluation | None, patience: int) -> bool:
+def should_stop(best: BestEvaluation | None, patience: int) -> bool:
     """Whether to stop: `patience` evaluations in a row were no better than the best."""
-    return choice is not None and 0 < patience <= choice.since
+    return best is not None and 0 < patience <= best.since
 
 
 def save_best(folder: Path, step: int, weights: Mapping[str, torch.Tensor | None]) -> None:

@@ -77,7 +77,7 @@ def train(
         with files.opened(position), end_on_request(held=parallel.world == 1) as end:
             began_at, started = position, time.monotonic()
             for step in range(position.step + 1, plan.total + 1):
-                if files.is_over():
+                if files.should_stop():
                     break
                 began = time.monotonic()
                 with clock.part("data"):
@@ -131,7 +131,7 @@ def train(
                 if eval_data is not None and due(step, config.eval_every, plan.total):
                     row = measure(trainable, task, eval_data, config, parallel)
                     files.add_evaluation({"kind": "eval", "step": step, **row}, position)
-                if due(step, config.save_every, plan.total) or files.is_over():
+                if due(step, config.save_every, plan.total) or files.should_stop():
                     files.save(position)
                 advance(1)
                 if end.asked:
@@ -146,7 +146,7 @@ def train(
         parallel=parallel.name,
         planned_steps=plan.total,
         kept_step=kept_step,
-        choice=files.choice,
+        choice=files.best,
         items=plan.items_seen(position.step),
     )
 

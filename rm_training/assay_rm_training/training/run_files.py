@@ -40,7 +40,7 @@ class RunFiles:
         data: str,
     ) -> None:
         """`data`: digest of the training data, which the state is of."""
-        self.choice: BestEvaluation | None = None  #: the best evaluation so far
+        self.best: BestEvaluation | None = None  #: the best evaluation so far
         self._folder, self._config, self._parallel = folder, config, parallel
         self._weights, self._optimizer = weights, optimizer
         self._belongs_to = {"data": data, "configuration": config.identity()}
@@ -64,7 +64,7 @@ class RunFiles:
                     log = TensorBoardLog(self._folder, keep_to_step=position.step)
                     self._logs.append(stack.enter_context(closing(log)))
                 self._evaluations = [row for row in read_metrics(self._folder) if row["kind"] == "eval"]
-            self._choose()
+            self._update_best()
             # Killed between saving the state and the best weights of the same step: the state has those weights.
             if self._parallel.share(self._lacks_best(position)):
                 self._save_best(position)
@@ -78,14 +78,14 @@ class RunFiles:
         """Add an `eval` row; save the weights if it is the best."""
         self.add(row)
         self._evaluations.append(row)
-        self._choose()
-        if self._config.keep == "best" and self.choice is not None and self.choice.step == position.step:
+        self._update_best()
+        if self._config.keep == "best" and self.best is not None and self.best.step == position.step:
             self.save(position)  # first: the best weights on disk are never of a step after the state's
             self._save_best(position)
 
-    def is_over(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether to stop early."""
-        return early_stopping.is_over(self.choice, self._config.patience)
+        return early_stopping.should_stop(self.best, self._config.patience)
 
     def save(self, position: Position) -> None:
         """Save the state, once a step."""
@@ -102,21 +102,21 @@ class RunFiles:
 
     def keep(self, position: Position) -> int:
         """At the end: load the best weights into the model if the configuration keeps them; returns their step."""
-        if self._config.keep == "last" or self.choice is None:
+        if self._config.keep == "last" or self.best is None:
             return position.step
         main = self._parallel.main
-        best = early_stopping.load_best(self._folder, self.choice.step) if main else None
+        stored = early_stopping.load_best(self._folder, self.best.step) if main else None
         with torch.no_grad():
             for name, parameter in self._weights.items():
-                parameter.copy_(self._parallel.spread(best[name] if best else None, parameter))
-        return self.choice.step
+                parameter.copy_(self._parallel.spread(stored[name] if stored else None, parameter))
+        return self.best.step
 
-    def _choose(self) -> None:
-        best = early_stopping.choose(self._evaluations, self._config.metric) if self._parallel.main else None
-        self.choice = self._parallel.share(best)
+    def _update_best(self) -> None:
+        best = early_stopping.best_evaluation(self._evaluations, self._config.metric) if self._parallel.main else None
+        self.best = self._parallel.share(best)
 
     def _lacks_best(self, position: Position) -> bool:
-        if self._config.keep == "last" or self.choice is None or self.choice.step != position.step:
+        if self._config.keep == "last" or self.best is None or self.best.step != position.step:
             return False
         return self._parallel.main and early_stopping.saved_step(self._folder) != position.step
 

@@ -18,7 +18,7 @@ from assay.errors import BackendError, BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.strategy import Alone, deal
-from assay_rm_training.commands.scale_options import scale_options, with_preset
+from assay_rm_training.commands.train.scale_options import scale_options, with_preset
 from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.evaluation.pairs import evaluate
@@ -226,18 +226,18 @@ def evaluations(*values: float) -> list[dict[str, Any]]:
 
 
 def test_the_best_evaluation_and_when_to_stop() -> None:
-    assert early_stopping.choose([], "nll") is None
-    choice = early_stopping.choose(evaluations(0.7, 0.5, 0.6), "nll")
+    assert early_stopping.best_evaluation([], "nll") is None
+    choice = early_stopping.best_evaluation(evaluations(0.7, 0.5, 0.6), "nll")
     assert choice == early_stopping.BestEvaluation("nll", 20, 0.5, evaluations=3, since=1)
-    assert not early_stopping.is_over(choice, 2)
-    assert early_stopping.is_over(early_stopping.choose(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 2)
-    assert not early_stopping.is_over(early_stopping.choose(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 0)
+    assert not early_stopping.should_stop(choice, 2)
+    assert early_stopping.should_stop(early_stopping.best_evaluation(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 2)
+    assert not early_stopping.should_stop(early_stopping.best_evaluation(evaluations(0.7, 0.5, 0.6, 0.5), "nll"), 0)
     accuracy = [{**row, "accuracy": row["nll"]} for row in evaluations(0.7, 0.9, 0.8)]
-    best = early_stopping.choose(accuracy, "accuracy")
+    best = early_stopping.best_evaluation(accuracy, "accuracy")
     assert best is not None
     assert best.step == 20
     with pytest.raises(BackendError, match="has no accuracy"):
-        early_stopping.choose(evaluations(0.7), "accuracy")
+        early_stopping.best_evaluation(evaluations(0.7), "accuracy")
 
 
 def test_the_best_step_is_kept_and_the_training_stops(data: EncodedDataset[Any], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.system.plurals import counted
-from assay_rm_training.training.early_stopping import BestEvaluation, choose
+from assay_rm_training.training.early_stopping import BestEvaluation, best_evaluation
 from assay_web.report import BarChart, Block, Figure, Figures, Section, Series, Table
 from assay_web.run_charts import Measured, line_chart, slice_charts, training_charts, with_slices
 from assay_web.run_charts.training import DIVISIONS
@@ -24,7 +24,7 @@ def training_sections(rows: Sequence[Row], config: Mapping[str, Any]) -> list[Se
     steps = [row for row in rows if row.get("kind", "train") == "train"]
     evaluations = [row for row in rows if row.get("kind") == "eval"]
     metric = str(settings.get("metric", "nll"))
-    choice = choose(evaluations, metric if all(metric in row for row in evaluations) else "nll")
+    choice = best_evaluation(evaluations, metric if all(metric in row for row in evaluations) else "nll")
     best = next((row for row in evaluations if choice is not None and row["step"] == choice.step), None)
     found: dict[str, list[Block]] = {}
     for chart in training_charts(Measured.of_rows(steps, evaluations)):

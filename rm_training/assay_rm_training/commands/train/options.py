@@ -18,8 +18,9 @@ import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, is_given, refuse_changes, resume_hint
+from assay_rm_training.commands.eval_judge import print_rows
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
-from assay_rm_training.commands.scale_options import ScaleSettings, scale_options, with_preset
+from assay_rm_training.commands.train.scale_options import ScaleSettings, scale_options, with_preset
 
 if TYPE_CHECKING:
     from assay_rm_training.evaluation.report import EvaluationReport
@@ -280,9 +281,6 @@ def _show(trained: TrainedModel) -> None:
 
 def show_report(report: EvaluationReport) -> None:
     """As tables on standard output."""
-    from rich.console import Console
-    from rich.table import Table
-
     from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.evaluation.pairs import PairEvaluation
 
@@ -296,7 +294,4 @@ def show_report(report: EvaluationReport) -> None:
 
         print_judgments(report)
         return
-    table = Table(title=report.model.name, title_justify="left", show_header=False)
-    for name, value in report.card_rows():
-        table.add_row(name, value)
-    Console().print(table)
+    print_rows(report.model.name, report.card_rows())

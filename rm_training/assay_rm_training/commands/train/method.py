@@ -1,6 +1,6 @@
 """`assay train method`: train by a registered method or one from your own file.
 
-Leaves out: shared options (`training_options.py`), the commands of the built-in methods.
+Leaves out: shared options (`options.py`), the commands of the built-in methods.
 """
 
 from __future__ import annotations

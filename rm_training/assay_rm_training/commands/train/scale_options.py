@@ -1,5 +1,5 @@
 """Further options of `assay train ...`: presets, parallelism, early stopping. Leaves out: the main options and the run
-(`training_options.py`)."""
+(`options.py`)."""
 
 from __future__ import annotations
 

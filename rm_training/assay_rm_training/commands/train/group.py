@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay_rm_training.commands.generative import generative_rl, generative_sft
-from assay_rm_training.commands.method import method
-from assay_rm_training.commands.objectives import grm, lists, odin, ratings, steps
-from assay_rm_training.commands.principle import principle
-from assay_rm_training.commands.probe import probe
-from assay_rm_training.commands.training_options import training_command
+from assay_rm_training.commands.train.generative import generative_rl, generative_sft
+from assay_rm_training.commands.train.method import method
+from assay_rm_training.commands.train.objectives import grm, lists, odin, ratings, steps
+from assay_rm_training.commands.train.options import training_command
+from assay_rm_training.commands.train.principle import principle
+from assay_rm_training.commands.train.probe import probe
 from assay_rm_training.objectives.losses import LOSSES
 
 if TYPE_CHECKING:

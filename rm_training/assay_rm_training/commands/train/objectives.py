@@ -1,6 +1,6 @@
 """`assay train odin`, `grm`, `lists`, `ratings`, `steps`: scalar reward models with other objectives than `bt`.
 
-Leaves out: shared options (`training_options.py`), the methods (`odin.py`, `grm.py`,
+Leaves out: shared options (`options.py`), the methods (`odin.py`, `grm.py`,
 `ranked_lists.py`, `multi_objective.py`, `process_reward.py`).
 """
 
