@@ -27,6 +27,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:HEX_DIGITS]
 
 
+def fraction(*parts: object) -> float:
+    """A number in [0, 1) from a hash of the parts."""
+    hashed = hashlib.sha256(FIELD.join(map(str, parts)).encode()).digest()
+    return int.from_bytes(hashed[:7], "big") / (1 << 56)
+
+
 def sized(text: str) -> str:
     """Length in UTF-8 bytes, separator, text: no two sequences of fields share one canonical form."""
     return f"{len(text.encode('utf-8'))}{FIELD}{text}"

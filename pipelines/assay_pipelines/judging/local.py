@@ -77,11 +77,11 @@ class LocalJudge(LlmJudge):
             return
         from assay.http.running import running_app
         from assay_serving.chat.app import create_chat_app
-        from assay_serving.chat.generation import ChatModel
+        from assay_serving.chat.generation import ChatModel, QueuedModel
 
         settings = self.settings.endpoint
         loaded = ChatModel.load(self._source, device=self._device, dtype=self._dtype, served_as=settings.model)
-        url = self._running.enter_context(running_app(create_chat_app(loaded)))
+        url = self._running.enter_context(running_app(create_chat_app(QueuedModel(loaded))))
         self.settings = replace(self.settings, endpoint=replace(settings, base_url=f"{url}/v1"))
         self.endpoint = Endpoint(self.settings.endpoint, self.prompts)
         self._started = True

@@ -27,6 +27,7 @@ from pydantic import Field
 
 from assay.domain import AnnotatorKind, Answer, ShownOrder, swap_answer
 from assay.errors import BadInputError
+from assay.ids import fraction
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Vote
 from assay_pipelines.judging.merging import OnSplit, merge_votes
@@ -36,7 +37,7 @@ from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import Answered, CallFailure, Endpoint, ModelCall, Outcome
 from assay_pipelines.llm.prompts import GUIDELINE, Prompts, mark, turns
-from assay_pipelines.llm.questions import Question, fraction, orders
+from assay_pipelines.llm.questions import Question, orders
 from assay_pipelines.llm.replies import StrictAnswer
 
 SYSTEM, USER = "judge.system.md", "judge.user.md"

@@ -15,12 +15,13 @@ from assay import ids
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.domain import ANSWERS, AnnotatorKind
 from assay.errors import BadInputError, NotFoundError
+from assay.ids import fraction
 from assay.workspace import Workspace
 from assay_pipelines.judging.asking import opinions
 from assay_pipelines.judging.judge import JudgeFailure, OnResult, Vote
 from assay_pipelines.judging.merging import OnSplit, merge_votes
 from assay_pipelines.llm.annotators import config_hash
-from assay_pipelines.llm.questions import Question, fraction
+from assay_pipelines.llm.questions import Question
 
 #: comparison ids -> their recorded votes, by voter.
 Lookup = Callable[[Sequence[str]], Mapping[str, Mapping[str, Vote]]]

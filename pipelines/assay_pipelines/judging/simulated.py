@@ -13,9 +13,10 @@ from typing import Any
 
 from assay.domain import AnnotatorKind, Answer, ShownOrder, swap_answer
 from assay.errors import BadInputError
+from assay.ids import fraction
 from assay_pipelines.judging.judge import JudgeFailure, OnResult, Vote
 from assay_pipelines.judging.merging import merge_votes
-from assay_pipelines.llm.questions import Question, fraction, orders
+from assay_pipelines.llm.questions import Question, orders
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Leaves out: choosing demonstrations (`assay_pipelines.curation.loop.demonstratio
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from assay.browsing.candidates import Candidate, candidates_by_id, iter_candidat
 from assay.data.pair_attributes import PairAttributes, load_attributes
 from assay.data.snapshots import Selection
 from assay.domain import Answer, Prompt, ShownOrder
+from assay.ids import fraction
 from assay.workspace import Workspace
 
 
@@ -75,9 +75,3 @@ def orders(comparison: str, sample: int, seed: int, *, both: bool) -> tuple[Show
         return ("AB", "BA")
     first = fraction(seed, "order", comparison) < 0.5
     return ("AB",) if first == (sample % 2 == 0) else ("BA",)
-
-
-def fraction(*parts: object) -> float:
-    """A number in [0, 1) from a hash of the parts."""
-    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:7], "big") / (1 << 56)

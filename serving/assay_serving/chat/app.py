@@ -1,71 +1,74 @@
 """The chat application: `/v1/chat/completions`, `/v1/models`, `/health`, with OpenAI's bodies and errors.
 
-Covers: a bounded queue (429 with Retry-After), refusing to start new work while draining. Leaves out: streaming, the
-model (`generation`), keys and limits of bodies, which are the reward server's own gate.
+Covers: the route over any completer, its errors. Leaves out: streaming; the completers (`generation`: a local model,
+`scripted`: tests; the reward server has its own), keys and limits of bodies, which are the reward server's
+(`assay_serving.server.chat_app`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from assay import __version__
-from assay.domain import Message
-from assay.errors import AssayError, BadInputError
+from assay.errors import AssayError
 from assay.http.docs_pages import mount_pages
-from assay.http.problems import ProblemError
+from assay.http.problems import ProblemError, problem_of, problem_of_invalid
 from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.chat.completion import TooLongError
-from assay_serving.chat.generation import ChatModel
-from assay_serving.chat.replies import chat_reply
-from assay_serving.server.auth.middleware import RequestMiddleware
-from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.metrics.http_metrics import HttpMetrics
-
-MAX_WAITING = 64
-REQUEST_S = 300.0
+from assay_serving.chat.replies import openai_error
 
 
-class ChatService:
-    """What the routes share; `drain` is what the process calls when it is told to stop."""
-
-    def __init__(self, model: ChatModel, settings: ServerSettings, max_waiting: int) -> None:
-        self.model, self.settings, self.max_waiting = model, settings, max_waiting
-        self.metrics = HttpMetrics()
-        self.waiting = 0
-        self.draining = False
+class Completer(Protocol):
+    """Answers chat requests. `supports`: fields of the request that it takes beyond what every completer does."""
 
     @property
-    def ready(self) -> bool:
-        return not self.draining
+    def supports(self) -> frozenset[str]: ...
 
-    def drain(self) -> None:
-        self.draining = True
+    async def complete(self, body: ChatCompletionRequest, request: Request) -> Mapping[str, Any] | Response:
+        """A chat completion (`replies.chat_reply`), or the reply itself. Raises AssayError or ProblemError."""
+        ...
 
 
-def create_chat_app(
-    model: ChatModel,
-    *,
-    api_keys: Sequence[str] = (),
-    keys_file: str | None = None,
-    open_health: bool = False,
-    allowed_hosts: tuple[str, ...] | None = None,
-    max_waiting: int = MAX_WAITING,
-) -> FastAPI:
-    """Who may ask: see `ServerSettings`."""
-    settings = ServerSettings(
-        api_keys=tuple(api_keys), keys_file=keys_file, open_health=open_health, allowed_hosts=allowed_hosts
-    )
-    service = ChatService(model, settings, max_waiting)
+class ModelCompleter(Completer, Protocol):
+    """A completer that is an application of its own."""
+
+    def cards(self) -> list[dict[str, Any]]:
+        """The models, as entries of `/v1/models`."""
+        ...
+
+
+def chat_router(
+    completer: Completer,
+    route_class: type[APIRoute] = APIRoute,
+    responses: dict[int | str, dict[str, Any]] | None = None,
+) -> APIRouter:
+    """The chat route. `responses`: what OpenAPI says of its replies."""
+    router = APIRouter(route_class=route_class)
+
+    @router.post("/v1/chat/completions", response_model=None, responses=responses)
+    async def chat(body: ChatCompletionRequest, request: Request) -> Response:
+        """The next turn of a conversation by a generative model."""
+        if (field := body.unsupported(completer.supports)) is not None:
+            errors = {"errors": [{"field": field, "message": "not supported"}]}
+            raise ProblemError(
+                400, f"{field} is not supported by this server", code="unsupported_parameter", more=errors
+            )
+        reply = await completer.complete(body, request)
+        return reply if isinstance(reply, Response) else JSONResponse(dict(reply))
+
+    return router
+
+
+def create_chat_app(completer: ModelCompleter) -> FastAPI:
+    """The application of one completer, open to whoever reaches it."""
     app = FastAPI(title="Assay chat server", version=__version__, docs_url=None, redoc_url=None)
-    app.state.service = service
     mount_pages(app)
 
     @app.get("/health")
@@ -74,74 +77,37 @@ def create_chat_app(
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        entry = {"id": model.name, "object": "model", "owned_by": "assay", "version": model.version}
-        return {"object": "list", "data": [entry | {"max_model_len": model.context}]}
+        return {"object": "list", "data": completer.cards()}
 
-    @app.post("/v1/chat/completions", response_model=None)
-    async def chat(body: ChatCompletionRequest) -> Response | dict[str, Any]:
-        if body.model != model.name:
-            return _error(404, f"no model {body.model!r} here; there is {model.name!r}", "model_not_found")
-        if (field := body.unsupported) is not None:
-            return _error(400, f"{field} is not supported by this server", "unsupported_parameter", field)
-        if service.draining:
-            return _error(503, "the server is stopping", "draining", headers={"Retry-After": "5"})
-        if service.waiting >= service.max_waiting:
-            return _error(429, f"{service.waiting} requests are waiting", "queue_full", headers={"Retry-After": "1"})
-        service.waiting += 1
-        try:
-            completion = await asyncio.to_thread(
-                model.complete,
-                [Message(m.role, m.content) for m in body.messages],
-                max_tokens=body.limit,
-                temperature=body.temperature,
-                top_p=body.top_p,
-                seed=body.seed,
-                stop=body.stops,
-                max_seconds=REQUEST_S,
-            )
-        except TooLongError as error:
-            return _error(400, str(error), "context_length_exceeded", "messages")
-        except BadInputError as error:
-            return _error(400, str(error), "bad_input", error.field)
-        except AssayError as error:
-            return _error(500, str(error), error.code)
-        finally:
-            service.waiting -= 1
-        return chat_reply(
-            secrets.token_hex(12),
-            model=model.name,
-            version=model.version,
-            text=completion.text,
-            finish=completion.finish,
-            tokens_in=completion.tokens_in,
-            tokens_out=completion.tokens_out,
-        )
-
-    async def on_invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"][1:])
-        return _error(400, f"{field}: {first['msg']}" if field else str(first["msg"]), "bad_input", field or None)
-
-    async def on_http_error(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _error(error.status_code, str(error.detail), "error")
-
-    app.add_exception_handler(RequestValidationError, on_invalid)
-    app.add_exception_handler(HTTPException, on_http_error)
-    app.add_middleware(RequestMiddleware, service=service, refuse=_refusal)
+    app.include_router(chat_router(completer))
+    handlers: dict[type[Exception], Callable[[Any], ProblemError]] = {
+        ProblemError: lambda error: error,
+        TooLongError: _too_long,
+        AssayError: problem_of,
+        RequestValidationError: problem_of_invalid,
+        HTTPException: lambda error: ProblemError(error.status_code, str(error.detail)),
+    }
+    for kind, problem in handlers.items():
+        app.add_exception_handler(kind, _handler(problem))
     return app
 
 
-def _refusal(problem: ProblemError, request_id: str) -> Response:
-    """An error of the gate as OpenAI's clients read it."""
-    code = "invalid_api_key" if problem.status == 401 else problem.code
-    return _error(problem.status, problem.detail, code, headers=problem.headers)
+def refusal(problem: ProblemError, request_id: str | None = None) -> Response:
+    """An error as OpenAI's clients read it, also for what is refused before a route is reached."""
+    status = 400 if problem.status == 422 else problem.status
+    if status == 401:
+        problem = ProblemError(401, problem.detail, code="invalid_api_key", headers=problem.headers)
+    return JSONResponse(openai_error(status, problem), status, problem.headers)
 
 
-def _error(
-    status: int, message: str, code: str, param: str | None = None, *, headers: dict[str, str] | None = None
-) -> Response:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-    return JSONResponse(body, status, headers)
+def _handler(problem: Callable[[Any], ProblemError]) -> Callable[[Request, Exception], Any]:
+    async def handle(_: Request, error: Exception) -> Response:
+        return refusal(problem(error))
+
+    return handle
+
+
+def _too_long(error: TooLongError) -> ProblemError:
+    return ProblemError(
+        400, str(error), code="context_length_exceeded", more={"errors": [{"field": "messages", "message": str(error)}]}
+    )

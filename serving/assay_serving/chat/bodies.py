@@ -1,12 +1,13 @@
-"""What the chat route takes: the part of OpenAI's request that a server of one model can honour.
+"""The body of a chat request: the part of OpenAI's that a server of one model supports.
 
-What it cannot honour (streaming, tools, several choices, a response format) is refused, never ignored: a caller that
-asked for JSON by schema must know that it does not get it. Unknown fields are ignored, as OpenAI's own clients send
-many.
+What a completer does not support (streaming, tools, several choices, a response format) is refused, never ignored: a
+caller that requests JSON by schema must know that it does not get it. Unknown fields are ignored, as OpenAI's own
+clients send many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,15 +59,12 @@ class ChatCompletionRequest(BaseModel):
         words = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return [word for word in words if word]
 
-    @property
-    def unsupported(self) -> str | None:
-        """Name of the first field that is asked for and not supported."""
-        if self.stream:
-            return "stream"
-        if self.n != 1:
-            return "n"
-        if self.tools:
-            return "tools"
-        if self.response_format and self.response_format.get("type") != "text":
-            return "response_format"
-        return None
+    def unsupported(self, supported: Collection[str] = ()) -> str | None:
+        """Name of the first field that is set and not supported."""
+        requested = {
+            "stream": self.stream,
+            "n": self.n != 1,
+            "tools": bool(self.tools),
+            "response_format": bool(self.response_format) and (self.response_format or {}).get("type") != "text",
+        }
+        return next((name for name, is_set in requested.items() if is_set and name not in supported), None)

@@ -6,23 +6,32 @@ across callers and constrained decoding (vLLM does both: for more than a few tho
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastapi import Request
+
 from assay.domain import Message
 from assay.errors import BackendError
+from assay.http.problems import ProblemError
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.spec import weights_digest
+from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.chat.completion import Completion, TooLongError, cut_at
+from assay_serving.chat.replies import chat_reply
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _UNLIMITED = 1 << 30
+MAX_WAITING = 64
+REQUEST_S = 300.0
 
 
 class ChatModel:
@@ -47,6 +56,12 @@ class ChatModel:
         version = weights_digest(source) if source.is_dir() else str(getattr(model.config, "_commit_hash", "unknown"))
         called = served_as or (Path(name).expanduser().resolve().name if Path(name).expanduser().is_dir() else name)
         return cls(model, Renderer(tokenizer, max_length=_UNLIMITED), name=called, version=version)
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """Its entry of `/v1/models`."""
+        entry = {"id": self.name, "object": "model", "owned_by": "assay", "version": self.version}
+        return entry | {"max_model_len": self.context}
 
     def complete(
         self,
@@ -98,3 +113,46 @@ class ChatModel:
         ended = bool(new) and new[-1] in self._ends
         text, ended = cut_at(text, stop, ended)
         return Completion(text, "stop" if ended else "length", len(encoded), len(new))
+
+
+class QueuedModel:
+    """A `ModelCompleter` over one local model: a bounded queue (429 with Retry-After); nothing new while draining."""
+
+    supports: frozenset[str] = frozenset()
+
+    def __init__(self, model: ChatModel, max_waiting: int = MAX_WAITING) -> None:
+        self.model, self.max_waiting = model, max_waiting
+        self.waiting = 0
+        self.draining = False
+
+    def cards(self) -> list[dict[str, Any]]:
+        return [self.model.card]
+
+    def drain(self) -> None:
+        self.draining = True
+
+    async def complete(self, body: ChatCompletionRequest, request: Request) -> dict[str, Any]:
+        model = self.model
+        if body.model != model.name:
+            raise ProblemError(404, f"no model {body.model!r} here; there is {model.name!r}", code="model_not_found")
+        if self.draining:
+            raise ProblemError(503, "the server is stopping", code="draining", headers={"Retry-After": "5"})
+        if self.waiting >= self.max_waiting:
+            raise ProblemError(
+                429, f"{self.waiting} requests are waiting", code="queue_full", headers={"Retry-After": "1"}
+            )
+        self.waiting += 1
+        try:
+            completion = await asyncio.to_thread(
+                model.complete,
+                [Message(m.role, m.content) for m in body.messages],
+                max_tokens=body.limit,
+                temperature=body.temperature,
+                top_p=body.top_p,
+                seed=body.seed,
+                stop=body.stops,
+                max_seconds=REQUEST_S,
+            )
+        finally:
+            self.waiting -= 1
+        return chat_reply(secrets.token_hex(12), model.name, model.version, completion)

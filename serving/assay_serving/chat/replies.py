@@ -1,4 +1,4 @@
-"""What the chat route answers, in OpenAI's form: the same for a chat server and for a generative reward model."""
+"""Replies and errors of the chat route in OpenAI's form, for chat servers and for generative reward models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import time
 from typing import Any, Literal
 
 from pydantic import BaseModel
+
+from assay.http.problems import ProblemError
+from assay_serving.chat.completion import Completion
 
 
 class AssistantMessage(BaseModel):
@@ -38,12 +41,18 @@ class ChatCompletionResponse(BaseModel):
     usage: ChatUsage
 
 
-def chat_reply(
-    name: str, *, model: str, version: str, text: str, finish: str, tokens_in: int, tokens_out: int
-) -> dict[str, Any]:
-    """The JSON of `ChatCompletionResponse`; `name` makes its id."""
+def openai_error(status: int, problem: ProblemError) -> dict[str, Any]:
+    """The body of an error, which is sent with this status."""
+    fields = problem.more.get("errors") or []
+    param = (fields[0]["field"] or None) if fields else None
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": problem.detail, "type": kind, "param": param, "code": problem.code}}
+
+
+def chat_reply(request_id: str, model: str, version: str, completion: Completion) -> dict[str, Any]:
+    """The JSON of `ChatCompletionResponse`."""
     return {
-        "id": f"chatcmpl-{name}",
+        "id": f"chatcmpl-{request_id}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
@@ -51,14 +60,14 @@ def chat_reply(
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": text},
-                "finish_reason": finish,
+                "message": {"role": "assistant", "content": completion.text},
+                "finish_reason": completion.finish,
                 "logprobs": None,
             }
         ],
         "usage": {
-            "prompt_tokens": tokens_in,
-            "completion_tokens": tokens_out,
-            "total_tokens": tokens_in + tokens_out,
+            "prompt_tokens": completion.tokens_in,
+            "completion_tokens": completion.tokens_out,
+            "total_tokens": completion.tokens_in + completion.tokens_out,
         },
     }

@@ -46,8 +46,9 @@ def serve_chat(
     if host not in LOOPBACK and not closed:
         typer.echo(f"assay: {host} is open to the network and no key is set: anyone may ask", err=True)
 
-    from assay_serving.chat.app import create_chat_app
-    from assay_serving.chat.generation import ChatModel
+    from assay_serving.chat.generation import ChatModel, QueuedModel
+    from assay_serving.server import ServerSettings
+    from assay_serving.server.chat_app import guarded_chat_app
 
     folder = locate_model(find_workspace(workspace), model, kinds=("policy",))[0]
     typer.echo(f"loading {model}", err=True)
@@ -61,12 +62,10 @@ def serve_chat(
         typer.echo(f"serving {loaded.name} at {url}/v1  (Ctrl-C stops)")
         typer.echo(f"try: assay judge run --judge openai --base-url {url}/v1 --model {loaded.name} --limit 10")
 
-    app = create_chat_app(
-        loaded,
+    settings = ServerSettings(
         api_keys=tuple(api_key or ()),
         keys_file=str(keys_file) if keys_file is not None else None,
         open_health=open_health,
         allowed_hosts=() if host in LOOPBACK and not closed else None,
-        max_waiting=max_waiting,
     )
-    serve_until_stopped(app, listening, announce)
+    serve_until_stopped(guarded_chat_app(QueuedModel(loaded, max_waiting), settings), listening, announce)

@@ -113,9 +113,9 @@ def test_the_loop_waits_for_people_and_goes_on(
     said = assay(filled, "curate", "stage1", path)
     assert "waiting for people: 6 of 6 comparisons in queue 'loop-i0'" in said
     assert "assay annotate loop-i0 --as NAME" in said
-    calls = len(endpoint.asked)
+    calls = len(endpoint.requests)
     assert "waiting for people" in assay(filled, "curate", "stage1", path)
-    assert len(endpoint.asked) == calls  # asking again costs nothing
+    assert len(endpoint.requests) == calls  # asking again costs nothing
     assert people_answer(filled, "loop-i0") == 6
     said = assay(filled, "curate", "stage1", path)
     if "waiting" in said:
@@ -170,10 +170,10 @@ def test_killed_while_judges_are_asked_nothing_is_asked_twice(
         [*ASSAY, "curate", "stage1", str(path)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 60
-    while len(endpoint.asked) < 10 and process.poll() is None and time.monotonic() < deadline:
+    while len(endpoint.requests) < 10 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(1.5)  # what came back by now is on record
-    done_before = len(endpoint.asked)
+    done_before = len(endpoint.requests)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert done_before >= 10
@@ -195,12 +195,12 @@ def test_a_budget_is_the_loops_however_often_it_is_run(
     assay(filled, "curate", "stage1", path)
     people_answer(filled, "loop-i0")
     assert "budget of 0.01 cost" in assay(filled, "curate", "stage1", path)
-    calls = len(endpoint.asked)
+    calls = len(endpoint.requests)
     assert 0 < calls < 20
     said = assay(filled, "curate", "stage1", path)
     assert "stopped: budget of 0.01 cost" in said
     assert f"assay curate stage1 {path}" in said
-    assert len(endpoint.asked) == calls  # nothing more is spent before it is raised
+    assert len(endpoint.requests) == calls  # nothing more is spent before it is raised
     settings = json.loads(path.read_text())
     path.write_text(json.dumps({**settings, "max_cost": 1.0}))
     assert "the best of them is now model loop" in assay(filled, "curate", "stage1", path)
@@ -230,12 +230,12 @@ def test_stage2_says_first_what_it_would_do(
         "--encoder",
         "hashing",
     )
-    calls = len(endpoint.asked)
+    calls = len(endpoint.requests)
     before = json.loads(assay(filled, "curate", "status", "--json"))
     would = json.loads(assay(filled, "curate", "stage2", *options, "--dry-run", "--json"))
     after = json.loads(assay(filled, "curate", "status", "--json"))
     assert (before["pools"], before["rules"]) == (after["pools"], after["rules"])
-    assert len(endpoint.asked) == calls
+    assert len(endpoint.requests) == calls
     assert would["dry_run"] is True
     did = json.loads(assay(filled, "curate", "stage2", *options, "--json"))
     assert did["to_ask"] == would["to_ask"]

@@ -12,7 +12,8 @@ import pytest
 
 from assay.cli.main import main
 from assay.workspace import Workspace
-from assay_pipelines.judging.fake_endpoint import always, fake_endpoint, longer_wins, once
+from assay_pipelines.judging.fake_endpoint import fake_endpoint, longer_wins
+from assay_serving.chat.scripted import always, once
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -160,7 +161,7 @@ def test_a_dry_run_says_what_it_takes_at_most_and_asks_nothing(root: Path, comma
         arguments = ("--judge", "openai", "--model", "m", "--base-url", fake.base_url, "-w", str(root), "--json")
         prices = ("--price-in", "1", "--price-out", "2", "--both-orders", "--limit", "5")
         (told,) = parsed(command("judge", "run", *arguments, *prices, "--dry-run")[1])["judges"]
-        assert (told["questions"], told["calls"], len(fake.asked)) == (5, 10, 0)
+        assert (told["questions"], told["calls"], len(fake.requests)) == (5, 10, 0)
         (real,) = parsed(command("judge", "run", *arguments, *prices)[1])["judges"]
         assert real["attempts"] == told["calls"]
         assert real["tokens_in"] + real["tokens_out"] <= told["tokens"]
@@ -189,7 +190,7 @@ def test_prompts_are_shown_copied_and_used(root: Path, command: Command, tmp_pat
     with fake_endpoint(longer_wins()) as fake:
         arguments = ("--judge", "openai", "--model", "m", "--base-url", fake.base_url, "--limit", "1", "-w", str(root))
         assert command("judge", "run", *arguments, "--prompts", str(folder))[0] == 0
-        assert "Prefer rhymes." in fake.asked[0].body["messages"][0]["content"]
+        assert "Prefer rhymes." in fake.requests[0].body["messages"][0]["content"]
 
 
 @pytest.mark.vllm

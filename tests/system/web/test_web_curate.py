@@ -20,7 +20,8 @@ from web_pages import check_accessible, opened, running_web, screenshot, signed_
 from assay.cli.main import main
 from assay.runs.process import is_alive
 from assay.workspace import Workspace
-from assay_pipelines.judging.fake_endpoint import Asked, FakeEndpoint, Fault, fake_endpoint, prefers
+from assay_pipelines.judging.fake_endpoint import FakeEndpoint, JudgeRequest, fake_endpoint, prefers
+from assay_serving.chat.scripted import Fault
 from assay_web.access.access_file import FILE, AccessFile
 from assay_web.access.accounts import add_account
 from assay_web.access.passwords import PasswordCost, Passwords
@@ -44,7 +45,7 @@ def assay(workspace: Workspace, *arguments: object) -> None:
     assert ended.value.code == 0, arguments
 
 
-def slowly(asked: Asked) -> Fault | None:
+def slowly(asked: JudgeRequest) -> Fault | None:
     return "slow"
 
 
@@ -219,7 +220,7 @@ def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, e
         assert 8 <= paid["questions"] <= 10
         assert (estimate["cost"], estimate["calls"]) == (pytest.approx(paid["cost"]), paid["calls"])
         assert estimate["cost"] > 0
-        assert not endpoint.asked, "an estimate asks nobody"
+        assert not endpoint.requests, "an estimate asks nobody"
 
         refused = client.post("/api/curate/stages", json={"settings": settings, "token": "of another estimate"})
         assert refused.status_code == 409
@@ -229,7 +230,7 @@ def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, e
         assert again.status_code == 409
         until(client, "running")
         deadline = time.monotonic() + 240
-        while len(endpoint.asked) < 3 and time.monotonic() < deadline:  # one at a time: the first is on record then
+        while len(endpoint.requests) < 3 and time.monotonic() < deadline:  # one at a time: the first is on record then
             time.sleep(0.05)
     # another server of the same workspace: the stage goes on, and is found by its process
     with running_web(curated) as url, signed_in(url) as client:
@@ -243,7 +244,7 @@ def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, e
         assert sent(client, f"stages/{begun['id']}/pause")["status"] in ("pausing", "paused")
         paused = until(client, "paused")
         assert paused["why"] == "paused by ada"
-        asked = len(endpoint.asked)
+        asked = len(endpoint.requests)
         assert 0 < asked < paid["questions"]
         assert paused["progress"][-1]["ended"]
         assert [one["what"] for one in paused["progress"]] == [one["what"] for one in running["progress"]]

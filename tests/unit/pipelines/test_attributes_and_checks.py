@@ -23,10 +23,11 @@ from assay_pipelines.attributes.preverification import (
 from assay_pipelines.attributes.ruled import by_rules, describe_by_rules, describe_from_file
 from assay_pipelines.importers.run import open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
-from assay_pipelines.judging.fake_endpoint import Asked, FakeEndpoint, Fault, fake_endpoint, longer_wins, once, prefers
+from assay_pipelines.judging.fake_endpoint import FakeEndpoint, JudgeRequest, fake_endpoint, longer_wins, prefers
 from assay_pipelines.llm.budget import Budget
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.questions import Question, iter_questions, load_questions
+from assay_serving.chat.scripted import Fault, once
 
 CATEGORIES = ("math", "poetry", "politics", None)
 
@@ -84,7 +85,7 @@ def test_an_answer_that_is_no_five_tuple_is_asked_for_again_and_counted(
 ) -> None:
     good = longer_wins()
 
-    def numbering(request: Asked) -> dict[str, Any]:
+    def numbering(request: JudgeRequest) -> dict[str, Any]:
         answer = dict(good(request))
         if len(request.body["messages"]) == 2:
             answer["guideline"] = "Candidate 1 is shorter."
@@ -94,7 +95,7 @@ def test_an_answer_that_is_no_five_tuple_is_asked_for_again_and_counted(
         extractor = AttributeExtractor(AttributesConfig(endpoint(fake)))
         report = extract_attributes(workspace, extractor, asked[:2], None)
         assert (report.answered, report.attempts) == (2, 4)
-        assert "by number" in fake.asked[-1].body["messages"][3]["content"]
+        assert "by number" in fake.requests[-1].body["messages"][3]["content"]
         fake.rule = lambda _: {"task_category": " ", "objectivity": "yes"}
         report = extract_attributes(workspace, extractor, asked[2:], None)
         assert (report.answered, report.failures) == (0, {"bad_answer": 6})
@@ -145,7 +146,7 @@ def test_responses_of_objective_pairs_are_checked_one_at_a_time(workspace: Works
         checker = CorrectnessChecker(CheckerConfig(endpoint(fake)))
         report = preverify(workspace, checker, questions, None)
         assert (report.answered, report.attempts) == (4, 4)  # two objective pairs of two responses
-        for request in fake.asked:
+        for request in fake.requests:
             text = request.body["messages"][1]["content"]
             assert ("right answer" in text) != ("wrong" in text)  # never beside the other one
         assert preverify(workspace, checker, questions, None).known == 4

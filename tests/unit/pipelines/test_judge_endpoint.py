@@ -22,16 +22,7 @@ from assay.domain import Comparison, Message
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.workspace import Workspace
 from assay_pipelines.judging.asking import ask, opinions
-from assay_pipelines.judging.fake_endpoint import (
-    FakeEndpoint,
-    Fault,
-    always,
-    fake_endpoint,
-    longer_wins,
-    once,
-    prefers,
-    share,
-)
+from assay_pipelines.judging.fake_endpoint import FakeEndpoint, fake_endpoint, longer_wins, prefers
 from assay_pipelines.judging.openai_compatible import JudgeAnswer, LlmJudge, LlmJudgeConfig
 from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.budget import Budget, Spending
@@ -41,6 +32,7 @@ from assay_pipelines.llm.faults import retry_after_of
 from assay_pipelines.llm.prompts import Prompts
 from assay_pipelines.llm.questions import Demonstration, Question
 from assay_pipelines.llm.replies import is_refusal, parse
+from assay_serving.chat.scripted import Fault, always, once, share
 
 LONGER = "the longer answer of the two"
 
@@ -81,8 +73,8 @@ def test_answers_are_stored_in_canonical_order_whatever_was_shown(workspace: Wor
         assert report.cost == pytest.approx((report.tokens_in + 2 * report.tokens_out) / 1e6)
         assert all_right(workspace, judge, asked)
         assert ask(workspace, judge, asked, "run-2").attempts == 0
-        assert len(fake.asked) == 12
-        assert {a.candidates[0].startswith(LONGER) for a in fake.asked} == {True, False}  # the order is drawn
+        assert len(fake.requests) == 12
+        assert {a.candidates[0].startswith(LONGER) for a in fake.requests} == {True, False}  # the order is drawn
     with workspace.store.unit() as db:
         row = db.execute("SELECT DISTINCT task, model, outcome, status, run_id, attempt FROM model_calls").fetchall()
         assert row == [("judge", "fake", "answered", 200, "run-1", 1)]
@@ -112,7 +104,7 @@ def test_a_fault_that_passes_costs_an_attempt_and_no_answer(workspace: Workspace
         assert (report.answered, report.failures) == (6, {})
         assert all_right(workspace, judge, asked)
         assert fake.injected[fault] == 6
-        assert report.attempts == sum(attempts(workspace).values()) == len(fake.asked) == 12
+        assert report.attempts == sum(attempts(workspace).values()) == len(fake.requests) == 12
         assert not fake.repeats()
 
 
@@ -128,7 +120,7 @@ def test_an_unreadable_answer_is_asked_for_again_with_what_was_wrong(workspace: 
         report = ask(workspace, judge, asked, None)
         assert (report.answered, report.attempts) == (3, 6)
         assert all_right(workspace, judge, asked)
-        told = next(a.body["messages"] for a in fake.asked if len(a.body["messages"]) == 4)
+        told = next(a.body["messages"] for a in fake.requests if len(a.body["messages"]) == 4)
         assert told[2]["role"] == "assistant"
         assert "could not be used" in told[3]["content"]
         assert '"verdict"' in told[3]["content"]
@@ -174,7 +166,7 @@ def test_what_concerns_every_call_ends_the_pass_in_one_line(workspace: Workspace
         with pytest.raises(BackendError, match="refuses model 'fake': HTTP 4") as caught:
             ask(workspace, judge, questions(50), None)
         assert "\n" not in str(caught.value)
-        assert len(fake.asked) == 4
+        assert len(fake.requests) == 4
         fake.faults = lambda _: None
         assert ask(workspace, judge, questions(5), None).known == 3  # what was answered before is written
 
@@ -219,7 +211,7 @@ def test_a_server_that_asks_for_a_longer_wait_than_allowed_is_given_up(workspace
     with fake_endpoint(longer_wins(), faults=always("429"), retry_after="3600") as fake:
         report = ask(workspace, judge_of(workspace, fake), questions(1), None)
         assert report.failures == {"rate_limited": 1}
-        assert len(fake.asked) == 1
+        assert len(fake.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -242,8 +234,8 @@ def test_an_endpoint_without_schemas_is_asked_without(workspace: Workspace) -> N
         report = ask(workspace, judge, asked, None)
         assert report.answered == 8
         assert 1 <= attempts(workspace)["no_schema"] <= 2  # learnt at once
-        assert "response_format" in fake.asked[0].body
-        assert "response_format" not in fake.asked[-1].body
+        assert "response_format" in fake.requests[0].body
+        assert "response_format" not in fake.requests[-1].body
 
 
 def test_a_storm_of_faults_loses_and_doubles_nothing(workspace: Workspace) -> None:
@@ -256,7 +248,7 @@ def test_a_storm_of_faults_loses_and_doubles_nothing(workspace: Workspace) -> No
         assert all_right(workspace, judge, asked)
         assert not fake.repeats()
         assert fake.most_at_once <= 6
-        assert sum(attempts(workspace).values()) == len(fake.asked) == report.attempts
+        assert sum(attempts(workspace).values()) == len(fake.requests) == report.attempts
         assert report.attempts == 60 + sum(fake.injected.values())
 
 
@@ -274,9 +266,9 @@ def test_samples_are_separate_calls_and_merged(workspace: Workspace) -> None:
     with fake_endpoint(longer_wins()) as fake:
         judge = judge_of(workspace, fake, temperature=0.7, send_seed=True, judge={"samples": 3})
         report = ask(workspace, judge, asked, None)
-        assert report.attempts == len(fake.asked) == 9
+        assert report.attempts == len(fake.requests) == 9
         assert all_right(workspace, judge, asked)
-        assert {a.body["seed"] for a in fake.asked} == {0, 1, 2}
+        assert {a.body["seed"] for a in fake.requests} == {0, 1, 2}
     with workspace.store.unit() as db:
         assert db.execute("SELECT count(*) FROM judgments WHERE origin LIKE 'vote/%'").fetchone() == (9,)
     with pytest.raises(BadInputError, match="temperature"):
@@ -378,7 +370,7 @@ def test_the_prompt_carries_attributes_and_demonstrations(workspace: Workspace) 
     with fake_endpoint(longer_wins()) as fake:
         judge = judge_of(workspace, fake)
         ask(workspace, judge, questions(1, attributes=attributes, demonstrations=shown), None)
-        text = fake.asked[0].body["messages"][1]["content"]
+        text = fake.requests[0].body["messages"][1]["content"]
     assert "Check the carry." in text
     assert "A correct sum." in text
     assert text.count("People's verdict:") == 8
@@ -394,7 +386,7 @@ def test_a_candidate_cannot_end_its_section_or_give_orders(workspace: Workspace)
     with fake_endpoint(longer_wins()) as fake:
         judge = judge_of(workspace, fake)
         ask(workspace, judge, [Question(pair.id, pair.prompt, pair.response_a, pair.response_b)], None)
-        text = fake.asked[0].body["messages"][1]["content"]
+        text = fake.requests[0].body["messages"][1]["content"]
     marks = {line.rsplit("[", 1)[1] for line in text.splitlines() if line.startswith("=== ")}
     assert len(marks) == 2  # ours, and the attacker's guess
     assert attack in text
@@ -412,7 +404,7 @@ def test_prompts_of_ones_own_make_another_annotator(workspace: Workspace, tmp_pa
         edited = judge_of(workspace, fake, judge={"prompts": folder})
         assert annotator_of(edited).id != annotator_of(same).id
         ask(workspace, edited, questions(1), None)
-        assert "Prefer rhymes." in fake.asked[0].body["messages"][0]["content"]
+        assert "Prefer rhymes." in fake.requests[0].body["messages"][0]["content"]
     (folder / "judge.user.md").write_text("{{ candidat_1 }}", encoding="utf-8")
     with pytest.raises(BadInputError, match=r"judge\.user\.md.*candidat_1"):
         ask(workspace, judge_of(workspace, fake, judge={"prompts": folder}), questions(1), None)
@@ -502,7 +494,7 @@ def test_an_answer_that_cannot_be_written_is_not_paid_again(workspace: Workspace
         started[0].communicate("", timeout=20)
         report = ask(workspace, judge_of(workspace, fake), asked, None)
         assert (report.answered, report.attempts) == (5, 0)
-        assert len(fake.asked) == 5
+        assert len(fake.requests) == 5
 
 
 SCRIPT = """
@@ -527,7 +519,7 @@ def test_kill_9_in_the_middle_of_asking_loses_nothing_and_pays_nothing_twice(wor
         for stop_at in (25, 60):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             deadline = time.monotonic() + 60
-            while len(fake.asked) < stop_at and time.monotonic() < deadline and process.poll() is None:
+            while len(fake.requests) < stop_at and time.monotonic() < deadline and process.poll() is None:
                 time.sleep(0.01)
             assert process.poll() is None, process.communicate()[1].decode()
             os.kill(process.pid, signal.SIGKILL)

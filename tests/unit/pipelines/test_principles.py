@@ -14,7 +14,7 @@ from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_pipelines.embedding.hashing import HashingEncoder
-from assay_pipelines.judging.fake_endpoint import Asked, always, fake_endpoint, once
+from assay_pipelines.judging.fake_endpoint import JudgeRequest, fake_endpoint
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.principles.exporting import export_principles
@@ -24,6 +24,7 @@ from assay_pipelines.principles.filtering import FilterConfig, FilterReport, evi
 from assay_pipelines.principles.lexicon import LexiconExtractor
 from assay_pipelines.principles.llm_extractor import LlmExtractor
 from assay_pipelines.principles.report import KIND, principle_report, require_run
+from assay_serving.chat.scripted import always, once
 
 FIRST = introduction("first", "this one")
 SECOND = introduction("second", "the other one")
@@ -198,7 +199,7 @@ def test_a_lexicon_of_ones_own_has_a_name_of_its_own(tmp_path: Path) -> None:
 # --- the LLM extractor ---
 
 
-def echo(asked: Asked) -> Mapping[str, Any]:
+def echo(asked: JudgeRequest) -> Mapping[str, Any]:
     """One principle for each sentence of the feedback, quoted."""
     said = [s.strip() for s in asked.sections["Feedback on this response"].split(".") if s.strip()]
     return {"items": [{"evidence": s, "principle": s.split()[0].lower(), "fulfilment": "yes"} for s in said]}
@@ -227,7 +228,7 @@ def test_every_feedback_is_read_once_and_quotes_come_first(workspace: Workspace,
         known = llm_run(workspace, fake.base_url)
         assert (known.read, known.known) == (0, 6)
         assert not fake.repeats()
-        schema = fake.asked[0].body["response_format"]["json_schema"]["schema"]
+        schema = fake.requests[0].body["response_format"]["json_schema"]["schema"]
     item = schema["$defs"]["FoundPrinciple"]
     assert list(item["properties"]) == ["evidence", "principle", "fulfilment"]
     assert item["properties"]["fulfilment"]["enum"] == ["yes", "no", "partially"]

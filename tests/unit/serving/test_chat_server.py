@@ -21,7 +21,9 @@ from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.questions import Question
 from assay_serving.chat.app import create_chat_app
 from assay_serving.chat.completion import TooLongError
-from assay_serving.chat.generation import ChatModel
+from assay_serving.chat.generation import ChatModel, QueuedModel
+from assay_serving.server import ServerSettings
+from assay_serving.server.chat_app import guarded_chat_app
 
 KEY = "the-key"
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Name a metal."}], "max_tokens": 8}
@@ -35,7 +37,7 @@ def model() -> ChatModel:
 @pytest.fixture(scope="module")
 def client(model: ChatModel) -> Iterator[httpx.Client]:
     with (
-        running_app(create_chat_app(model, api_keys=(KEY,))) as url,
+        running_app(guarded_chat_app(QueuedModel(model), ServerSettings(api_keys=(KEY,)))) as url,
         httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as client,
     ):
         yield client
@@ -111,7 +113,7 @@ def test_keys_paths_and_models(client: httpx.Client) -> None:
 
 
 def test_past_its_queue_it_says_when_to_come_back(model: ChatModel) -> None:
-    with running_app(create_chat_app(model, max_waiting=1)) as url:
+    with running_app(create_chat_app(QueuedModel(model, max_waiting=1))) as url:
         replies: list[httpx.Response] = []
 
         def post() -> None:
@@ -148,7 +150,7 @@ def some_questions(count: int) -> list[Question]:
 
 def test_the_judge_asks_a_real_server_which_takes_no_schema(workspace: Workspace, model: ChatModel) -> None:
     """A model of random weights never answers: every reply is read, counted as unreadable, and none becomes a vote."""
-    with running_app(create_chat_app(model)) as url:
+    with running_app(create_chat_app(QueuedModel(model))) as url:
         endpoint = EndpointConfig(f"{url}/v1", "tiny", max_tokens=8, concurrency=2)
         judge = LlmJudge(LlmJudgeConfig(endpoint), workspace)
         report = ask(workspace, judge, some_questions(3), None)

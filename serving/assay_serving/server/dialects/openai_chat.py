@@ -1,6 +1,6 @@
-"""OpenAI's `POST /v1/chat/completions` for generative reward models: what verl's and others' judges are asked by.
+"""OpenAI's `POST /v1/chat/completions` for generative reward models: what verl's and others' judges are called by.
 
-The same body and reply as `assay serve-chat`. Streaming, tools, several choices and response formats are refused.
+The same route as that of `assay serve-chat`. Streaming, tools, several choices and response formats are refused.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from assay.domain import Message
-from assay.http.problems import ProblemError, request_id_of
+from assay.http.problems import request_id_of
+from assay_serving.chat.app import chat_router
 from assay_serving.chat.bodies import ChatCompletionRequest
+from assay_serving.chat.completion import Completion
 from assay_serving.chat.replies import ChatCompletionResponse, chat_reply
 from assay_serving.server.core.scoring_backend import ChatRequest
 from assay_serving.server.dialects.shapes import EnvelopedError, OpenAIRoute, shaped_errors
@@ -17,22 +19,16 @@ from assay_serving.server.http.json_route import json_reply
 from assay_serving.server.http.service import ScoringService, client_of, until_disconnect
 
 
-def openai_chat_routes(service: ScoringService) -> APIRouter:
-    router = APIRouter(route_class=OpenAIRoute)
+class ServedModels:
+    """A `Completer` over the generative models of a reward server."""
 
-    @router.post(
-        "/v1/chat/completions",
-        response_model=None,
-        responses={200: {"model": ChatCompletionResponse}, **shaped_errors(EnvelopedError)},
-    )
-    async def chat(body: ChatCompletionRequest, request: Request) -> Response:
-        """The next turn of a conversation by a generative model."""
-        if (field := body.unsupported) is not None:
-            problem = {"errors": [{"field": field, "message": "not supported"}]}
-            raise ProblemError(
-                400, f"{field} is not supported by this server", code="unsupported_parameter", more=problem
-            )
-        chat_request = ChatRequest(
+    supports: frozenset[str] = frozenset()
+
+    def __init__(self, service: ScoringService) -> None:
+        self.service = service
+
+    async def complete(self, body: ChatCompletionRequest, request: Request) -> Response:
+        chat = ChatRequest(
             body.model,
             tuple(Message(message.role, message.content) for message in body.messages),
             body.limit,
@@ -40,21 +36,15 @@ def openai_chat_routes(service: ScoringService) -> APIRouter:
             top_p=body.top_p,
             seed=body.seed,
             stop=tuple(body.stops),
-            timeout_s=service.settings.request_timeout_s,
+            timeout_s=self.service.settings.request_timeout_s,
             client=client_of(request),
             request_id=request_id_of(request),
         )
-        response = await until_disconnect(request, service.backend.chat(chat_request))
-        return json_reply(
-            chat_reply(
-                str(request_id_of(request)),
-                model=response.model,
-                version=response.version,
-                text=response.text,
-                finish=response.finish,
-                tokens_in=response.tokens_in,
-                tokens_out=response.tokens_out,
-            )
-        )
+        answer = await until_disconnect(request, self.service.backend.chat(chat))
+        completion = Completion(answer.text, answer.finish, answer.tokens_in, answer.tokens_out)
+        return json_reply(chat_reply(str(request_id_of(request)), answer.model, answer.version, completion))
 
-    return router
+
+def openai_chat_routes(service: ScoringService) -> APIRouter:
+    described = {200: {"model": ChatCompletionResponse}, **shaped_errors(EnvelopedError)}
+    return chat_router(ServedModels(service), OpenAIRoute, described)

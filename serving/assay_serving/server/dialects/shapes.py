@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from assay.errors import AssayError
 from assay.http.problems import CLIENT_GONE, MEDIA_TYPE, ProblemError, problem_of, problem_of_invalid, responses
+from assay_serving.chat.replies import openai_error
 from assay_serving.server.http.json_route import JsonRoute
 
 #: Wrong input is 400 to these clients. verl's router gives up on any 4xx, so a rate limit must not be one.
@@ -101,8 +102,7 @@ class SglangRoute(ShapedRoute):
 class OpenAIRoute(ShapedRoute):
     @staticmethod
     def shape(status: int, problem: ProblemError) -> dict[str, Any]:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        return {"error": _info(status, problem) | {"type": kind, "code": problem.code}}
+        return openai_error(status, problem)
 
 
 def shaped_errors(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
