@@ -1,7 +1,7 @@
 """The 5-tuple of attributes by a language model: strict JSON, one re-ask, every failure counted.
 
 Covers: asking for what is not known yet, storing it as this annotator's. Leaves out: what the attributes are for
-(`schema`), which annotator's count (`stored`), attributes without a model (`ruled`).
+(`schema`), which annotator's count (`stored`), attributes without a model (`rules`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_pipelines.attributes.asker import Asker
+from assay_pipelines.attributes.prompted_model import PromptedModel
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import ModelCall
@@ -64,7 +64,7 @@ class AttributesConfig:
     prompts: Path | None = None
 
 
-class AttributeExtractor(Asker):
+class AttributeExtractor(PromptedModel):
     """Asks one model."""
 
     def __init__(self, config: AttributesConfig) -> None:

@@ -18,7 +18,7 @@ from assay.domain import Prompt
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_pipelines.attributes.asker import Asker
+from assay_pipelines.attributes.prompted_model import PromptedModel
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import ModelCall
@@ -46,7 +46,7 @@ class CheckerConfig:
     prompts: Path | None = None
 
 
-class CorrectnessChecker(Asker):
+class CorrectnessChecker(PromptedModel):
     """Asks one model."""
 
     def __init__(self, config: CheckerConfig) -> None:

@@ -73,7 +73,7 @@ def attributes(
     if sum((base_url is not None, rules, file is not None)) != 1:
         raise BadInputError("name one of --base-url with --model, --rules, --file")
     if file is not None or rules:
-        from assay_pipelines.attributes.ruled import describe_by_rules, describe_from_file
+        from assay_pipelines.attributes.rules import describe_by_rules, describe_from_file
 
         config = {"selection": asdict(selection), "limit": limit, "rules": rules, "file": str(file) if file else None}
         with start_run(ws, "attributes", config) as run:

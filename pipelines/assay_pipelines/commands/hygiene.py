@@ -10,7 +10,7 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
-    from assay_pipelines.hygiene.deduplication import Contradiction
+    from assay_pipelines.hygiene.deduplication import LabelContradiction
 
 _CUT = 400
 
@@ -133,7 +133,7 @@ def stats(
     emit(payload, text, as_json=as_json)
 
 
-def _contradiction(contradiction: Contradiction) -> str:
+def _contradiction(contradiction: LabelContradiction) -> str:
     heading = (
         "one pair"
         if contradiction.exact

@@ -149,16 +149,16 @@ def extract(
         progress_bar("reading feedback", min(waiting, limit or waiting), unit="texts") as advance,
     ):
         report = read_feedback(ws, reader, run.id, source=source, limit=limit, again=again, advance=advance)
-        run.metrics.update(asdict(report))
+        run.metrics.update(report.to_dict())
     failed = sum(report.failures.values())
     rate = f" ({100 * report.failure_rate:.1f} % of the answers)" if failed and report.failure_rate is not None else ""
     lines = [
         f"{reader.name}: {report.read} texts read, {report.items} items, {report.empty} without any; "
-        f"{report.known} known",
+        f"{report.read_before} known",
         *([f"{failed} could not be read{rate}: {_listed(report.failures)}"] if failed else []),
         *([f"stopped: {report.stopped}"] if report.stopped else []),
     ]
-    payload = {"run": run.id, **asdict(report), "failure_rate": report.failure_rate}
+    payload = {"run": run.id, **report.to_dict(), "failure_rate": report.failure_rate}
     emit(payload, "\n".join(lines), as_json=as_json)
 
 
@@ -228,7 +228,7 @@ def filter_(
         progress_bar("filtering", count_responses(ws, name), unit="responses") as advance,
     ):
         filtered = filter_principles(ws, model, config, run.id, advance=advance)
-        run.metrics.update(asdict(filtered))
+        run.metrics.update(filtered.to_dict())
     funnel = principle_report(ws, run.id)
     sizes = ", ".join(f"{n} of {size}" for size, n in filtered.groups.items())
     lines = [
@@ -236,7 +236,7 @@ def filter_(
         *_funnel(funnel),
         f"items by number of annotators compared: {sizes}",
     ]
-    emit({"run": run.id, "extractor": name, **asdict(filtered)}, "\n".join(lines), as_json=as_json)
+    emit({"run": run.id, "extractor": name, **filtered.to_dict()}, "\n".join(lines), as_json=as_json)
 
 
 def report(
@@ -308,10 +308,10 @@ def _funnel(summary: PrincipleReport) -> list[str]:
         share = f"{100 * dropped / remaining:5.1f} % of {remaining}" if remaining else "    -"
         lines.append(f"  dropped at {stage:<12} {dropped:>8}  {share}")
         remaining -= dropped
-    yes = f", {100 * summary.kept_yes / summary.kept:.1f} % yes" if summary.kept else ""
+    yes = f", {100 * summary.accepted_yes / summary.accepted:.1f} % yes" if summary.accepted else ""
     mean = f", {summary.per_feedback:.2f} a feedback text" if summary.per_feedback is not None else ""
     lines.append(
-        f"  kept {summary.kept} ({summary.principles} different){yes}{mean}; {summary.responses} responses have any"
+        f"  kept {summary.accepted} ({summary.principles} different){yes}{mean}; {summary.responses} responses have any"
     )
     return lines
 

@@ -61,12 +61,12 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """`asked`: neighbours asked for, over all gold items; `candidates`: the different ones found, best first.
+    """`requested`: neighbours requested, over all gold items; `candidates`: the different ones found, best first.
     `without_vector`: ids of gold items that could not be looked around; `pool`: vectors searched, `pool_missing`: pool
     comparisons that have none."""
 
     candidates: tuple[Retrieved, ...]
-    asked: int
+    requested: int
     without_vector: tuple[str, ...]
     pool: int
     pool_missing: int

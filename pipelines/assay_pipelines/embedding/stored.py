@@ -65,12 +65,12 @@ def space_name(encoder: Encoder, *, responses: bool = False) -> str:
 
 @dataclass(frozen=True)
 class EmbedReport:
-    """Comparisons. `space`: what `load_vectors` takes. `texts`: how many different texts were encoded for `made`."""
+    """Counts of comparisons. `space`: what `load_vectors` takes. `texts`: different texts encoded for `embedded`."""
 
     space: str
     selected: int = 0
-    known: int = 0
-    made: int = 0
+    stored_before: int = 0
+    embedded: int = 0
     texts: int = 0
 
 

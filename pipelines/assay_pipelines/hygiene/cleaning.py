@@ -35,16 +35,18 @@ class CleanConfig:
         if self.max_characters < 0:
             raise BadInputError("must not be negative", field="max_characters")
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[CleaningRule]:
         rules = [
-            Rule("empty_prompt", "the prompt has no text", f"list_bool_and([{blank('m.content')} for m in messages])"),
-            Rule(
+            CleaningRule(
+                "empty_prompt", "the prompt has no text", f"list_bool_and([{blank('m.content')} for m in messages])"
+            ),
+            CleaningRule(
                 "prompt_end",
                 "the prompt does not end before the assistant's turn",
                 "messages[-1].role NOT IN ('user', 'tool')",
             ),
-            Rule("empty_response", "a response has no text", f"{blank('a')} OR {blank('b')}"),
-            Rule(
+            CleaningRule("empty_response", "a response has no text", f"{blank('a')} OR {blank('b')}"),
+            CleaningRule(
                 "identical_responses",
                 "the responses differ in case or white space only",
                 f"{same_text('a')} = {same_text('b')}",
@@ -52,7 +54,7 @@ class CleanConfig:
         ]
         if self.max_characters:
             rules.append(
-                Rule(
+                CleaningRule(
                     "long_response",
                     f"a response is longer than {self.max_characters} characters",
                     f"greatest(length(a), length(b)) > {int(self.max_characters)}",
@@ -61,12 +63,12 @@ class CleanConfig:
         if self.control_characters:
             texts = [*(f"regexp_matches({side}, '{CONTROL}')" for side in ("a", "b"))]
             texts.append(f"list_bool_or([regexp_matches(m.content, '{CONTROL}') for m in messages])")
-            rules.append(Rule("control_characters", "a text has control characters", " OR ".join(texts)))
+            rules.append(CleaningRule("control_characters", "a text has control characters", " OR ".join(texts)))
         return rules
 
 
 @dataclass(frozen=True)
-class Rule:
+class CleaningRule:
     """`condition`: SQL over `messages` and the responses `a` and `b`."""
 
     name: str

@@ -51,7 +51,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Contradiction:
+class LabelContradiction:
     """A pair that sources label oppositely. `exact`: one comparison; else several that differ in case or white space.
 
     `comparisons`: id -> pool now. `statements`: of everybody who judged it, sources first.
@@ -112,7 +112,7 @@ def dedup(workspace: Workspace, run_id: str | None, *, advance: Advance = silent
 
 def find_contradictions(
     workspace: Workspace, *, limit: int | None = None, advance: Advance = silent
-) -> tuple[int, list[Contradiction]]:
+) -> tuple[int, list[LabelContradiction]]:
     """How many there are, and the first `limit` of them with texts and votes. Decides nothing; those that `dedup` has
     set aside are among them, pairs discarded for other reasons are not."""
     with scratch(workspace) as scratch_db:
@@ -148,7 +148,7 @@ def _exact_repeats(workspace: Workspace, scratch_db: Scratch) -> int:
     return scratch_db.number("SELECT count(*) - count(DISTINCT comparison) FROM origin_hashes")
 
 
-def _described(workspace: Workspace, members: pa.Table) -> list[Contradiction]:
+def _described(workspace: Workspace, members: pa.Table) -> list[LabelContradiction]:
     with workspace.store.unit() as db, registered(db, "incoming_members", members):
         texts = db.execute(
             """SELECT m.pair_key, m.comparison_id, m.straight, p.messages, a.content, b.content,
@@ -177,7 +177,7 @@ def _described(workspace: Workspace, members: pa.Table) -> list[Contradiction]:
         assert isinstance(messages, list)
         assert isinstance(comparison, str)
         contradictions.append(
-            Contradiction(
+            LabelContradiction(
                 tuple((m["role"], m["content"]) for m in messages),
                 str(a if straight else b),
                 str(b if straight else a),

@@ -1,6 +1,6 @@
 """The registry of importers: the name of every layout that `assay data import --format` reads.
 
-Leaves out: how one is chosen (`layout`), the layouts themselves (`formats`).
+Leaves out: how one is chosen (`recognition`), the layouts themselves (`formats`).
 """
 
 from __future__ import annotations

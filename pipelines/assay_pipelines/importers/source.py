@@ -18,13 +18,8 @@ from assay_pipelines.importers.containers import Container, Csv, HubDataset, Par
 from assay_pipelines.importers.formats.hh import looks_like_red_team
 from assay_pipelines.importers.formats.trl import TARGETS
 from assay_pipelines.importers.joining import joined
-from assay_pipelines.importers.layout import (
-    JoinedLayout,
-    RecordLayout,
-    members_of,
-    recognise,
-    select_layout,
-)
+from assay_pipelines.importers.layout import JoinedLayout, RecordLayout
+from assay_pipelines.importers.recognition import members_of, recognise, select_layout
 from assay_pipelines.importers.rows import BatchBuilder, ReadBatch, Row
 
 #: Formats that name a container only, for files whose ending does not; the layout is then recognised.

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What the test says of one principle. `agreeing`: how many of the `others` have one near enough."""
+class ConsensusTest:
+    """What the test says of one principle. `agreeing`: how many of the `other_annotators` have one near enough."""
 
-    kept: bool
+    accepted: bool
     agreeing: int
-    others: int
+    other_annotators: int
 
 
 def consensus(
@@ -32,7 +32,7 @@ def consensus(
     threshold: float = 0.8,
     at_least: int | None = None,
     alone: bool = False,
-) -> list[list[Shared]]:
+) -> list[list[ConsensusTest]]:
     """For each annotator and each of their principles: has EVERY other annotator one whose cosine is above `threshold`?
 
     `vectors`: one [principles, dimension] matrix an annotator; an annotator without any still has to agree, so nothing
@@ -44,7 +44,7 @@ def consensus(
     """
     other_annotators = len(vectors) - 1
     needed = other_annotators if at_least is None else min(at_least, other_annotators)
-    tests: list[list[Shared]] = []
+    tests: list[list[ConsensusTest]] = []
     for a, mine in enumerate(vectors):
         rows = []
         for i in range(len(mine)):
@@ -53,7 +53,7 @@ def consensus(
                 for b, theirs in enumerate(vectors)
                 if b != a
             )
-            rows.append(Shared(agreeing >= needed if other_annotators else alone, agreeing, other_annotators))
+            rows.append(ConsensusTest(agreeing >= needed if other_annotators else alone, agreeing, other_annotators))
         tests.append(rows)
     return tests
 

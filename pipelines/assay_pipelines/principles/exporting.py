@@ -23,7 +23,7 @@ FORMATS = {".jsonl": "FORMAT json", ".parquet": "FORMAT parquet, COMPRESSION zst
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFile:
     """Rows written, and the base rate of yes in them."""
 
     path: Path
@@ -34,7 +34,7 @@ class Exported:
 
 def export_principles(
     workspace: Workspace, run: str, path: Path, *, holdout: float = 0.0, seed: int = 0
-) -> list[Exported]:
+) -> list[ExportedFile]:
     """Write PATH, and with `holdout` (the expected share of prompts) NAME.holdout.SUFFIX beside it.
 
     Rows in the order of response and principle, so the same store gives the same bytes. Raises BadInputError for an
@@ -85,7 +85,7 @@ def _select(db: duckdb.DuckDBPyConnection, run: str, seed: int) -> None:
     ).fetchall()
 
 
-def _write(db: duckdb.DuckDBPyConnection, path: Path, condition: str) -> Exported:
+def _write(db: duckdb.DuckDBPyConnection, path: Path, condition: str) -> ExportedFile:
     target = str(path).replace("'", "''")
     db.execute(
         f"""COPY (SELECT {", ".join(FIELDS)} FROM chosen WHERE {condition} ORDER BY response_id, principle)
@@ -95,4 +95,4 @@ def _write(db: duckdb.DuckDBPyConnection, path: Path, condition: str) -> Exporte
         f"""SELECT count(*), count(DISTINCT prompt_id), count(*) FILTER (fulfilment = 'Yes')
             FROM chosen WHERE {condition}"""
     ).fetchall()[0]
-    return Exported(path, rows, prompts, yes)
+    return ExportedFile(path, rows, prompts, yes)

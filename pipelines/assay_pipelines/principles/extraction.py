@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -46,7 +46,7 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ExtractedPrinciple:
     """One principle that a feedback speaks of. `evidence`: the words of the feedback that say so."""
 
     principle: str
@@ -55,7 +55,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class ExtractionFailure:
     """No answer. `final`: trying again unchanged would give the same; it is recorded, and asked again only if told to.
     `code`: e.g. bad_answer, refused, truncated, timeout, over_budget."""
 
@@ -64,7 +64,7 @@ class Unread:
     final: bool = True
 
 
-Reading: TypeAlias = tuple[Item, ...] | Unread
+Reading: TypeAlias = tuple[ExtractedPrinciple, ...] | ExtractionFailure
 
 
 class PrincipleExtractor(Protocol):
@@ -99,12 +99,16 @@ class ExtractionReport:
     asked again. `failure_rate`: of what was answered, the share that could not be used."""
 
     extractor: str
-    known: int = 0
+    read_before: int = 0
     read: int = 0
     empty: int = 0  #: read, and no principle in it
     items: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     stopped: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; `known` is the earlier name of `read_before`."""
+        return {**asdict(self), "known": self.read_before}
 
     @property
     def failure_rate(self) -> float | None:
@@ -130,7 +134,7 @@ def extract(
     waiting, read_before = _waiting(workspace, extractor.name, source, again)
     if not waiting and not read_before:
         raise BadInputError("there is no feedback to read; bring some with: assay principles import-feedback FILE")
-    report = ExtractionReport(extractor.name, known=read_before)
+    report = ExtractionReport(extractor.name, read_before=read_before)
     failures: Counter[str] = Counter()
     waiting = waiting[:limit] if limit is not None else waiting
     for start in range(0, len(waiting), extractor.page):
@@ -138,7 +142,7 @@ def extract(
         readings, report.stopped = extractor.read(texts, run_id)
         _store(workspace, extractor.name, texts, readings, run_id)
         for reading in readings:
-            if isinstance(reading, Unread):
+            if isinstance(reading, ExtractionFailure):
                 failures[reading.code] += 1
             else:
                 report.read += 1
@@ -190,7 +194,7 @@ def _store(
     rows: list[tuple[str, ...]] = []
     passes: list[tuple[str, int | None, str | None]] = []
     for text, reading in zip(texts, readings, strict=True):
-        if isinstance(reading, Unread):
+        if isinstance(reading, ExtractionFailure):
             if reading.final:
                 passes.append((text.feedback_id, None, f"{reading.code}: {reading.message}"))
             continue

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
@@ -66,15 +66,19 @@ class FilterReport:
     compared, by how many annotators they have."""
 
     items: int = 0
-    kept: int = 0
+    accepted: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     responses: int = 0
     responses_with: int = 0  #: those with at least one survivor
     groups: dict[int, int] = field(default_factory=dict)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; `kept` is the earlier name of `accepted`."""
+        return {**asdict(self), "kept": self.accepted}
+
 
 @dataclass
-class _Judged:
+class _Judgment:
     """One principle judgment on its way through the stages."""
 
     judgment_id: str
@@ -120,7 +124,7 @@ def filter_principles(
         dropped.update(one.stage for one in judged)
         report.responses_with += len({one.response_id for one in judged if one.stage == KEPT})
         advance(len(part))
-    report.kept = dropped.pop(KEPT, 0)
+    report.accepted = dropped.pop(KEPT, 0)
     report.dropped = {stage: dropped.get(stage, 0) for stage in STAGES}
     report.groups = dict(sorted(sizes.items()))
     return report
@@ -138,7 +142,7 @@ def evidence_score(evidence: str | None, feedback: str) -> float:
     return float(partial_ratio(evidence.strip(), feedback)) if evidence and evidence.strip() else 0.0
 
 
-def _alone(one: _Judged, config: FilterConfig) -> None:
+def _alone(one: _Judgment, config: FilterConfig) -> None:
     """The stages that look at one item only."""
     if one.feedback is not None and config.evidence_above >= 0:
         score = evidence_score(one.evidence, INTRODUCTION.sub("", one.feedback))
@@ -155,7 +159,7 @@ def _alone(one: _Judged, config: FilterConfig) -> None:
 def _together(
     workspace: Workspace,
     encoder: Encoder,
-    judged: Sequence[_Judged],
+    judged: Sequence[_Judgment],
     readers: dict[tuple[str, str], list[str]],
     config: FilterConfig,
     sizes: Counter[int],
@@ -167,7 +171,7 @@ def _together(
     names, rows = load_vectors(workspace, encoder.name, sorted({one.principle_id for one in remaining}))
     vector = dict(zip(names, rows, strict=True))
     empty = np.empty((0, encoder.dimension), dtype=np.float32)
-    groups: dict[tuple[str, str], dict[str, list[_Judged]]] = {}
+    groups: dict[tuple[str, str], dict[str, list[_Judgment]]] = {}
     for (response, item), annotators in readers.items():
         groups[response, item] = {annotator: [] for annotator in sorted(annotators)}
     for one in remaining:
@@ -187,13 +191,13 @@ def _together(
         )
         for mine, results in zip(by_annotator, tests, strict=True):
             for one, shared in zip(mine, results, strict=True):
-                if shared.kept:
+                if shared.accepted:
                     supported[one.judgment_id] = shared.agreeing
-                elif not shared.others:
+                elif not shared.other_annotators:
                     one.leave("consensus", "one annotator only")
                 else:
-                    one.leave("consensus", f"{shared.agreeing} of {shared.others} other annotators share it")
-    by_response: dict[str, list[_Judged]] = {}
+                    one.leave("consensus", f"{shared.agreeing} of {shared.other_annotators} other annotators share it")
+    by_response: dict[str, list[_Judgment]] = {}
     for one in remaining:
         if one.stage == KEPT:
             by_response.setdefault(one.response_id, []).append(one)
@@ -202,7 +206,7 @@ def _together(
         _merge(mine, np.stack([vector[one.principle_id] for one in mine]), config.merge_above)
 
 
-def _merge(mine: Sequence[_Judged], vectors: npt.NDArray[np.float32], threshold: float) -> None:
+def _merge(mine: Sequence[_Judgment], vectors: npt.NDArray[np.float32], threshold: float) -> None:
     stands_for = merge(vectors, threshold=threshold)
     members: dict[int, list[int]] = {}
     for i, representative in enumerate(stands_for):
@@ -248,7 +252,7 @@ def _embed(workspace: Workspace, encoder: Encoder, extractor: str | None, run_id
 
 def _load(
     workspace: Workspace, responses: Sequence[str], extractor: str | None
-) -> tuple[list[_Judged], dict[tuple[str, str], list[str]]]:
+) -> tuple[list[_Judgment], dict[tuple[str, str], list[str]]]:
     """The judgments on these responses, and who was asked about each (response, item): everyone whose feedback the
     extractor read or failed to read, because an annotator whose words name no principle still has to agree; of what
     people stated, everyone who answered on principles with a vote, though it be `partially` only."""
@@ -277,10 +281,10 @@ def _load(
                WHERE j.item IS NOT NULL AND $extractor IS NULL GROUP BY ALL""",
             values,
         ).fetchall()
-    return [_Judged(*row) for row in rows], {(response, item): people for response, item, people in annotators}
+    return [_Judgment(*row) for row in rows], {(response, item): people for response, item, people in annotators}
 
 
-def _store(workspace: Workspace, judged: Sequence[_Judged], run_id: str) -> None:
+def _store(workspace: Workspace, judged: Sequence[_Judgment], run_id: str) -> None:
     import pyarrow as pa
 
     text = pa.string()

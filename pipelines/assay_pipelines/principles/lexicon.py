@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError
-from assay_pipelines.principles.extraction import INTRODUCTION, ExtractorOptions, Feedback, Fulfilment, Item, Reading
+from assay_pipelines.principles.extraction import (
+    INTRODUCTION,
+    ExtractedPrinciple,
+    ExtractorOptions,
+    Feedback,
+    Fulfilment,
+    Reading,
+)
 
 _CLAUSE = re.compile(
     r"[.;!?\n]+\s*|,?\s*\b(?:but|while|whereas|however|although|though)\b\s*|,\s+(?=(?:and\s+)?(?:a|arg\w*\s*a?)\s?[12]\b)",
@@ -41,7 +48,7 @@ _SOMEWHAT = re.compile(r"\b(?:somewhat|partially|partly|kind of|sort of|to some 
 
 
 @dataclass(frozen=True)
-class Rule:
+class LexiconRule:
     principle: str
     has: re.Pattern[str] | None
     lacks: re.Pattern[str] | None
@@ -65,15 +72,15 @@ class LexiconExtractor:
         self.config: Mapping[str, Any] = {"rules": len(self._rules), "digest": digest[:16]}
 
     def read(self, feedback: Sequence[Feedback], run_id: str | None) -> tuple[list[Reading], str | None]:
-        """As `Extractor`. Nothing is ever unread."""
+        """As `PrincipleExtractor`. No text fails."""
         return [self.items(text.content) for text in feedback], None
 
-    def items(self, content: str) -> tuple[Item, ...]:
+    def items(self, content: str) -> tuple[ExtractedPrinciple, ...]:
         """At most one item a principle and answer, in the order of the text."""
         match = INTRODUCTION.match(content)
         which, preferred = (match["which"], match["preferred"]) if match else (None, None)
         text = content[match.end() :] if match else content
-        by_answer: dict[tuple[str, Fulfilment], Item] = {}
+        by_answer: dict[tuple[str, Fulfilment], ExtractedPrinciple] = {}
         for clause in _CLAUSE.split(text):
             words = clause.strip(" ,:-\"'")
             about = _about(words, which, preferred)
@@ -87,7 +94,7 @@ class LexiconExtractor:
                     answer = "no" if answer == "yes" else "yes"
                 if about == "nobody" and (answer == "no") != (preferred == "the other one"):
                     continue  # where nobody is named, praise is for the preferred one and blame for the other
-                by_answer.setdefault((rule.principle, answer), Item(rule.principle, answer, words))
+                by_answer.setdefault((rule.principle, answer), ExtractedPrinciple(rule.principle, answer, words))
         return tuple(by_answer.values())
 
 
@@ -125,7 +132,7 @@ def _about(clause: str, which: str | None, preferred: str | None) -> str | None:
     return "this" if preferred == "neither" else "nobody"  # what is said of a tie is said of both
 
 
-def _answer(rule: Rule, clause: str) -> Fulfilment | None:
+def _answer(rule: LexiconRule, clause: str) -> Fulfilment | None:
     for pattern, plain, turned in ((rule.lacks, "no", "yes"), (rule.has, "yes", "no")):
         if pattern is None:
             continue
@@ -139,7 +146,7 @@ def _answer(rule: Rule, clause: str) -> Fulfilment | None:
     return None
 
 
-def _rules(text: str, path: Path | None) -> list[Rule]:
+def _rules(text: str, path: Path | None) -> list[LexiconRule]:
     import yaml
 
     try:
@@ -147,7 +154,7 @@ def _rules(text: str, path: Path | None) -> list[Rule]:
         if not isinstance(loaded, dict) or not loaded:
             raise BadInputError("is not a lexicon: principle -> has, lacks", file=path)
         return [
-            Rule(" ".join(str(name).split()), _pattern(words.get("has")), _pattern(words.get("lacks")))
+            LexiconRule(" ".join(str(name).split()), _pattern(words.get("has")), _pattern(words.get("lacks")))
             for name, words in loaded.items()
         ]
     except (yaml.YAMLError, re.error, AttributeError, TypeError) as error:

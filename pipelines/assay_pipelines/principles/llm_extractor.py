@@ -22,7 +22,13 @@ from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import Answered, Endpoint, ModelCall, Outcome
 from assay_pipelines.llm.prompts import Prompts, mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
-from assay_pipelines.principles.extraction import ExtractorOptions, Feedback, Item, Reading, Unread
+from assay_pipelines.principles.extraction import (
+    ExtractedPrinciple,
+    ExtractionFailure,
+    ExtractorOptions,
+    Feedback,
+    Reading,
+)
 
 SYSTEM, USER = "principles.system.md", "principles.user.md"
 TASK = "principles"
@@ -74,8 +80,9 @@ class LlmExtractor:
         return self._annotator.name
 
     def read(self, feedback: Sequence[Feedback], run_id: str | None) -> tuple[list[Reading], str | None]:
-        """As `Extractor`. Raises BackendError where the endpoint refuses every call alike."""
-        readings: list[Reading] = [Unread("not_asked", "the pass ended before it", final=False)] * len(feedback)
+        """As `PrincipleExtractor`. Raises BackendError where the endpoint refuses every call alike."""
+        unread = ExtractionFailure("not_asked", "the pass ended before it", final=False)
+        readings: list[Reading] = [unread] * len(feedback)
 
         def finish(index: int, outcomes: Sequence[Outcome[FoundPrinciples]]) -> None:
             readings[index] = _reading(outcomes[0])
@@ -109,5 +116,5 @@ def openai_extractor(options: ExtractorOptions) -> LlmExtractor:
 
 def _reading(outcome: Outcome[FoundPrinciples]) -> Reading:
     if isinstance(outcome, Answered):
-        return tuple(Item(item.principle, item.fulfilment, item.evidence) for item in outcome.value.items)
-    return Unread(outcome.code, outcome.message, final=outcome.asked and not outcome.passing)
+        return tuple(ExtractedPrinciple(item.principle, item.fulfilment, item.evidence) for item in outcome.value.items)
+    return ExtractionFailure(outcome.code, outcome.message, final=outcome.asked and not outcome.passing)

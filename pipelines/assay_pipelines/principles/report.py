@@ -22,7 +22,7 @@ KIND = "principles-filter"
 
 
 @dataclass(frozen=True)
-class Reader:
+class ExtractorCounts:
     """What one extractor has read. `failed`: code -> feedback texts. `items_mean`, `items_sd`: per text read."""
 
     name: str
@@ -39,7 +39,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class BaseRate:
+class PrincipleBaseRate:
     """A kept principle: how many responses, and of how many it is said that they fulfil it."""
 
     principle: str
@@ -54,19 +54,20 @@ class PrincipleReport:
 
     feedback: int
     stated: int
-    readers: list[Reader]
+    readers: list[ExtractorCounts]
     run: str | None = None
     items: int = 0
     stages: dict[str, int] = field(default_factory=dict)  #: dropped, by stage, in order
-    kept: int = 0
-    kept_yes: int = 0
+    accepted: int = 0
+    accepted_yes: int = 0
     principles: int = 0  #: different statements among the kept
     responses: int = 0
     per_feedback: float | None = None  #: kept items for each feedback text that was read
-    base_rates: list[BaseRate] = field(default_factory=list)
+    base_rates: list[PrincipleBaseRate] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON; `kept` and `kept_yes` are the earlier names of `accepted` and `accepted_yes`."""
+        return {**asdict(self), "kept": self.accepted, "kept_yes": self.accepted_yes}
 
 
 def principle_report(workspace: Workspace, run: str | None = None, *, top: int = 20) -> PrincipleReport:
@@ -93,15 +94,15 @@ def principle_report(workspace: Workspace, run: str | None = None, *, top: int =
                WHERE o.run_id = ? AND o.stage = ? GROUP BY 1 ORDER BY 2 DESC, 1""",
             [run, KEPT],
         ).fetchall()
-        report.kept, report.kept_yes = sum(n for _, n, _ in rows), sum(yes for _, _, yes in rows)
+        report.accepted, report.accepted_yes = sum(n for _, n, _ in rows), sum(yes for _, _, yes in rows)
         report.principles = len(rows)
-        report.base_rates = [BaseRate(*row) for row in rows[:top]]
+        report.base_rates = [PrincipleBaseRate(*row) for row in rows[:top]]
         report.responses, texts = db.execute(
             """SELECT count(DISTINCT j.response_id) FILTER (o.stage = 'kept'), count(DISTINCT j.feedback_id)
                FROM principle_outcomes o JOIN standing_principle_judgments j USING (judgment_id) WHERE o.run_id = ?""",
             [run],
         ).fetchall()[0]
-        report.per_feedback = report.kept / texts if texts else None
+        report.per_feedback = report.accepted / texts if texts else None
     return report
 
 
@@ -131,7 +132,7 @@ def extractors(workspace: Workspace) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _readers(db: duckdb.DuckDBPyConnection) -> list[Reader]:
+def _readers(db: duckdb.DuckDBPyConnection) -> list[ExtractorCounts]:
     rows = db.execute(
         """SELECT extractor, count(items), coalesce(sum(items), 0), avg(items), stddev_samp(items)
            FROM principle_extractions GROUP BY 1 ORDER BY 1"""
@@ -142,7 +143,9 @@ def _readers(db: duckdb.DuckDBPyConnection) -> list[Reader]:
            WHERE error IS NOT NULL GROUP BY ALL ORDER BY 3 DESC, 2"""
     ).fetchall():
         failed.setdefault(name, {})[code] = number
-    return [Reader(name, read, failed.get(name, {}), int(items), mean, sd) for name, read, items, mean, sd in rows]
+    return [
+        ExtractorCounts(name, read, failed.get(name, {}), int(items), mean, sd) for name, read, items, mean, sd in rows
+    ]
 
 
 def _number(db: duckdb.DuckDBPyConnection, query: str) -> int:

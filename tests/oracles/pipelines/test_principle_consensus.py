@@ -27,7 +27,7 @@ VECTORS = [unit(*(ANGLES[name] for name in names)) for names in ANNOTATORS]
 def kept(**settings: Any) -> set[str]:
     tests = consensus(VECTORS, **settings)
     pairs = [(n, t) for names, found in zip(ANNOTATORS, tests, strict=True) for n, t in zip(names, found, strict=True)]
-    return {name for name, test in pairs if test.kept}
+    return {name for name, test in pairs if test.accepted}
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def test_another_fulfilment_is_no_agreement() -> None:
 def test_fewer_than_every_one_may_be_enough() -> None:
     assert kept(at_least=1) == {"p1", "q1", "s1", "p2", "s2"}
     found = consensus(VECTORS, at_least=1)[0][1]
-    assert (found.agreeing, found.others) == (1, 2)
+    assert (found.agreeing, found.other_annotators) == (1, 2)
 
 
 def test_one_annotator_is_no_consensus_unless_allowed() -> None:
-    assert [t.kept for t in consensus(VECTORS[:1])[0]] == [False, False]
-    assert [t.kept for t in consensus(VECTORS[:1], alone=True)[0]] == [True, True]
+    assert [t.accepted for t in consensus(VECTORS[:1])[0]] == [False, False]
+    assert [t.accepted for t in consensus(VECTORS[:1], alone=True)[0]] == [True, True]
 
 
 def test_an_annotator_without_principles_agrees_with_nothing() -> None:
     silent = np.empty((0, 2), dtype=np.float32)
     found = consensus([VECTORS[0], silent, VECTORS[2]], alone=True)
-    assert [[t.kept for t in one] for one in found] == [[False, False], [], [False, False]]
+    assert [[t.accepted for t in one] for one in found] == [[False, False], [], [False, False]]
 
 
 @given(st.lists(st.lists(st.integers(0, 359), max_size=4), min_size=2, max_size=4), st.floats(-1, 1), st.randoms())
@@ -79,7 +79,7 @@ def test_neither_the_order_of_annotators_nor_a_lower_threshold_loses_a_principle
     assert [again[order.index(i)] for i in range(len(vectors))] == found
     lower = consensus(vectors, threshold=threshold - 0.1)
     for one, other in zip(found, lower, strict=True):
-        assert all(b.kept for a, b in zip(one, other, strict=True) if a.kept)
+        assert all(b.accepted for a, b in zip(one, other, strict=True) if a.accepted)
 
 
 def test_one_of_each_meaning_stands() -> None:

@@ -20,7 +20,7 @@ from assay_pipelines.attributes.preverification import (
     CorrectnessChecker,
     preverify,
 )
-from assay_pipelines.attributes.ruled import by_rules, describe_by_rules, describe_from_file
+from assay_pipelines.attributes.rules import by_rules, describe_by_rules, describe_from_file
 from assay_pipelines.importers.run import open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 from assay_pipelines.judging.fake_endpoint import FakeEndpoint, JudgeRequest, fake_endpoint, longer_wins, prefers

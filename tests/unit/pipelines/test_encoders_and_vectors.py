@@ -87,11 +87,11 @@ def test_only_what_is_missing_is_encoded_and_equal_texts_once(workspace: Workspa
     encoder = Counting()
     steps: list[int] = []
     first = embed_comparisons(workspace, encoder, ids[:3], None, advance=steps.append)
-    assert (first.selected, first.known, first.made, first.texts) == (3, 0, 3, 2)
+    assert (first.selected, first.stored_before, first.embedded, first.texts) == (3, 0, 3, 2)
     second = embed_comparisons(workspace, encoder, Selection(), None, page=2, advance=steps.append)
-    assert (second.selected, second.known, second.made) == (8, 3, 5)
+    assert (second.selected, second.stored_before, second.embedded) == (8, 3, 5)
     assert sum(steps) == 3 + 8
-    assert embed_comparisons(workspace, encoder, Selection(), None).made == 0
+    assert embed_comparisons(workspace, encoder, Selection(), None).embedded == 0
     found, vectors = load_vectors(workspace, encoder.name, [ids[7], "c-none", ids[0]])
     assert found == [ids[7], ids[0]]
     wanted = HashingEncoder(64).encode([f"user: Tell me about {TOPICS[3]}", f"user: Tell me about {TOPICS[0]}"])
@@ -114,7 +114,7 @@ def test_a_vector_is_made_again_when_its_attributes_change(workspace: Workspace)
                 )
     encoder.seen.clear()
     report = embed_comparisons(workspace, encoder, ids, None)
-    assert (report.known, report.made) == (3, 1)
+    assert (report.stored_before, report.embedded) == (3, 1)
     assert encoder.seen == [f"task_category: advice\ndesired: thorough\nuser: Tell me about {TOPICS[1]}"]
     _, vectors = load_vectors(workspace, encoder.name, ids)
     assert len(vectors) == 4
@@ -151,7 +151,7 @@ def test_retrieval_asks_more_around_worse_errors_and_says_why(workspace: Workspa
     wrong, right, sure = ids[0], ids[3], ids[9]
     gold = [GoldItem(wrong, 0.2), GoldItem(right, 0.9), GoldItem(sure, 1.0), GoldItem("c-unknown", 0.1)]
     found = retrieve_around(workspace, encoder.name, gold, Selection(), k_max=4, exclude={ids[11]})
-    assert (found.asked, found.without_vector, found.pool, found.pool_missing) == (4 + 1, ("c-unknown",), 12, 0)
+    assert (found.requested, found.without_vector, found.pool, found.pool_missing) == (4 + 1, ("c-unknown",), 12, 0)
     names = [candidate.comparison_id for candidate in found.candidates]
     assert len(names) == len(set(names))
     assert not {wrong, right, sure, ids[11]} & set(names)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from assay.data.json_lines import RowError
 from assay.store.intake import LABELS
 from assay_pipelines.importers.kind import IMPORTERS
-from assay_pipelines.importers.layout import JoinedLayout, recognise
+from assay_pipelines.importers.layout import JoinedLayout
+from assay_pipelines.importers.recognition import recognise
 from assay_pipelines.importers.rows import BatchBuilder
 
 USER = [{"role": "user", "content": "Why?"}]

@@ -136,7 +136,7 @@ def test_a_chain_keeps_its_far_end() -> None:
     )
     assert found.item.tolist() == [0, 1, 2]
     assert found.cluster.tolist() == [0, 0, 0]
-    assert found.kept.tolist() == [-1, 0, -1]
+    assert found.nearest_kept.tolist() == [-1, 0, -1]
     assert found.similarity.tolist()[1] == 0.9
 
 

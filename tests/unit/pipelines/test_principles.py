@@ -18,7 +18,7 @@ from assay_pipelines.judging.fake_endpoint import JudgeRequest, fake_endpoint
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.principles.exporting import export_principles
-from assay_pipelines.principles.extraction import ExtractionReport, Item, extract
+from assay_pipelines.principles.extraction import ExtractedPrinciple, ExtractionReport, extract
 from assay_pipelines.principles.feedback_files import feedback_from_judgments, import_feedback, introduction
 from assay_pipelines.principles.filtering import FilterConfig, FilterReport, evidence_score, filter_principles
 from assay_pipelines.principles.lexicon import LexiconExtractor
@@ -189,7 +189,7 @@ def test_a_lexicon_of_ones_own_has_a_name_of_its_own(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("is green:\n  has: green(ish)? | leafy\n")
     mine = LexiconExtractor(own)
-    assert mine.items("a leafy text") == (Item("is green", "yes", "a leafy text"),)
+    assert mine.items("a leafy text") == (ExtractedPrinciple("is green", "yes", "a leafy text"),)
     assert mine.name != LexiconExtractor().name
     own.write_text("is green:\n  has: gre(en\n")
     with pytest.raises(BadInputError, match=r"own\.yaml: is not a lexicon"):
@@ -226,7 +226,7 @@ def test_every_feedback_is_read_once_and_quotes_come_first(workspace: Workspace,
         report = llm_run(workspace, fake.base_url)
         assert (report.read, report.items, report.failures, report.failure_rate) == (6, 12, {}, 0.0)
         known = llm_run(workspace, fake.base_url)
-        assert (known.read, known.known) == (0, 6)
+        assert (known.read, known.read_before) == (0, 6)
         assert not fake.repeats()
         schema = fake.requests[0].body["response_format"]["json_schema"]["schema"]
     item = schema["$defs"]["FoundPrinciple"]
@@ -271,7 +271,7 @@ def test_what_failed_in_passing_is_read_by_the_next_run(workspace: Workspace, tm
         assert first.stopped is not None
         assert sum(first.failures.values()) == 4
         second = llm_run(workspace, fake.base_url)
-        assert (second.read, second.known) == (4, 2)
+        assert (second.read, second.read_before) == (4, 2)
         assert not fake.repeats()
 
 
@@ -300,7 +300,7 @@ def said(
         config: Mapping[str, Any] = {}
 
         def read(self, feedback, run_id):  # type: ignore[no-untyped-def]
-            return [tuple(Item(*i) for i in people[int(f.content.split()[1])]) for f in feedback], None
+            return [tuple(ExtractedPrinciple(*i) for i in people[int(f.content.split()[1])]) for f in feedback], None
 
     import pyarrow as pa
 
@@ -347,14 +347,14 @@ def test_each_stage_drops_its_own_with_a_reason(workspace: Workspace) -> None:
     )
     report = filtered(workspace, extractor="told@1")
     stages = {"evidence": 1, "partially": 1, "helpfulness": 1, "consensus": 2, "conflict": 0, "duplicate": 1}
-    assert (report.items, report.kept, report.dropped) == (7, 1, stages)
+    assert (report.items, report.accepted, report.dropped) == (7, 1, stages)
     found = outcomes(workspace)
     assert found["quotes nothing that stands there"][0] == "evidence"
     assert found["and polite"] == ("consensus", "0 of 1 other annotators share it")
     assert {found["it is clear"][0], found["is clear"][0]} == {"kept", "duplicate"}
     assert all(reason for _, reason in found.values())
     relaxed = filtered(workspace, extractor="told@1", same_fulfilment=False)
-    assert (relaxed.kept, relaxed.dropped["conflict"]) == (1, 2)
+    assert (relaxed.accepted, relaxed.dropped["conflict"]) == (1, 2)
     assert rows_of(workspace, "SELECT count(DISTINCT run_id), count(*) FROM principle_outcomes") == [(2, 14)]
 
 
@@ -373,15 +373,15 @@ def test_an_annotator_who_names_no_principle_still_has_to_agree(workspace: Works
     one = ("clarity", "yes", "clear")
     said(workspace, (one,), (one,), (), content="clear")
     report = filtered(workspace, extractor="told@1")
-    assert (report.kept, report.groups) == (0, {3: 1})
-    assert filtered(workspace, extractor="told@1", at_least=1).kept == 1
+    assert (report.accepted, report.groups) == (0, {3: 1})
+    assert filtered(workspace, extractor="told@1", at_least=1).accepted == 1
 
 
 def test_one_annotator_alone_is_kept_only_if_allowed(workspace: Workspace) -> None:
     said(workspace, (("clarity", "yes", "clear"),), content="clear")
-    assert filtered(workspace, extractor="told@1").kept == 0
+    assert filtered(workspace, extractor="told@1").accepted == 0
     assert next(iter(outcomes(workspace).values())) == ("consensus", "one annotator only")
-    assert filtered(workspace, extractor="told@1", alone=True).kept == 1
+    assert filtered(workspace, extractor="told@1", alone=True).accepted == 1
 
 
 def test_people_who_saw_another_comparison_need_not_agree(workspace: Workspace, tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_people_who_saw_another_comparison_need_not_agree(workspace: Workspace, 
     reader = LexiconExtractor()
     extract(workspace, reader, "run-1")
     report = filtered(workspace, extractor=reader.name)
-    assert (report.kept, report.dropped["duplicate"], report.groups) == (2, 2, {2: 2})
+    assert (report.accepted, report.dropped["duplicate"], report.groups) == (2, 2, {2: 2})
 
 
 def test_stated_judgments_are_filtered_without_quotes(workspace: Workspace, tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ def test_stated_judgments_are_filtered_without_quotes(workspace: Workspace, tmp_
         row = critique(n, "", ratings={"votes": listed}, meta=question)
         import_feedback(workspace, write(tmp_path / f"{n}.jsonl.gz", row), "run-0")
     report = filtered(workspace)
-    assert (report.items, report.kept, report.responses_with, report.groups) == (6, 1, 1, {3: 2})
+    assert (report.items, report.accepted, report.responses_with, report.groups) == (6, 1, 1, {3: 2})
 
 
 def test_wrong_settings_and_nothing_to_filter_are_refused(workspace: Workspace) -> None:
@@ -443,7 +443,7 @@ def test_base_rates_and_files_in_the_fields_of_helpsteer3(workspace: Workspace, 
     extract(workspace, reader, "run-1")
     filtered(workspace, extractor=reader.name, alone=True)
     report = principle_report(workspace)
-    assert (report.kept, report.kept_yes, report.principles, report.responses) == (45, 30, 2, 30)
+    assert (report.accepted, report.accepted_yes, report.principles, report.responses) == (45, 30, 2, 30)
     assert [(b.principle, b.responses, b.yes) for b in report.base_rates] == [
         ("is clear", 30, 30),
         ("is accurate", 15, 0),

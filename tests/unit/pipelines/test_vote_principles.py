@@ -229,7 +229,7 @@ def test_filtering_and_export_see_what_people_said(
     with start_run(workspace, KIND, {}) as run:
         found = filter_principles(workspace, Meanings(), FilterConfig(), run.id)
     # of one they agree on "clear" and not on "short", of two on "not clear"; of three bob's "partially" is no "yes"
-    assert (found.items, found.kept) == (7, 2)
+    assert (found.items, found.accepted) == (7, 2)
     assert {stage: n for stage, n in found.dropped.items() if n} == {"partially": 1, "consensus": 2, "duplicate": 2}
     assert found.groups == {2: 3}
     assert principle_report(workspace).stated == 7

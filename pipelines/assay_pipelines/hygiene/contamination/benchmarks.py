@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ _HEAD = 4096
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class RegisteredBenchmark:
     """`rows` of the file held `prompts` distinct first turns; `created` False: it was there already, alike."""
 
     name: str
@@ -56,7 +56,7 @@ class Benchmark:
 
 def add_benchmark(
     workspace: Workspace, name: str, path: Path, run_id: str | None, *, field: str | None = None
-) -> Benchmark:
+) -> RegisteredBenchmark:
     """Register the prompts of a file. Raises BadInputError for a bad name, a row without a prompt (it names the row),
     an empty file, and a name that holds other prompts already.
     """
@@ -75,17 +75,20 @@ def add_benchmark(
     if not prompts:
         raise BadInputError("holds no prompt", file=path)
     content = ids.rows_digest([key] for key in sorted(prompts))
-    return _store(workspace, Benchmark(name, content, len(prompts), str(path.resolve()), rows), prompts, run_id)
+    benchmark = RegisteredBenchmark(name, content, len(prompts), str(path.resolve()), rows)
+    return _store(workspace, benchmark, prompts, run_id)
 
 
-def list_benchmarks(workspace: Workspace) -> list[Benchmark]:
+def list_benchmarks(workspace: Workspace) -> list[RegisteredBenchmark]:
     """By name."""
     with workspace.store.unit() as db:
         rows = db.execute("SELECT benchmark, content_hash, prompts, file FROM benchmarks ORDER BY benchmark").fetchall()
-    return [Benchmark(*row) for row in rows]
+    return [RegisteredBenchmark(*row) for row in rows]
 
 
-def _store(workspace: Workspace, benchmark: Benchmark, prompts: dict[str, str], run_id: str | None) -> Benchmark:
+def _store(
+    workspace: Workspace, benchmark: RegisteredBenchmark, prompts: dict[str, str], run_id: str | None
+) -> RegisteredBenchmark:
     import pyarrow as pa
 
     table = pa.table({"prompt_id": list(prompts), "content": list(prompts.values())})
@@ -110,7 +113,7 @@ def _store(workspace: Workspace, benchmark: Benchmark, prompts: dict[str, str], 
                    SELECT ?, prompt_id, content, ? FROM incoming_prompts""",
                 [benchmark.name, run_id],
             )
-    return Benchmark(**{**benchmark.__dict__, "created": True})
+    return replace(benchmark, created=True)
 
 
 def _prompts(path: Path, field: str | None) -> Iterator[tuple[int, str]]:

@@ -23,7 +23,7 @@ class Clusters:
 
     item: npt.NDArray[np.int64]
     cluster: npt.NDArray[np.int64]
-    kept: npt.NDArray[np.int64]
+    nearest_kept: npt.NDArray[np.int64]
     similarity: npt.NDArray[np.float64]
     crossed: npt.NDArray[np.bool_]
 

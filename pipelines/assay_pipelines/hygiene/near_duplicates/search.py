@@ -103,7 +103,7 @@ def find_near_duplicates(
         )
         report.members = len(clusters.item)
         report.clusters = len(np.unique(clusters.cluster))
-        report.extra = int(np.sum(clusters.kept >= 0))
+        report.extra = int(np.sum(clusters.nearest_kept >= 0))
         _write(workspace, docs, clusters, run_id)
     _describe(workspace, report, config, run_id)
     return report
@@ -174,8 +174,8 @@ def _write(workspace: Workspace, docs: Documents, clusters: Clusters, run_id: st
 
     for low in range(0, len(clusters.item), _WRITE):
         part = slice(low, low + _WRITE)
-        removed = clusters.kept[part] >= 0
-        retained = docs.ids(np.where(removed, clusters.kept[part], clusters.item[part]))
+        removed = clusters.nearest_kept[part] >= 0
+        retained = docs.ids(np.where(removed, clusters.nearest_kept[part], clusters.item[part]))
         rows = pa.table(
             {
                 "cluster_id": docs.ids(clusters.cluster[part]),

@@ -20,7 +20,7 @@ from assay_pipelines.llm.replies import StrictAnswer
 A = TypeVar("A", bound=StrictAnswer)
 
 
-class Asker:
+class PromptedModel:
     """Asks the model at `endpoint` with the prompts `TASK.system.md` and `TASK.user.md`.
 
     `name`: what it is called in the store, "" = the model's name. `prompts`: a folder of one's own. `identity`: what
