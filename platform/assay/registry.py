@@ -154,6 +154,12 @@ class Kind(Generic[T]):
         return member
 
 
+def absolute_name(name: Any, folder: Path) -> Any:
+    """`file.py:Name` with its path made absolute from the folder; anything else as it is."""
+    source, colon, attribute = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+    return f"{(folder / source).resolve()}:{attribute}" if colon and source.endswith(".py") else name
+
+
 def unknown(
     what: str, name: object, names: Iterable[str], *, field: str | None = None, more: str = ""
 ) -> BadInputError:

@@ -6,5 +6,7 @@ from typing import Any
 
 from assay.registry import Kind
 from assay_serving.engines.engine import ENGINES, SCORERS
+from assay_serving.server.dialects import DIALECTS
+from assay_serving.verifiers.catalogue import VERIFIERS
 
-KINDS: tuple[Kind[Any], ...] = (ENGINES, SCORERS)
+KINDS: tuple[Kind[Any], ...] = (DIALECTS, ENGINES, SCORERS, VERIFIERS)

@@ -7,6 +7,7 @@ without a verdict, the identity of the checking code. Leaves out: the checks (`a
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -38,7 +39,8 @@ class ConstraintScorer:
         """`constraints`: None takes those of each item's label; `programs`: these may run code."""
         self.constraints, self.measure, self.programs = constraints, measure, programs
         fixed = [constraint.to_dict() for constraint in constraints] if constraints is not None else "label"
-        identity = json.dumps([fixed, measure, _code_digest()], sort_keys=True)
+        code = [_code_digest(), *_plugin_digests(constraints or ())]
+        identity = json.dumps([fixed, measure, code], sort_keys=True)
         self._info = ModelInfo(
             name=NAME,
             version=hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -111,6 +113,12 @@ def constraints_of(label: str | None) -> tuple[Constraint, ...]:
     if not isinstance(payload, list) or not payload or not all(isinstance(c, Mapping) for c in payload):
         raise BadInputError("must be a list of constraints, and not an empty one", field="label")
     return tuple(constraint_from_dict(constraint) for constraint in payload)
+
+
+def _plugin_digests(constraints: Sequence[Constraint]) -> list[str]:
+    """Of the files of constraints defined elsewhere."""
+    files = {inspect.getfile(type(c)) for c in constraints if not type(c).__module__.startswith("assay_serving.")}
+    return [hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] for file in sorted(files)]
 
 
 @cache

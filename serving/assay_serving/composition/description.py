@@ -17,6 +17,7 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from assay.errors import BadInputError, NotFoundError
+from assay.registry import absolute_name
 from assay_serving.composition.combining import AnyCombination, WeightedSum
 from assay_serving.composition.shaping import AnyShape, LengthPenalty, Relative
 from assay_serving.verifiers import Constraint, constraint_from_dict
@@ -76,7 +77,9 @@ class PartSpec:
     def checks(self) -> tuple[Constraint, ...]:
         """The fixed constraints. Raises ValueError for an invalid one."""
         try:
-            return tuple(constraint_from_dict(c) for c in self.constraints or () if isinstance(c, Mapping))
+            return tuple(
+                constraint_from_dict(c, allow_code=True) for c in self.constraints or () if isinstance(c, Mapping)
+            )
         except BadInputError as error:
             raise ValueError(f"constraints: {error}") from error
 
@@ -158,6 +161,7 @@ class ComposedSpec:
             payload = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # a SafeLoader
             if not isinstance(payload, dict) or payload.get("kind") != KIND:
                 raise BadInputError(f"not a composed reward: it must say `kind: {KIND}`", file=path)
+            payload = _absolute_kinds(payload, path.absolute().parent)
         except FileNotFoundError as error:
             raise NotFoundError(f"no such file: {path}") from error
         except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
@@ -193,6 +197,16 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         if duplicate := next((key for key in keys if keys.count(key) > 1), None):
             raise ValueError(f"line {node.start_mark.line + 1}: {duplicate!r} is given twice")
         return super().construct_mapping(node, deep)
+
+
+def _absolute_kinds(payload: Any, folder: Path) -> Any:
+    """The payload with the files of `kind: file.py:Name` made absolute, wherever it names a constraint."""
+    if isinstance(payload, dict):
+        return {
+            key: absolute_name(value, folder) if key == "kind" else _absolute_kinds(value, folder)
+            for key, value in payload.items()
+        }
+    return [_absolute_kinds(member, folder) for member in payload] if isinstance(payload, list) else payload
 
 
 def _field_path(payload: Any, loc: tuple[str | int, ...]) -> str:

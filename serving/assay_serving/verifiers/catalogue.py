@@ -1,7 +1,7 @@
-"""All kinds of constraints by name, and their JSON form read back.
+"""The registered constraints, and reading one from JSON.
 
-Covers: the table of kinds and `constraint_from_dict`, with one clear error per wrong field. Leaves out: which
-constraints can stand together (`compatibility`).
+Covers: the registry kind `verifier` and `constraint_from_dict`, with one clear error per wrong field. Leaves out: which
+constraints can be combined (`compatibility`).
 """
 
 from __future__ import annotations
@@ -11,112 +11,100 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from assay.errors import BadInputError
-from assay_serving.verifiers.characters import AllLowercase, AllUppercase, ContainsNumber, NoCommas
+from assay.registry import Kind, Made, remember, unknown
 from assay_serving.verifiers.constraint import Constraint
-from assay_serving.verifiers.detection import DetectedLanguage, EnglishCapital, EnglishLowercase
-from assay_serving.verifiers.ends import EndsWith, Quoted, StartsWith
-from assay_serving.verifiers.json_schemas import JsonSchema
-from assay_serving.verifiers.language import AnswerLanguage
-from assay_serving.verifiers.layout import BulletCount, JsonObject, NumberedList
-from assay_serving.verifiers.length import MaxWords, MinWords, ParagraphCount, SentenceCount
-from assay_serving.verifiers.markdown import (
-    DividedParagraphs,
-    HighlightedSections,
-    JsonText,
-    MarkdownBullets,
-    MarkedSections,
-    Placeholders,
-    Title,
-)
-from assay_serving.verifiers.maths import MathAnswer
-from assay_serving.verifiers.passages import (
-    ExactEnd,
-    KeywordsOccur,
-    NthParagraphFirstWord,
-    OneOfOptions,
-    Postscript,
-    RepeatPrompt,
-    TwoResponses,
-    WrappedInQuotes,
-)
-from assay_serving.verifiers.patterns import Regex
-from assay_serving.verifiers.programs import PythonTests
-from assay_serving.verifiers.relations import (
-    CapitalWordFrequency,
-    KeywordFrequency,
-    LetterFrequency,
-    NumberOfSentences,
-    NumberOfWords,
-)
-from assay_serving.verifiers.vocabulary import ForbiddenWords, RequiredWords
 
-#: Those that generated prompts ask for, exact and countable by hand.
-ASKED_TYPES: tuple[type[Constraint], ...] = (
-    MaxWords,
-    MinWords,
-    SentenceCount,
-    ParagraphCount,
-    RequiredWords,
-    ForbiddenWords,
-    AllLowercase,
-    AllUppercase,
-    NoCommas,
-    ContainsNumber,
-    StartsWith,
-    EndsWith,
-    Quoted,
-    BulletCount,
-    NumberedList,
-    JsonObject,
-    AnswerLanguage,
-)
+_HERE = "assay_serving.verifiers.constraints"
+
+#: Those of generated prompts, exact and countable by hand.
+GENERATED = {
+    "max_words": f"{_HERE}.length:MaxWords",
+    "min_words": f"{_HERE}.length:MinWords",
+    "sentence_count": f"{_HERE}.length:SentenceCount",
+    "paragraph_count": f"{_HERE}.length:ParagraphCount",
+    "required_words": f"{_HERE}.vocabulary:RequiredWords",
+    "forbidden_words": f"{_HERE}.vocabulary:ForbiddenWords",
+    "all_lowercase": f"{_HERE}.characters:AllLowercase",
+    "all_uppercase": f"{_HERE}.characters:AllUppercase",
+    "no_commas": f"{_HERE}.characters:NoCommas",
+    "contains_number": f"{_HERE}.characters:ContainsNumber",
+    "starts_with": f"{_HERE}.ends:StartsWith",
+    "ends_with": f"{_HERE}.ends:EndsWith",
+    "quoted": f"{_HERE}.ends:Quoted",
+    "bullet_count": f"{_HERE}.layout:BulletCount",
+    "numbered_list": f"{_HERE}.layout:NumberedList",
+    "json_object": f"{_HERE}.layout:JsonObject",
+    "language": f"{_HERE}.language:AnswerLanguage",
+}
 #: Those of IFEval that differ from the ones above (`ifeval` maps its instructions to both).
-IFEVAL_TYPES: tuple[type[Constraint], ...] = (
-    NumberOfWords,
-    NumberOfSentences,
-    KeywordFrequency,
-    LetterFrequency,
-    CapitalWordFrequency,
-    HighlightedSections,
-    Placeholders,
-    MarkdownBullets,
-    DividedParagraphs,
-    MarkedSections,
-    Title,
-    JsonText,
-    Postscript,
-    RepeatPrompt,
-    TwoResponses,
-    NthParagraphFirstWord,
-    OneOfOptions,
-    ExactEnd,
-    WrappedInQuotes,
-    KeywordsOccur,
-    DetectedLanguage,
-    EnglishCapital,
-    EnglishLowercase,
+IFEVAL = {
+    "number_of_words": f"{_HERE}.relations:NumberOfWords",
+    "number_of_sentences": f"{_HERE}.relations:NumberOfSentences",
+    "keyword_frequency": f"{_HERE}.relations:KeywordFrequency",
+    "letter_frequency": f"{_HERE}.relations:LetterFrequency",
+    "capital_word_frequency": f"{_HERE}.relations:CapitalWordFrequency",
+    "highlighted_sections": f"{_HERE}.markdown:HighlightedSections",
+    "placeholders": f"{_HERE}.markdown:Placeholders",
+    "markdown_bullets": f"{_HERE}.markdown:MarkdownBullets",
+    "divided_paragraphs": f"{_HERE}.markdown:DividedParagraphs",
+    "marked_sections": f"{_HERE}.markdown:MarkedSections",
+    "title": f"{_HERE}.markdown:Title",
+    "json_text": f"{_HERE}.markdown:JsonText",
+    "postscript": f"{_HERE}.passages:Postscript",
+    "repeat_prompt": f"{_HERE}.passages:RepeatPrompt",
+    "two_responses": f"{_HERE}.passages:TwoResponses",
+    "nth_paragraph_first_word": f"{_HERE}.passages:NthParagraphFirstWord",
+    "one_of_options": f"{_HERE}.passages:OneOfOptions",
+    "exact_end": f"{_HERE}.passages:ExactEnd",
+    "wrapped_in_quotes": f"{_HERE}.passages:WrappedInQuotes",
+    "keywords_occur": f"{_HERE}.passages:KeywordsOccur",
+    "detected_language": f"{_HERE}.detection:DetectedLanguage",
+    "english_capital": f"{_HERE}.detection:EnglishCapital",
+    "english_lowercase": f"{_HERE}.detection:EnglishLowercase",
+}
+#: Those that run untrusted input, in worker processes (`sandbox.worker_pool`).
+UNTRUSTED = {
+    "math_answer": f"{_HERE}.maths:MathAnswer",
+    "regex": f"{_HERE}.patterns:Regex",
+    "json_schema": f"{_HERE}.json_schemas:JsonSchema",
+    "python_tests": f"{_HERE}.programs:PythonTests",
+}
+
+VERIFIERS: Kind[type[Constraint]] = Kind(
+    "verifier",
+    "A constraint on a response that a program checks: a frozen dataclass, a subclass of Constraint.",
+    members=GENERATED | IFEVAL | UNTRUSTED,
+    requires=("wordings", "judge"),
+    option="kind",
 )
-#: Those that run foreign input, in worker processes (`processes`).
-FOREIGN_TYPES: tuple[type[Constraint], ...] = (MathAnswer, Regex, JsonSchema, PythonTests)
-CONSTRAINT_TYPES = (*ASKED_TYPES, *IFEVAL_TYPES, *FOREIGN_TYPES)
-KINDS: dict[str, type[Constraint]] = {constraint.kind: constraint for constraint in CONSTRAINT_TYPES}
 
 
-def constraint_from_dict(payload: Mapping[str, Any]) -> Constraint:
-    """Inverse of `Constraint.to_dict`. Raises BadInputError on an unknown kind and on missing or wrong fields."""
+def constraint_from_dict(payload: Mapping[str, Any], *, allow_code: bool = False) -> Constraint:
+    """Inverse of `Constraint.to_dict`. Raises BadInputError for an unknown kind and for missing or wrong fields.
+
+    `allow_code`: the kind may also be `module:Name` or `file.py:Name`. Only for configurations of this machine's user:
+    a row of data or a client's label must not name code.
+    """
     kind = payload.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise BadInputError(f"unknown constraint {kind!r}; one of {', '.join(KINDS)}", field="kind")
-    wanted = {field.name for field in fields(KINDS[kind])}
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in payload.items()}
-    del given["kind"]
-    if unknown := sorted(given.keys() - wanted):
-        raise BadInputError(f"a {kind} constraint has no such field", field=unknown[0])
+    if not isinstance(kind, str) or (not allow_code and kind not in VERIFIERS.names()):
+        raise unknown("verifier", kind, VERIFIERS.names(), field="kind")
+    cls = VERIFIERS.find(kind)
+    valid = {field.name for field in fields(cls)}
+    settings = {
+        cls.old_fields.get(name, name): tuple(value) if isinstance(value, list) else value
+        for name, value in payload.items()
+        if name != "kind"
+    }
+    if extra := sorted(settings.keys() - valid):
+        raise BadInputError(f"a {kind} constraint has no such field", field=extra[0])
     try:
-        return KINDS[kind](**given)
+        constraint = cls(**settings)
     except TypeError as error:
-        needed = {f.name for f in fields(KINDS[kind]) if f.default is MISSING}
-        missing = sorted(needed - given.keys())
+        needed = {f.name for f in fields(cls) if f.default is MISSING}
+        missing = sorted(needed - settings.keys())
         if not missing:
             raise
         raise BadInputError(f"a {kind} constraint needs it", field=missing[0]) from error
+    if kind not in VERIFIERS.members:
+        remember(constraint, Made("verifier", kind, settings))
+    return constraint

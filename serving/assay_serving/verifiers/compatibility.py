@@ -1,8 +1,8 @@
-"""Which constraints can be asked of one response together.
+"""Which constraints can be combined for one response.
 
 Covers: pairs that no response, or only a contrived one, can satisfy, and pairs of which one makes the other
-idle. Decides by kinds and values; it is conservative: a pair let through has a natural answer. Leaves out:
-triples; a set is taken as compatible when all its pairs are.
+redundant. Decides by kinds and values, conservatively: an accepted pair has a natural answer. Leaves out: triples;
+a set is compatible when all its pairs are.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from assay_serving.verifiers.characters import COMMAS, AllLowercase, AllUppercase, ContainsNumber, NoCommas
 from assay_serving.verifiers.constraint import Constraint
-from assay_serving.verifiers.ends import EndsWith, Quoted, StartsWith
-from assay_serving.verifiers.language import AnswerLanguage
-from assay_serving.verifiers.layout import BulletCount, JsonObject, NumberedList
-from assay_serving.verifiers.length import MaxWords, MinWords, ParagraphCount, SentenceCount
+from assay_serving.verifiers.constraints.characters import COMMAS, AllLowercase, AllUppercase, ContainsNumber, NoCommas
+from assay_serving.verifiers.constraints.ends import EndsWith, Quoted, StartsWith
+from assay_serving.verifiers.constraints.language import AnswerLanguage
+from assay_serving.verifiers.constraints.layout import BulletCount, JsonObject, NumberedList
+from assay_serving.verifiers.constraints.length import MaxWords, MinWords, ParagraphCount, SentenceCount
+from assay_serving.verifiers.constraints.vocabulary import ForbiddenWords, RequiredWords
 from assay_serving.verifiers.segmentation import contains_phrase, pieces, sentences, words
-from assay_serving.verifiers.vocabulary import ForbiddenWords, RequiredWords
 
 _WORDS_PER_SENTENCE = 4  # room that a sentence or list item needs to say something
 #: What a JSON object excludes: its braces, quotes, commas and line structure are its own.
@@ -102,9 +102,9 @@ def _phrases_against(first: Constraint, second: Constraint) -> str | None:
     """Conflicts between text that `second` fixes and what `first` demands of all text."""
     phrases = fixed_phrases(second)
     if isinstance(first, ForbiddenWords):
-        taken = [f for f in first.phrases if any(contains_phrase(pieces(phrase), f) for phrase in phrases)]
-        if taken:
-            return f"{taken[0]!r} is forbidden and needed by {second.kind}"
+        clashing = [f for f in first.phrases if any(contains_phrase(pieces(phrase), f) for phrase in phrases)]
+        if clashing:
+            return f"{clashing[0]!r} is forbidden and needed by {second.kind}"
     if isinstance(first, NoCommas) and any(comma in phrase for phrase in phrases for comma in COMMAS):
         return f"no commas, and one in the phrase of {second.kind}"
     if isinstance(first, NoCommas) and isinstance(second, RequiredWords) and len(phrases) > 2:

@@ -1,20 +1,28 @@
-"""The base of all verifiable constraints: wording, check, JSON form.
+"""The base class of verifiable constraints, and the verdicts of their checks.
 
-Covers: what every constraint shares, above all the one rule that a response without a single word fails
-whatever the constraint is (else silence would satisfy "no commas", and a policy trained on verdicts would learn
-silence). Leaves out: the single constraints and the table of their kinds (`catalogue`).
+Covers: wording, check and JSON form of a constraint, the verdict of one and of several. A response without a word fails
+every constraint: else an empty response would satisfy "no commas", and a policy trained on verdicts would learn it.
+Leaves out: the constraints (`constraints`), their registry (`catalogue`), rewards and judgments made of verdicts.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from assay.errors import BadInputError
+from assay.registry import made_by
 from assay_serving.verifiers.segmentation import words
-from assay_serving.verifiers.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether one constraint holds, and what was measured, in one short line."""
+
+    passed: bool
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -22,17 +30,18 @@ class Constraint(ABC):
     """One property of a response that a program can decide."""
 
     kind: ClassVar[str]
-    #: Runs what others wrote (a pattern, a formula, a schema, a program), which can hang or crash: checked in a worker
-    #: process only (`processes`), never in this one.
+    #: Runs untrusted input (a pattern, a formula, a schema, a program), which can hang or crash: checked in a worker
+    #: process only (`sandbox.worker_pool`).
     foreign: ClassVar[bool] = False
+    old_fields: ClassVar[Mapping[str, str]] = {}  #: names of fields in files of earlier versions
 
     @property
     def run_seconds(self) -> float:
-        """Time that the check itself may spend on programs it runs, on top of what any check may take."""
+        """Time limit of the programs that the check runs, on top of the limit of any check."""
         return 0.0
 
-    def prepare(self, response: str) -> None:  # noqa: B027  (most need nothing)
-        """Import what the check of this response needs, outside its time limit. Raises BackendError without it."""
+    def prepare(self, response: str) -> None:  # noqa: B027  (optional)
+        """Import what the check needs, outside its time limit. Raises BackendError for a missing package."""
 
     @abstractmethod
     def wordings(self) -> tuple[str, ...]:
@@ -40,7 +49,7 @@ class Constraint(ABC):
 
     @abstractmethod
     def judge(self, response: str) -> Verdict:
-        """The check proper; `response` holds at least one word."""
+        """The check itself; `response` has at least one word."""
 
     def instruction(self, seed: int = 0) -> str:
         """The wording that `seed` selects."""
@@ -57,7 +66,40 @@ class Constraint(ABC):
         """JSON-ready; `catalogue.constraint_from_dict` is the inverse."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return {"kind": self.kind, **plain}
+        registered = made_by(self)  # of a class named by module:Name or file.py:Name
+        return {"kind": registered.name if registered is not None else self.kind, **plain}
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The verdicts of all constraints of one prompt on one response, in the constraints' order."""
+
+    constraints: tuple[Constraint, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True when every constraint holds."""
+        return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def fraction(self) -> float:
+        """Share of constraints that hold, 0 to 1."""
+        return sum(verdict.passed for verdict in self.verdicts) / len(self.verdicts)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """`kind: detail` of each constraint that does not hold."""
+        pairs = zip(self.constraints, self.verdicts, strict=True)
+        return tuple(f"{constraint.kind}: {verdict.detail}" for constraint, verdict in pairs if not verdict.passed)
+
+    def to_dict(self) -> dict[str, Any]:
+        pairs = zip(self.constraints, self.verdicts, strict=True)
+        return {
+            "passed": self.passed,
+            "fraction": self.fraction,
+            "verdicts": [{"kind": c.kind, "passed": v.passed, "detail": v.detail} for c, v in pairs],
+        }
 
 
 def require_count(value: object, field: str, *, minimum: int = 1) -> None:

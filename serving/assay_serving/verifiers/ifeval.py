@@ -1,7 +1,7 @@
 """IFEval's instructions (Zhou et al. 2023, arXiv 2311.07911) as constraints.
 
 Covers: all 25 instruction ids of google-research's `instruction_following_eval`, in the strict reading: a prompt is
-followed when every constraint holds of the response as it is. Differences from the original are said where they are:
+followed when every constraint holds of the response as it is. Differences from the original:
 keywords are text and never patterns, sentences go by rules instead of NLTK's punkt (`relations`), languages by another
 detector (`detection`), commas of all scripts count. Leaves out: the loose reading, the prompts.
 """
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.errors import BadInputError
-from assay_serving.verifiers.characters import NoCommas
 from assay_serving.verifiers.constraint import Constraint
-from assay_serving.verifiers.detection import DetectedLanguage, EnglishCapital, EnglishLowercase
-from assay_serving.verifiers.markdown import (
+from assay_serving.verifiers.constraints.characters import NoCommas
+from assay_serving.verifiers.constraints.detection import DetectedLanguage, EnglishCapital, EnglishLowercase
+from assay_serving.verifiers.constraints.markdown import (
     DividedParagraphs,
     HighlightedSections,
     JsonText,
@@ -24,7 +24,7 @@ from assay_serving.verifiers.markdown import (
     Placeholders,
     Title,
 )
-from assay_serving.verifiers.passages import (
+from assay_serving.verifiers.constraints.passages import (
     ExactEnd,
     KeywordsOccur,
     NthParagraphFirstWord,
@@ -34,14 +34,14 @@ from assay_serving.verifiers.passages import (
     TwoResponses,
     WrappedInQuotes,
 )
-from assay_serving.verifiers.relations import (
+from assay_serving.verifiers.constraints.relations import (
     CapitalWordFrequency,
     KeywordFrequency,
     LetterFrequency,
     NumberOfSentences,
     NumberOfWords,
 )
-from assay_serving.verifiers.vocabulary import ForbiddenWords
+from assay_serving.verifiers.constraints.vocabulary import ForbiddenWords
 
 OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
@@ -86,13 +86,13 @@ def ifeval_constraints(
     """
     if not instruction_id_list or len(instruction_id_list) != len(kwargs):
         return None
-    found: list[Constraint] = []
+    constraints: list[Constraint] = []
     for name, arguments in zip(instruction_id_list, kwargs, strict=True):
         try:
-            found.append(INSTRUCTIONS[name](arguments))
+            constraints.append(INSTRUCTIONS[name](arguments))
         except (KeyError, AttributeError, TypeError, BadInputError):
             return None
-    return tuple(found)
+    return tuple(constraints)
 
 
 def _distinct(listed: Sequence[str]) -> tuple[str, ...]:

@@ -44,23 +44,23 @@ def words(text: str) -> list[str]:
     Thai, Lao, Khmer and Burmese are not segmented: a run without spaces is one word.
     """
     text = unicodedata.normalize("NFC", text)
-    found: list[str] = []
+    tokens: list[str] = []
     start: int | None = None
     for index, character in enumerate(text):
         if _stands_alone(character):
             if start is not None:
-                found.append(text[start:index])
+                tokens.append(text[start:index])
                 start = None
-            found.append(character)
+            tokens.append(character)
         elif _in_word(character):
             if start is None and character.isalnum():  # a lone combining mark begins no word
                 start = index
         elif start is not None and not _joins(text, index):
-            found.append(text[start:index])
+            tokens.append(text[start:index])
             start = None
     if start is not None:
-        found.append(text[start:])
-    return found
+        tokens.append(text[start:])
+    return tokens
 
 
 def _joins(text: str, index: int) -> bool:
@@ -87,9 +87,9 @@ def pieces(text: str) -> list[str]:
 
 def contains_phrase(text_pieces: list[str], phrase: str) -> bool:
     """Whether the phrase's pieces stand next to each other somewhere in `text_pieces`."""
-    wanted = pieces(phrase)
-    last_start = len(text_pieces) - len(wanted)
-    return any(text_pieces[start : start + len(wanted)] == wanted for start in range(last_start + 1))
+    phrase_pieces = pieces(phrase)
+    last_start = len(text_pieces) - len(phrase_pieces)
+    return any(text_pieces[start : start + len(phrase_pieces)] == phrase_pieces for start in range(last_start + 1))
 
 
 def sentences(text: str) -> list[str]:
@@ -102,18 +102,18 @@ def sentences(text: str) -> list[str]:
     and a sentence that truly ends in one of them or in a lone capital ("... vitamin C. It ...") is joined to the
     next.
     """
-    found: list[str] = []
+    parts: list[str] = []
     for line in text.splitlines():
         body = list_item(line)
-        rest = line if body is None else body
+        remainder = line if body is None else body
         start = 0
-        for end in _SENTENCE_END.finditer(rest):
-            if _abbreviates(rest[start : end.end()], rest[end.end() :]):
+        for end in _SENTENCE_END.finditer(remainder):
+            if _abbreviates(remainder[start : end.end()], remainder[end.end() :]):
                 continue
-            found.append(rest[start : end.end()])
+            parts.append(remainder[start : end.end()])
             start = end.end()
-        found.append(rest[start:])
-    return [sentence.strip() for sentence in found if words(sentence)]
+        parts.append(remainder[start:])
+    return [sentence.strip() for sentence in parts if words(sentence)]
 
 
 def running_sentences(text: str) -> list[str]:
@@ -122,11 +122,11 @@ def running_sentences(text: str) -> list[str]:
     So a heading without a full stop belongs to the sentence after it. A blank line ends a sentence, and list items
     keep their markers out of the count.
     """
-    found: list[str] = []
+    parts: list[str] = []
     for block in re.split(r"\n[^\S\n]*\n", "\n".join(text.splitlines())):
         bodies = [line if (body := list_item(line)) is None else body for line in block.split("\n")]
-        found += sentences(" ".join(bodies))
-    return found
+        parts += sentences(" ".join(bodies))
+    return parts
 
 
 def _abbreviates(so_far: str, following: str) -> bool:

@@ -13,7 +13,8 @@ from assay.errors import BadInputError
 from assay_policy_training.plugins.prompts.constrained import MIX, ConstrainedPrompt, generate_prompts, split_of
 from assay_policy_training.plugins.prompts.demonstration import demonstrate
 from assay_policy_training.plugins.prompts.topics import TASKS, TOPICS
-from assay_serving.verifiers import ASKED_TYPES, conflict, constraint_from_dict, verify
+from assay_serving.verifiers import conflict, constraint_from_dict, verify
+from assay_serving.verifiers.catalogue import GENERATED
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_wordings_state_the_constraints(many: list[ConstrainedPrompt]) -> None:
 
 
 def test_every_kind_occurs_about_as_often_as_the_mix_says(many: list[ConstrainedPrompt]) -> None:
-    assert MIX.keys() == {constraint.kind for constraint in ASKED_TYPES}
+    assert MIX.keys() == GENERATED.keys()
     counts = Counter(constraint.kind for p in many for constraint in p.constraints)
     total, weights = sum(counts.values()), sum(MIX.values())
     for kind, weight in MIX.items():

@@ -72,7 +72,7 @@ def test_a_file_is_read_as_it_says(tmp_path: Path) -> None:
         ("model: models/rm", "model: models/rm\n    measure: passed", "measure is for constraints"),
         ("[{kind: max_words, limit: 60}]", "[]", "at least one, or label"),
         ("limit: 60", "limit: -1", "'parts.short': constraints: field 'limit'"),
-        ("max_words", "max_wrds", "unknown constraint 'max_wrds'"),
+        ("max_words", "max_wrds", "no verifier is named 'max_wrds'"),
         ("short: 2}", "short: 2, short: 3}", "line 12: 'short' is given twice"),
         ("[1, 2.5]", "itm", "'parts.helpful.shaping.1.references': input should be 'item'"),
         ("[1, 2.5]", "[]", "needs at least one reference"),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from assay.errors import BackendError, BadInputError
 from assay_serving.verifiers import Constraint, JsonSchema, MathAnswer, PythonTests, Regex, constraint_from_dict, verify
-from assay_serving.verifiers.catalogue import ASKED_TYPES, FOREIGN_TYPES, IFEVAL_TYPES
-from assay_serving.verifiers.maths import decided, expected, number
-from assay_serving.verifiers.programs import code_of
+from assay_serving.verifiers.catalogue import UNTRUSTED, VERIFIERS
+from assay_serving.verifiers.constraints.maths import decided, expected, number
+from assay_serving.verifiers.constraints.programs import code_of
 
 pytest.importorskip("math_verify", reason="needs the extra verifiers")
 
@@ -22,7 +22,7 @@ SCHEMA = {"type": "object", "required": ["a"], "properties": {"a": {"type": "int
 EXAMPLES: tuple[Constraint, ...] = (
     MathAnswer("72"),
     Regex(r"\d+"),
-    Regex("bee", whole=False),
+    Regex("bee", full_match=False),
     JsonSchema(json.dumps(SCHEMA)),
     PythonTests(("assert f(2) == 4",), entry_point="f"),
     PythonTests(cases=(("3\n", "9\n"),), seconds=2),
@@ -75,8 +75,8 @@ def test_every_plain_number_equals_itself_in_another_form_and_no_other(value: Fr
     [
         (Regex(r"\d{3}"), " 123\n", True),
         (Regex(r"\d{3}"), "so 123", False),
-        (Regex(r"(?i)BEE", whole=False), "a bee flies", True),
-        (Regex(r"bee", whole=False), "a wasp flies", False),
+        (Regex(r"(?i)BEE", full_match=False), "a bee flies", True),
+        (Regex(r"bee", full_match=False), "a wasp flies", False),
         (JsonSchema(json.dumps(SCHEMA)), '```json\n{"a": 1}\n```', True),
         (JsonSchema(json.dumps(SCHEMA)), '{"a": "x"}', False),
         (JsonSchema(json.dumps(SCHEMA)), 'Here: {"a": 1}', False),
@@ -119,9 +119,12 @@ def test_json_form_wordings_and_silence(constraint: Constraint) -> None:
 
 
 def test_which_kinds_run_in_workers() -> None:
-    assert {type(example) for example in EXAMPLES} == set(FOREIGN_TYPES)
-    assert all(kind.foreign for kind in FOREIGN_TYPES)
-    assert not any(kind.foreign for kind in (*ASKED_TYPES, *IFEVAL_TYPES))
+    assert {example.kind for example in EXAMPLES} == UNTRUSTED.keys()
+    assert {name for name in VERIFIERS.names() if VERIFIERS.find(name).foreign} == UNTRUSTED.keys()
+
+
+def test_fields_by_their_old_names_are_read() -> None:
+    assert constraint_from_dict({"kind": "regex", "pattern": "a", "whole": False}) == Regex("a", full_match=False)
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +148,7 @@ def test_verify_asks_the_workers_and_says_why_there_is_no_verdict() -> None:
         ({"kind": "regex"}, "pattern"),
         ({"kind": "regex", "pattern": "("}, "pattern"),
         ({"kind": "regex", "pattern": "a{1,99999999999999}"}, "pattern"),
-        ({"kind": "regex", "pattern": "a", "whole": "yes"}, "whole"),
+        ({"kind": "regex", "pattern": "a", "full_match": "yes"}, "full_match"),
         ({"kind": "json_schema", "schema": [1]}, "schema"),
         ({"kind": "json_schema", "schema": "{"}, "schema"),
         ({"kind": "python_tests"}, "tests"),

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInputError
 from assay_serving.verifiers import Constraint, ForbiddenWords, NoCommas, constraint_from_dict, verify
-from assay_serving.verifiers.catalogue import IFEVAL_TYPES
-from assay_serving.verifiers.detection import DetectedLanguage, EnglishCapital, EnglishLowercase
-from assay_serving.verifiers.ifeval import INSTRUCTIONS, OPTIONS, ifeval_constraints
-from assay_serving.verifiers.markdown import (
+from assay_serving.verifiers.catalogue import IFEVAL
+from assay_serving.verifiers.constraints.detection import DetectedLanguage, EnglishCapital, EnglishLowercase
+from assay_serving.verifiers.constraints.markdown import (
     DividedParagraphs,
     HighlightedSections,
     JsonText,
@@ -25,7 +24,7 @@ from assay_serving.verifiers.markdown import (
     Placeholders,
     Title,
 )
-from assay_serving.verifiers.passages import (
+from assay_serving.verifiers.constraints.passages import (
     ExactEnd,
     KeywordsOccur,
     NthParagraphFirstWord,
@@ -35,13 +34,14 @@ from assay_serving.verifiers.passages import (
     TwoResponses,
     WrappedInQuotes,
 )
-from assay_serving.verifiers.relations import (
+from assay_serving.verifiers.constraints.relations import (
     CapitalWordFrequency,
     KeywordFrequency,
     LetterFrequency,
     NumberOfSentences,
     NumberOfWords,
 )
+from assay_serving.verifiers.ifeval import INSTRUCTIONS, OPTIONS, ifeval_constraints
 from assay_serving.verifiers.segmentation import running_sentences
 
 CASES: list[tuple[Constraint, str, bool]] = [
@@ -111,9 +111,9 @@ def test_verdict(constraint: Constraint, response: str, passed: bool) -> None:
 
 
 def test_every_kind_has_cases_both_ways() -> None:
-    assert {type(example) for example in EXAMPLES} == set(IFEVAL_TYPES)
-    for kind in IFEVAL_TYPES:
-        assert {passed for constraint, _, passed in CASES if isinstance(constraint, kind)} == {True, False}, kind
+    assert {example.kind for example in EXAMPLES} == IFEVAL.keys()
+    for kind in IFEVAL:
+        assert {passed for constraint, _, passed in CASES if constraint.kind == kind} == {True, False}, kind
 
 
 @pytest.mark.parametrize("constraint", EXAMPLES)

@@ -168,3 +168,37 @@ def test_one_process_looks_models_up_in_the_workspace_it_was_given(
     with socket.socket() as listening:
         serve._serve_here(config, listening, lambda infos: None)
     assert asked == [tmp_path, tmp_path]
+
+
+DIALECT = """
+from fastapi import APIRouter
+
+def routes(service):
+    router = APIRouter()
+
+    @router.get("/v1/mine")
+    async def mine():
+        return [info.name for info in await service.backend.models()]
+
+    return router
+"""
+
+
+def test_dialects_are_those_of_the_file(tmp_path: Path, tiny_reward_model: Path) -> None:
+    from fastapi.testclient import TestClient
+
+    from assay_serving.engines.transformers import TransformersScorer
+    from assay_serving.server import create_app
+
+    (tmp_path / "mine.py").write_text(DIALECT)
+    file = tmp_path / "serve.yaml"
+    file.write_text(f"models: [{tiny_reward_model}]\ndialects: [slime, mine.py:routes]\n")
+    settings = config_of(read_config(file)).settings
+    assert settings.dialects == ("slime", f"{tmp_path / 'mine.py'}:routes")
+    scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), "rm", device="cpu"))
+    with TestClient(create_app({"rm": scorer}, settings=settings)) as client:
+        assert client.get("/v1/mine").json() == ["rm"]
+        assert client.post("/slime", json={"prompt": "a", "response": "b"}).status_code == 200
+        assert client.post("/get_reward", json={"query": ["a"]}).status_code == 404
+    with pytest.raises(BadInputError, match="did you mean slime"):
+        create_app({"rm": scorer}, settings=ServerSettings(dialects=("slim",)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,6 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInputError
 from assay_serving.verifiers import (
-    ASKED_TYPES,
-    CONSTRAINT_TYPES,
-    KINDS,
     AllLowercase,
     AllUppercase,
     AnswerLanguage,
@@ -35,6 +33,7 @@ from assay_serving.verifiers import (
     constraint_from_dict,
     verify,
 )
+from assay_serving.verifiers.catalogue import GENERATED, IFEVAL, UNTRUSTED, VERIFIERS
 from assay_serving.verifiers.segmentation import words
 
 EXAMPLES: tuple[Constraint, ...] = (
@@ -165,9 +164,9 @@ def test_verdict(constraint: Constraint, response: str, passed: bool) -> None:
 
 
 def test_every_kind_has_an_example_and_cases_both_ways() -> None:
-    assert {type(example) for example in EXAMPLES} == set(ASKED_TYPES)
-    for kind in ASKED_TYPES:
-        assert {passed for constraint, _, passed in CASES if isinstance(constraint, kind)} == {True, False}, kind
+    assert {example.kind for example in EXAMPLES} == GENERATED.keys()
+    for kind in GENERATED:
+        assert {passed for constraint, _, passed in CASES if constraint.kind == kind} == {True, False}, kind
 
 
 @pytest.mark.parametrize("constraint", EXAMPLES)
@@ -283,4 +282,42 @@ def test_verify_needs_a_constraint() -> None:
 
 
 def test_kinds_are_named_once() -> None:
-    assert len(KINDS) == len(CONSTRAINT_TYPES) >= 12
+    assert len(VERIFIERS.members) == len(GENERATED) + len(IFEVAL) + len(UNTRUSTED)
+    assert all(VERIFIERS.find(name).kind == name for name in VERIFIERS.members)
+
+
+PLUGIN = """
+from dataclasses import dataclass
+from assay_serving.verifiers import Constraint, Verdict
+
+@dataclass(frozen=True)
+class Mentions(Constraint):
+    kind = "mentions"
+    foreign = FOREIGN
+    name: str
+
+    def wordings(self):
+        return (f"Mention {self.name}.",)
+
+    def judge(self, response):
+        return Verdict(self.name in response, self.name)
+"""
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_constraint_of_a_file_is_found_checked_and_written(tmp_path: Path, foreign: bool) -> None:
+    """Also in a worker process, which gets its JSON form."""
+    (tmp_path / "mine.py").write_text(PLUGIN.replace("FOREIGN", str(foreign)))
+    payload = {"kind": f"{tmp_path / 'mine.py'}:Mentions", "name": "bees"}
+    constraint = constraint_from_dict(payload, allow_code=True)
+    assert constraint.to_dict() == payload
+    assert verify((constraint, NoCommas()), "Of bees.").passed
+    assert verify((constraint,), "Of wasps.").failures == ("mentions: bees",)
+
+
+def test_data_names_no_code(tmp_path: Path) -> None:
+    for kind in ("os:system", f"{tmp_path / 'mine.py'}:Mentions", "assay_serving.verifiers:MaxWords"):
+        with pytest.raises(BadInputError, match="no verifier is named"):
+            constraint_from_dict({"kind": kind})
+    with pytest.raises(BadInputError, match="did you mean max_words"):
+        constraint_from_dict({"kind": "max_word", "limit": 3})

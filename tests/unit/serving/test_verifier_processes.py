@@ -63,7 +63,7 @@ def workers() -> list[int]:
     for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
         for pid in (thread / "children").read_text().split():
             command = Path(f"/proc/{pid}/cmdline")
-            if command.exists() and b"verifiers.worker" in command.read_bytes():
+            if command.exists() and b"verifiers.sandbox.worker" in command.read_bytes():
                 found.append(int(pid))
     return found
 

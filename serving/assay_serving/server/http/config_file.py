@@ -18,7 +18,7 @@ import yaml
 
 from assay.errors import AssayError, BadInputError, NotFoundError
 from assay.http.listening import Tls
-from assay.registry import unknown
+from assay.registry import absolute_name, unknown
 from assay_serving.model_config import ModelConfig
 from assay_serving.server.core.logs import FORMATS, Format
 from assay_serving.server.core.settings import ServerSettings
@@ -124,7 +124,7 @@ def _read_fields(payload: Mapping[Any, Any], folder: Path) -> dict[str, Any]:
             entry if is_address(entry) else str(folder / Path(entry).expanduser()) for entry in read["model_folders"]
         )
     if read.get("dialects"):
-        read["dialects"] = tuple(_beside(name, folder) for name in read["dialects"])
+        read["dialects"] = tuple(absolute_name(name, folder) for name in read["dialects"])
     if entries:
         read["models"] = tuple(_read_plan(entry, number, folder) for number, entry in enumerate(entries))
     return read
@@ -151,12 +151,6 @@ def _read_plan(entry: Any, number: int, folder: Path) -> ModelConfig:
         raise BadInputError(str(error), field=field_path) from error
     beside = folder / plan.reference
     return replace(plan, reference=str(beside)) if beside.exists() else plan
-
-
-def _beside(name: str, folder: Path) -> str:
-    """`file.py:Name` with its path counted from the folder of the configuration."""
-    source, colon, attribute = name.rpartition(":")
-    return f"{folder / source}:{attribute}" if colon and source.endswith(".py") else name
 
 
 def _hints(cls: type[Any]) -> dict[str, Any]:

@@ -101,11 +101,11 @@ def _isolate(folder: str, disk: int) -> list[str]:
 
 def _restrict(job: dict[str, Any], isolated: list[str]) -> None:
     """Limits, and no privileges."""
-    kept = 0
+    capabilities = 0
     if os.getuid() == 0:
         user = _FIRST_UID + int.from_bytes(os.urandom(3), "big")
         if not _readable(os.__file__) or not _readable(sys.prefix):
-            kept = _DAC_READ_SEARCH  # else it could not import the standard library
+            capabilities = _DAC_READ_SEARCH  # else it could not import the standard library
         _libc.prctl(_KEEPCAPS, 1, 0, 0, 0)
         try:
             if "files" not in isolated:
@@ -118,7 +118,7 @@ def _restrict(job: dict[str, Any], isolated: list[str]) -> None:
             pass
     _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    _libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0))
+    _libc.capset(header, (ctypes.c_uint32 * 6)(capabilities, capabilities, 0, 0, 0, 0))
     _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for limit, value in (
         (resource.RLIMIT_CPU, job["cpu"]),
@@ -167,18 +167,18 @@ def _run_with_tests(code: str, control: Any) -> NoReturn:
     try:
         run(translate(code, "solution.py", "exec", dont_inherit=True), space)
         write(b'{"loaded": true}\n')
-        asked = read(line(control))
+        job = read(line(control))
         for turn_off in untraced:
             turn_off(None)
-        for number, test in enumerate(asked["tests"], 1):
+        for number, test in enumerate(job["tests"], 1):
             at = f"test {number}"
             run(translate(test, f"test_{number}.py", "exec", dont_inherit=True), space)
-        if asked["entry_point"] and "check" in space:
+        if job["entry_point"] and "check" in space:
             at = "check"
-            run(translate(f"check({asked['entry_point']})", "check.py", "exec", dont_inherit=True), space)
+            run(translate(f"check({job['entry_point']})", "check.py", "exec", dont_inherit=True), space)
     except BaseException as error:
-        told = f"{type(error).__name__}: {error}"[:300] if not isinstance(error, MemoryError) else "MemoryError"
-        write(say({"failed": at, "error": told}).encode() + b"\n")
+        text = f"{type(error).__name__}: {error}"[:300] if not isinstance(error, MemoryError) else "MemoryError"
+        write(say({"failed": at, "error": text}).encode() + b"\n")
         leave(1)
     write(b'{"tested": true}\n')
     write(line(control))

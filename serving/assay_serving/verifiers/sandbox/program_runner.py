@@ -1,11 +1,11 @@
-"""Running a program of unknown origin in a process of its own, with hard limits.
+"""Running an untrusted program in a separate process, with hard limits.
 
 Covers: a fresh `python -I` for every run in a session and an empty folder of its own, without this process's
-environment; limits on time, memory, disk, files, processes and output; an end by SIGKILL. What the kernel permits is
-taken away as well: network, writing outside the folder, other processes (`isolation`). Leaves out: protection against a
-program that attacks the kernel, reads files that its user may read, or looks for the test runner in its own process:
-this is a guard against a policy's accidents and its usual ways of cheating, not a place for malware. For that use a
-virtual machine.
+environment; limits on time, memory, disk, files, processes and output; SIGKILL at the end. Where the kernel permits,
+access to the network, to files outside the folder and to other processes is removed (`isolation`). Leaves out:
+protection against a program that attacks the kernel, reads files that its user may read, or looks for the test runner
+in its own process: it guards against accidents and common reward hacking of a policy, not against malware. For that
+use a virtual machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _POLL = 0.02  #: seconds between looks at whether it still runs
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramRun:
     """How a run ended: `reason` is "exit", "timeout" or "output"."""
 
     reason: str
@@ -47,66 +47,66 @@ class Ended:
 
 
 class SandboxError(RuntimeError):
-    """The sandbox failed, and not what was to run in it: there is no verdict."""
+    """The sandbox itself failed: there is no verdict."""
 
 
 @dataclass(frozen=True)
-class Tested:
+class ProgramTests:
     passed: bool
     detail: str
     isolated: tuple[str, ...]
 
 
-def run_program(code: str, stdin: str, *, seconds: float, memory: int) -> Ended:
+def run_program(code: str, stdin: str, *, seconds: float, memory: int) -> ProgramRun:
     """Run `code` as a script that reads `stdin`. `memory`: bytes of address space of each of its processes."""
     return _run(code, "program", stdin, seconds, memory, lambda message: None)
 
 
-def run_tests(code: str, tests: Sequence[str], entry_point: str, *, seconds: float, memory: int) -> Tested:
+def run_tests(code: str, tests: Sequence[str], entry_point: str, *, seconds: float, memory: int) -> ProgramTests:
     """Run `code`, then each of `tests` in its namespace, then `check(entry_point)` where they define `check`.
 
     Passed only where the process proves that it came to the end of the tests, by a token that it gets there.
     """
     token = secrets.token_hex(16)
-    heard: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     def answer(message: dict[str, Any]) -> dict[str, Any] | None:
-        if len(heard) > 9:  # the child says three things; who says more is not the child
+        if len(messages) > 9:  # the child sends three messages; a program that sends more is not the child
             return None
-        heard.append(message)
-        if "loaded" in message and len([m for m in heard if "loaded" in m]) == 1:
+        messages.append(message)
+        if "loaded" in message and len([m for m in messages if "loaded" in m]) == 1:
             return {"tests": list(tests), "entry_point": entry_point}
-        if "tested" in message and any("loaded" in m for m in heard):
+        if "tested" in message and any("loaded" in m for m in messages):
             return {"token": token}
         return None
 
     ended = _run(code, "tests", "", seconds, memory, answer)
-    if heard and heard[-1].get("token") == token:
-        return Tested(True, "all tests pass", ended.isolated)
-    failed = next((m for m in heard if "failed" in m), None)
+    if messages and messages[-1].get("token") == token:
+        return ProgramTests(True, "all tests pass", ended.isolated)
+    failed = next((m for m in messages if "failed" in m), None)
     if failed is not None:
-        return Tested(False, f"{failed['failed']}: {failed.get('error')}", ended.isolated)
+        return ProgramTests(False, f"{failed['failed']}: {failed.get('error')}", ended.isolated)
     if ended.reason == "exit":
-        return Tested(False, f"ended before its tests did, {_told(ended.status)}", ended.isolated)
-    return Tested(False, explain(ended, seconds), ended.isolated)
+        return ProgramTests(False, f"ended before its tests did, {_status_text(ended.status)}", ended.isolated)
+    return ProgramTests(False, explain(ended, seconds), ended.isolated)
 
 
 def isolation() -> tuple[str, ...]:
-    """What this machine's kernel lets a run be cut off from: of "network", "processes", "files", "user"."""
+    """What this machine's kernel can isolate a run from: of "network", "processes", "files", "user"."""
     return run_program("", "", seconds=20, memory=1 << 30).isolated
 
 
-def explain(ended: Ended, seconds: float) -> str:
+def explain(ended: ProgramRun, seconds: float) -> str:
     """Why a run that did not exit by itself with 0 did not."""
     if ended.reason == "timeout":
         return f"not done within {seconds:g} s"
     if ended.reason == "output":
         return f"more than {OUTPUT} bytes of output"
     last = ended.stderr.strip().rpartition("\n")[2][:200]
-    return f"{_told(ended.status)}{': ' + last if last else ''}"
+    return f"{_status_text(ended.status)}{': ' + last if last else ''}"
 
 
-def _told(status: int) -> str:
+def _status_text(status: int) -> str:
     if status > 128 and status - 128 in set(signal.Signals):
         return f"killed by {signal.Signals(status - 128).name}"
     return f"exit status {status}"
@@ -119,16 +119,16 @@ def _run(
     seconds: float,
     memory: int,
     answer: Callable[[dict[str, Any]], dict[str, Any] | None],
-) -> Ended:
+) -> ProgramRun:
     folder = tempfile.mkdtemp(prefix="assay-sandbox-")
     ours, theirs = socket.socketpair()
     try:
-        with tempfile.TemporaryFile() as given, ours, theirs:
-            given.write(stdin.encode("utf-8", "replace"))
-            given.seek(0)
+        with tempfile.TemporaryFile() as stdin_file, ours, theirs:
+            stdin_file.write(stdin.encode("utf-8", "replace"))
+            stdin_file.seek(0)
             process = subprocess.Popen(
                 [sys.executable, "-I", str(CHILD), str(theirs.fileno())],
-                stdin=given,
+                stdin=stdin_file,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=folder,
@@ -156,9 +156,9 @@ def _run(
             status = process.returncode
             out, err = (bytes(seen.read[name][:OUTPUT]).decode("utf-8", "replace") for name in ("out", "err"))
             if seen.isolated is None:
-                told = err.strip().rpartition("\n")[2][:200]
-                raise SandboxError(f"the sandbox did not come to running the program ({seen.reason}): {told}")
-            return Ended(seen.reason, 128 - status if status < 0 else status, out, err, seen.isolated)
+                detail = err.strip().rpartition("\n")[2][:200]
+                raise SandboxError(f"the sandbox did not start the program ({seen.reason}): {detail}")
+            return ProgramRun(seen.reason, 128 - status if status < 0 else status, out, err, seen.isolated)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -191,17 +191,17 @@ def _watched(
             selector.register(file, selectors.EVENT_READ, name)
         _sent(control, job, deadline)
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 seen.reason = "timeout"
                 return seen
             gone = _has_ended(process)
             if not selector.get_map():
                 if gone:
                     return seen
-                time.sleep(min(left, _POLL / 10))
+                time.sleep(min(remaining, _POLL / 10))
                 continue
-            ready = selector.select(0 if gone else min(left, _POLL))
+            ready = selector.select(0 if gone else min(remaining, _POLL))
             if gone and not ready:  # what it left behind may hold the pipes
                 return seen
             for key, _ in ready:
@@ -223,8 +223,8 @@ def _answered(
 ) -> None:
     """Take in the whole lines that have come over the control socket."""
     while b"\n" in seen.read["control"]:
-        line, _, rest = bytes(seen.read["control"]).partition(b"\n")
-        seen.read["control"] = bytearray(rest)
+        line, _, remainder = bytes(seen.read["control"]).partition(b"\n")
+        seen.read["control"] = bytearray(remainder)
         message = _message(line)
         if "isolated" in message and seen.isolated is None:
             seen.isolated = tuple(map(str, message["isolated"]))

@@ -1,12 +1,11 @@
-"""Checking foreign constraints in worker processes that are killed when they hang.
+"""Verification of responses, with untrusted input checked in worker processes that are killed when they hang.
 
-Covers: a pool of workers, each started when it is needed; a time limit for every item; SIGKILL to the process group of
-a worker that exceeds it or dies, and a typed failure for its item, while all others get their verdicts; a memory limit;
-use from several threads. Constraints that run nothing foreign are checked here, at once. Leaves out: what a program can
-reach on the machine (`sandbox`).
+Covers: a pool of workers, started on demand; a time limit per item; SIGKILL to the process group of a worker that
+exceeds it or dies, and a typed failure for its item only; a memory limit; use from several threads. Constraints without
+untrusted input are checked in this process. Leaves out: what a program can reach on the machine (`program_runner`).
 
 Failures: `verifier_timeout`, `verifier_crashed`, `bad_input` (a constraint that cannot be checked). They are never a
-number: whether the response is right is not known.
+number: whether the response is correct is unknown.
 """
 
 from __future__ import annotations
@@ -32,15 +31,14 @@ from typing import IO, Any, TypeAlias
 
 from assay.errors import BackendError, BadInputError
 from assay.score import ScoreFailure
-from assay_serving.verifiers.constraint import Constraint
-from assay_serving.verifiers.verdict import Verdict, Verification
+from assay_serving.verifiers.constraint import Constraint, Verdict, Verification
 
 VERIFIER = "verifier"
 TIMEOUT, CRASHED = "verifier_timeout", "verifier_crashed"
 SECONDS = 10.0
 MEMORY = 4 << 30
 START_SECONDS = 120.0  #: for starting and importing, on a machine that does much else
-REMEMBERED = 8192  #: verdicts: a reward and `acc` ask the same
+CACHED = 8192  #: verdicts: a reward and `acc` ask for the same ones
 MOST_WORKERS = 8
 
 Item: TypeAlias = tuple[Sequence[Constraint], str]  #: constraints, and the response to check
@@ -49,7 +47,7 @@ Outcome: TypeAlias = Verification | ScoreFailure
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """`seconds` an item may take, on top of what its constraints may spend on programs; `memory` bytes of a worker."""
+    """`seconds` an item may take, on top of the time limits of its programs; `memory` bytes of a worker."""
 
     workers: int = 0  #: 0: one a core, up to 8
     seconds: float = SECONDS
@@ -69,13 +67,13 @@ class PoolConfig:
 
 
 class VerifierPool:
-    """Workers are started as they are needed, at most `config.size` at a time, and kept."""
+    """Workers are started on demand, at most `config.size`, and reused."""
 
     def __init__(self, config: PoolConfig | None = None) -> None:
         self.config = config or PoolConfig()
         self._threads = ThreadPoolExecutor(self.config.size, thread_name_prefix="verifier")
         self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
-        self._known: OrderedDict[bytes, list[Verdict] | ScoreFailure] = OrderedDict()
+        self._cache: OrderedDict[bytes, list[Verdict] | ScoreFailure] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -94,24 +92,24 @@ class VerifierPool:
         """
         if any(not constraints for constraints, _ in items):
             raise BadInputError("no constraints to verify: an unconstrained response neither passes nor fails")
-        asked = [[c for c in constraints if c.foreign] for constraints, _ in items]
-        under_way = [
+        untrusted = [[c for c in constraints if c.foreign] for constraints, _ in items]
+        tasks = [
             self._threads.submit(self._foreign, foreign, response) if foreign else None
-            for foreign, (_, response) in zip(asked, items, strict=True)
+            for foreign, (_, response) in zip(untrusted, items, strict=True)
         ]
         outcomes: list[Outcome] = []
-        for (constraints, response), task in zip(items, under_way, strict=True):
+        for (constraints, response), task in zip(items, tasks, strict=True):
             answered = task.result() if task is not None else []
             if isinstance(answered, ScoreFailure):
                 outcomes.append(answered)
                 continue
-            given = iter(answered)
-            verdicts = tuple(next(given) if c.foreign else c.check(response) for c in constraints)
+            from_worker = iter(answered)
+            verdicts = tuple(next(from_worker) if c.foreign else c.check(response) for c in constraints)
             outcomes.append(Verification(tuple(constraints), verdicts))
         return outcomes
 
     def close(self) -> None:
-        """End all workers. What is under way comes to its end first; nothing new is taken."""
+        """End all workers. Items in progress are finished; new ones are refused."""
         self._closed = True
         self._threads.shutdown(wait=True, cancel_futures=True)
         with contextlib.suppress(queue.Empty):
@@ -122,24 +120,22 @@ class VerifierPool:
         payloads = [constraint.to_dict() for constraint in constraints]
         key = hashlib.sha256(json.dumps([payloads, response]).encode()).digest()
         with self._lock:
-            known = self._known.pop(key, None)
-            if isinstance(
-                known, ScoreFailure
-            ):  # told once more, to the other of the reward and `acc`; then tried again
-                return known
-            if known is not None:
-                self._known[key] = known
-                return known
+            cached = self._cache.pop(key, None)
+            if isinstance(cached, ScoreFailure):  # reported once more, for the other of reward and `acc`; then retried
+                return cached
+            if cached is not None:
+                self._cache[key] = cached
+                return cached
         seconds = self.config.seconds + sum(constraint.run_seconds for constraint in constraints)
         kinds = ", ".join(constraint.kind for constraint in constraints)
-        answer = self._asked({"constraints": payloads, "response": response, "seconds": seconds}, seconds, kinds)
+        answer = self._ask_worker({"constraints": payloads, "response": response, "seconds": seconds}, seconds, kinds)
         with self._lock:
-            self._known[key] = answer
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            self._cache[key] = answer
+            if len(self._cache) > CACHED:
+                self._cache.popitem(last=False)
         return answer
 
-    def _asked(self, request: dict[str, Any], seconds: float, kinds: str) -> list[Verdict] | ScoreFailure:
+    def _ask_worker(self, request: dict[str, Any], seconds: float, kinds: str) -> list[Verdict] | ScoreFailure:
         worker = self._worker()
         try:
             worker.send(request, START_SECONDS)
@@ -151,7 +147,7 @@ class VerifierPool:
             return ScoreFailure(TIMEOUT, f"{kinds}: no verdict within {error} s", VERIFIER)
         except _GoneError:
             status = worker.kill()
-            return ScoreFailure(CRASHED, f"{kinds}: the worker ended with {_told(status)}", VERIFIER)
+            return ScoreFailure(CRASHED, f"{kinds}: the worker ended with {_status_text(status)}", VERIFIER)
         except BaseException:
             worker.kill()
             raise
@@ -178,7 +174,7 @@ class _SilentError(Exception):
 
 
 class _GoneError(Exception):
-    """A worker ended, or said what is no answer."""
+    """A worker ended, or sent an invalid reply."""
 
 
 class _Worker:
@@ -221,8 +217,8 @@ class _Worker:
             if not more:
                 raise _GoneError
             self._read += more
-        line, _, rest = bytes(self._read).partition(b"\n")
-        self._read = bytearray(rest)
+        line, _, remainder = bytes(self._read).partition(b"\n")
+        self._read = bytearray(remainder)
         try:
             return dict(json.loads(line))
         except (ValueError, TypeError) as error:
@@ -231,7 +227,7 @@ class _Worker:
     def kill(self) -> int:
         """End the process and its group; its exit status, negative for a signal."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self.process.returncode is None:  # else its number may be another's by now
+            if self.process.returncode is None:  # else its pid may belong to another process
                 os.killpg(self.process.pid, signal.SIGKILL)
         status = self.process.wait()
         self._in.close()
@@ -241,12 +237,12 @@ class _Worker:
     def _wait(self, stream: IO[bytes], event: int, deadline: float, seconds: float) -> None:
         poller = select.poll()  # unlike select(), for any number of open files
         poller.register(stream, event)
-        left = deadline - time.monotonic()
-        if left <= 0 or not poller.poll(left * 1000):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0 or not poller.poll(remaining * 1000):
             raise _SilentError(f"{seconds:g}")
 
 
-def _told(status: int) -> str:
+def _status_text(status: int) -> str:
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 
@@ -255,7 +251,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool() -> VerifierPool:
-    """The pool of this process, made at its first use and closed at its end. A forked child makes its own."""
+    """The pool of this process, created at its first use and closed at exit. A forked child creates its own."""
     global _shared
     with _shared_lock:
         if _shared is None or _shared[0] != os.getpid() or _shared[1]._closed:
@@ -267,3 +263,17 @@ def shared_pool() -> VerifierPool:
 def _close(owner: int, pool: VerifierPool) -> None:
     if owner == os.getpid():
         pool.close()
+
+
+def verify(constraints: Sequence[Constraint], response: str) -> Verification:
+    """Check `response` against every constraint.
+
+    Raises BadInputError for no constraints, and BackendError where a worker gave no verdict. For many responses, or to
+    continue after a failure, use the pool.
+    """
+    if not any(constraint.foreign for constraint in constraints) and constraints:  # start no pool
+        return Verification(tuple(constraints), tuple(constraint.check(response) for constraint in constraints))
+    outcome = shared_pool().verify([(constraints, response)])[0]
+    if not isinstance(outcome, Verification):
+        raise BackendError(f"{outcome.code}: {outcome.message}")
+    return outcome

@@ -16,8 +16,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from assay.errors import BackendError
-from assay_serving.verifiers.constraint import Constraint, require_phrase
-from assay_serving.verifiers.verdict import Verdict
+from assay_serving.verifiers.constraint import Constraint, Verdict, require_phrase
 
 LONGEST = 1000  #: characters of an answer; a longer one is none
 EXTRA = "pip install 'assay[verifiers]'"
@@ -63,13 +62,13 @@ class MathAnswer(Constraint):
             logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its time limits are off
 
     def judge(self, response: str) -> Verdict:
-        wanted, found = expected(self.answer), given(response)
-        if found is None:
+        correct, answer = expected(self.answer), given(response)
+        if answer is None:
             return Verdict(False, "no answer found")
-        equal = decided(wanted, found)
+        equal = decided(correct, answer)
         if equal is None:
-            equal = _equal_by_library(wanted, found)
-        return Verdict(equal, f"answers {found[:60]!r}, {wanted[:60]!r} is right")
+            equal = _equal_by_library(correct, answer)
+        return Verdict(equal, f"answers {answer[:60]!r}, {correct[:60]!r} is right")
 
 
 def expected(answer: str) -> str:
@@ -99,18 +98,18 @@ def last_boxed(text: str) -> str | None:
     r"""Content of the last \boxed{} (or \fbox{}) whose braces close."""
     for start in reversed([match.end() for match in _BOXED.finditer(text)][-20:]):
         depth = 1
-        for place in range(start, min(len(text), start + 2 * LONGEST)):
-            depth += {"{": 1, "}": -1}.get(text[place], 0) if text[place - 1] != "\\" else 0
+        for index in range(start, min(len(text), start + 2 * LONGEST)):
+            depth += {"{": 1, "}": -1}.get(text[index], 0) if text[index - 1] != "\\" else 0
             if depth == 0:
-                return text[start:place]
+                return text[start:index]
     return None
 
 
 def clean(answer: str) -> str:
     """Without dollar signs, spaces of LaTeX, units in text, and punctuation around it."""
     bare = answer.replace("\\$", "").replace("\\%", "%").replace("$", "")
-    for left in ("\\left", "\\right", "\\(", "\\)", "\\[", "\\]"):
-        bare = bare.replace(left, "")
+    for marker in ("\\left", "\\right", "\\(", "\\)", "\\[", "\\]"):
+        bare = bare.replace(marker, "")
     bare = _SPACES.sub(" ", _THIN.sub("", bare))
     without_units = _UNIT.sub(" ", bare)
     if not without_units.strip(_AFTER):  # \text{Paris} is no unit
@@ -118,23 +117,23 @@ def clean(answer: str) -> str:
     return without_units.lstrip(_BEFORE).rstrip(_AFTER)
 
 
-def decided(wanted: str, found: str | None) -> bool | None:
+def decided(correct: str, answer: str | None) -> bool | None:
     """Whether the two are equal, where plain numbers, equal text or words decide it; None where they do not."""
-    if found is None:
+    if answer is None:
         return False
-    if wanted.casefold() == found.casefold():
+    if correct.casefold() == answer.casefold():
         return True
-    if _CHOICE.fullmatch(wanted) and (choice := _CHOICE.fullmatch(found)):
-        return choice.group(1) == _CHOICE.sub(r"\1", wanted)
-    if "%" in wanted + found and (one := _percent(wanted)) is not None and (other := _percent(found)) is not None:
+    if _CHOICE.fullmatch(correct) and (choice := _CHOICE.fullmatch(answer)):
+        return choice.group(1) == _CHOICE.sub(r"\1", correct)
+    if "%" in correct + answer and (one := _percent(correct)) is not None and (other := _percent(answer)) is not None:
         return one & other != set()
-    right = number(wanted)
+    right = number(correct)
     if right is not None:
-        answered = number(found)
-        if answered is None and (of_text := _number_in(found)) is not None:
+        answered = number(answer)
+        if answered is None and (of_text := _number_in(answer)) is not None:
             answered = number(of_text)
         return None if answered is None else answered == right
-    if _WORDS.fullmatch(wanted):  # math-verify would take a word for a product of its letters
+    if _WORDS.fullmatch(correct):  # math-verify would take a word for a product of its letters
         return False
     return None
 
@@ -172,9 +171,9 @@ def _short(answer: str) -> str | None:
     return answer if answer and len(answer) <= LONGEST else None
 
 
-def _equal_by_library(wanted: str, found: str) -> bool:
+def _equal_by_library(correct: str, answer: str) -> bool:
     """By math-verify, without its own time limits: they are alarms, and the worker's limit stands."""
     import math_verify
 
-    right, answered = (math_verify.parse(f"${text}$", parsing_timeout=None) for text in (wanted, found))
+    right, answered = (math_verify.parse(f"${text}$", parsing_timeout=None) for text in (correct, answer))
     return bool(right and answered and math_verify.verify(right, answered, timeout_seconds=None))

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from assay.errors import BadInputError
-from assay_serving.verifiers.constraint import Constraint
+from assay_serving.verifiers.constraint import Constraint, Verdict
 from assay_serving.verifiers.segmentation import pieces
-from assay_serving.verifiers.verdict import Verdict
 
 SHORTEST = 4  #: words below which a Latin-script language is not decided
 SCRIPT_SHARE = 0.7  #: of the letters
@@ -116,13 +115,15 @@ class AnswerLanguage(Constraint):
     def _judge_function_words(self, response: str, latin: float) -> Verdict:
         if latin < SCRIPT_SHARE:
             return Verdict(False, f"{latin:.0%} of the letters are Latin")
-        found = pieces(response)
-        if len(found) < SHORTEST:
-            return Verdict(False, f"{len(found)} words are too few to tell the language")
-        hits = {code: sum(word in listed for word in found) for code, listed in _FUNCTION_WORDS.items()}
-        own = hits.pop(self.language)
+        tokens = pieces(response)
+        if len(tokens) < SHORTEST:
+            return Verdict(False, f"{len(tokens)} words are too few to tell the language")
+        hits = {code: sum(word in listed for word in tokens) for code, listed in _FUNCTION_WORDS.items()}
+        matching = hits.pop(self.language)
         rival, most = max(hits.items(), key=lambda item: item[1])
-        share = own / len(found)
+        share = matching / len(tokens)
         name = NAMES[self.language]
-        detail = f"{share:.0%} of {len(found)} words are {name} function words, {most / len(found):.0%} {NAMES[rival]}"
-        return Verdict(share >= FUNCTION_WORD_SHARE and own > most, detail)
+        detail = (
+            f"{share:.0%} of {len(tokens)} words are {name} function words, {most / len(tokens):.0%} {NAMES[rival]}"
+        )
+        return Verdict(share >= FUNCTION_WORD_SHARE and matching > most, detail)

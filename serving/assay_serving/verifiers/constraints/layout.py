@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, quoted_list, require_count, require_phrases
+from assay_serving.verifiers.constraint import Constraint, Verdict, quoted_list, require_count, require_phrases
 from assay_serving.verifiers.segmentation import bullets, numbered_items
-from assay_serving.verifiers.verdict import Verdict
 
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 
@@ -111,12 +110,12 @@ class JsonObject(Constraint):
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"key {key!r} occurs twice")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _refuse_constant(name: str) -> None:

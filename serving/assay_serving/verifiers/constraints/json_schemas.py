@@ -1,8 +1,8 @@
-"""Constraint that a JSON Schema describes, by the library jsonschema (extra `verifiers`).
+"""Constraint by a JSON Schema, checked by the library jsonschema (extra `verifiers`).
 
 Covers: the drafts that the library knows, chosen by the schema's `$schema` (default 2020-12); references within the
-schema. Leaves out: references to other documents (nothing is fetched), the formats (`format` is a note, as the
-specification has it).
+schema. Leaves out: references to other documents (nothing is fetched), the formats (`format` is an annotation, as in
+the specification).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from assay.errors import BackendError, BadInputError
-from assay_serving.verifiers.constraint import Constraint
-from assay_serving.verifiers.verdict import Verdict
+from assay_serving.verifiers.constraint import Constraint, Verdict
 
 EXTRA = "pip install 'assay[verifiers]'"
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
@@ -31,9 +30,9 @@ class JsonSchema(Constraint):
     schema: str  #: as JSON text; given as an object or as text
 
     def __post_init__(self) -> None:
-        given: Any = self.schema
+        source: Any = self.schema
         try:
-            parsed = json.loads(given) if isinstance(given, str) else given
+            parsed = json.loads(source) if isinstance(source, str) else source
             if not isinstance(parsed, Mapping):
                 raise BadInputError("must be a JSON Schema, an object", field="schema")
             object.__setattr__(self, "schema", json.dumps(parsed, sort_keys=True))

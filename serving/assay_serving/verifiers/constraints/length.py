@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, require_count
+from assay_serving.verifiers.constraint import Constraint, Verdict, require_count
 from assay_serving.verifiers.segmentation import paragraphs, sentences, words
-from assay_serving.verifiers.verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, require_count, require_phrase
-from assay_serving.verifiers.verdict import Verdict
+from assay_serving.verifiers.constraint import Constraint, Verdict, require_count, require_phrase
 
 _HIGHLIGHT = re.compile(r"\*[^\n*]*\*")
 _DOUBLE_HIGHLIGHT = re.compile(r"\*\*[^\n*]*\*\*")
@@ -69,9 +68,9 @@ class Placeholders(Constraint):
 
 def _bracketed(line: str) -> int:
     """Pairs of brackets, each from a "[" to the first "]" after it. Linear, which a lazy regular expression is not."""
-    number, place = 0, 0
-    while (opened := line.find("[", place)) >= 0 and (closed := line.find("]", opened)) >= 0:
-        number, place = number + 1, closed + 1
+    number, start = 0, 0
+    while (opened := line.find("[", start)) >= 0 and (closed := line.find("]", opened)) >= 0:
+        number, start = number + 1, closed + 1
     return number
 
 

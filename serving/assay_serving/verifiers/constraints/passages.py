@@ -12,8 +12,14 @@ from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, quoted_list, require_count, require_phrase, require_phrases
-from assay_serving.verifiers.verdict import Verdict
+from assay_serving.verifiers.constraint import (
+    Constraint,
+    Verdict,
+    quoted_list,
+    require_count,
+    require_phrase,
+    require_phrases,
+)
 
 _POSTSCRIPTS = {"P.P.S": re.compile(r"p\.\s?p\.\s?s"), "P.S.": re.compile(r"p\.\s?s\.")}
 _WORD_ENDS = re.compile(r"[.,?!'\"]")
@@ -38,8 +44,8 @@ class Postscript(Constraint):
 
     def judge(self, response: str) -> Verdict:
         pattern = _POSTSCRIPTS.get(self.marker) or re.compile(re.escape(self.marker.lower()))
-        found = pattern.search(response.lower()) is not None
-        return Verdict(found, f"{'a' if found else 'no'} postscript {self.marker}")
+        has_marker = pattern.search(response.lower()) is not None
+        return Verdict(has_marker, f"{'a' if has_marker else 'no'} postscript {self.marker}")
 
 
 @dataclass(frozen=True)
@@ -79,9 +85,9 @@ class TwoResponses(Constraint):
         answers = [answer.strip() for answer in response.split(_ASTERISKS)]
         if not all(answers[1:-1]):
             return Verdict(False, "nothing between two dividers")
-        given = [answer for answer in answers if answer]
-        passed = len(given) == 2 and given[0] != given[1]
-        return Verdict(passed, f"{counted(len(given), 'answer')}, two different ones wanted")
+        nonempty = [answer for answer in answers if answer]
+        passed = len(nonempty) == 2 and nonempty[0] != nonempty[1]
+        return Verdict(passed, f"{counted(len(nonempty), 'answer')}, two different ones wanted")
 
 
 @dataclass(frozen=True)
@@ -137,8 +143,10 @@ class OneOfOptions(Constraint):
         return (f"Answer with one of the following options: {listed}.", f"Your answer must be {listed}.")
 
     def judge(self, response: str) -> Verdict:
-        found = next((option for option in self.options if option in response), None)
-        return Verdict(found is not None, "none of the options" if found is None else f"answers {found!r}")
+        option_found = next((option for option in self.options if option in response), None)
+        return Verdict(
+            option_found is not None, "none of the options" if option_found is None else f"answers {option_found!r}"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,18 @@
-"""Constraint that a regular expression describes.
+"""Constraint by a regular expression.
 
-Leaves out: proving that a pattern ends. Python's engine backtracks, so a pattern can take longer than the universe has;
-it is matched in a worker process, which is killed.
+Leaves out: proof that a pattern terminates. Python's engine backtracks, so a pattern can take practically for ever; it
+is matched in a worker process, which is killed at its time limit.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from assay.errors import BadInputError
-from assay_serving.verifiers.constraint import Constraint
-from assay_serving.verifiers.verdict import Verdict
+from assay_serving.verifiers.constraint import Constraint, Verdict
 
 LONGEST = 2000  #: characters of a pattern; compiling it, which is not done in a worker, then takes 2 s at worst
 
@@ -24,11 +24,12 @@ class Regex(Constraint):
     kind: ClassVar[str] = "regex"
     foreign: ClassVar[bool] = True
     pattern: str
-    whole: bool = True  #: False searches
+    old_fields: ClassVar[Mapping[str, str]] = {"whole": "full_match"}
+    full_match: bool = True  #: False searches
 
     def __post_init__(self) -> None:
-        if not isinstance(self.whole, bool):
-            raise BadInputError(f"must be true or false, not {self.whole!r}", field="whole")
+        if not isinstance(self.full_match, bool):
+            raise BadInputError(f"must be true or false, not {self.full_match!r}", field="full_match")
         if not isinstance(self.pattern, str) or not 0 < len(self.pattern) <= LONGEST:
             raise BadInputError(f"must be text of 1 to {LONGEST} characters", field="pattern")
         try:
@@ -37,7 +38,7 @@ class Regex(Constraint):
             raise BadInputError(f"not a regular expression: {error}", field="pattern") from error
 
     def wordings(self) -> tuple[str, ...]:
-        if self.whole:
+        if self.full_match:
             return (
                 f"Your whole answer must match the regular expression {self.pattern}",
                 f"Answer with text of this form and nothing else: {self.pattern}",
@@ -49,5 +50,5 @@ class Regex(Constraint):
 
     def judge(self, response: str) -> Verdict:
         text = response.strip()
-        found = re.fullmatch(self.pattern, text) if self.whole else re.search(self.pattern, text)
-        return Verdict(found is not None, "matches" if found else "does not match")
+        match = re.fullmatch(self.pattern, text) if self.full_match else re.search(self.pattern, text)
+        return Verdict(match is not None, "matches" if match else "does not match")

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from assay.errors import BadInputError
-from assay_serving.verifiers.constraint import Constraint
+from assay_serving.verifiers.constraint import Constraint, Verdict
 from assay_serving.verifiers.sandbox.program_runner import explain, run_program, run_tests
-from assay_serving.verifiers.verdict import Verdict
 
 SECONDS = 5.0
 MEMORY = 1024  #: MiB of address space
@@ -65,7 +64,7 @@ class PythonTests(Constraint):
         return self.seconds
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "cases": [{"input": given, "output": wanted} for given, wanted in self.cases]}
+        return {**super().to_dict(), "cases": [{"input": stdin, "output": stdout} for stdin, stdout in self.cases]}
 
     def wordings(self) -> tuple[str, ...]:
         what = f"the function {self.entry_point}" if self.entry_point else "a program"
@@ -78,12 +77,12 @@ class PythonTests(Constraint):
             tested = run_tests(code, self.tests, self.entry_point, seconds=self.seconds, memory=memory)
             if not tested.passed:
                 return Verdict(False, tested.detail)
-        for number, (given, wanted) in enumerate(self.cases, 1):
-            ended = run_program(code, given, seconds=max(0.0, deadline - time.monotonic()), memory=memory)
+        for number, (stdin, expected) in enumerate(self.cases, 1):
+            ended = run_program(code, stdin, seconds=max(0.0, deadline - time.monotonic()), memory=memory)
             if ended.reason != "exit" or ended.status != 0:
                 return Verdict(False, f"case {number}: {explain(ended, self.seconds)}")
-            if _lines(ended.stdout) != _lines(wanted):
-                return Verdict(False, f"case {number}: wrote {ended.stdout[:60]!r}, not {wanted[:60]!r}")
+            if _lines(ended.stdout) != _lines(expected):
+                return Verdict(False, f"case {number}: wrote {ended.stdout[:60]!r}, not {expected[:60]!r}")
         return Verdict(True, f"passes {len(self.tests)} tests and {len(self.cases)} cases")
 
 
@@ -104,11 +103,11 @@ def _lines(text: str) -> list[str]:
 
 
 def _pairs(cases: Any) -> tuple[tuple[str, str], ...]:
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for case in cases if isinstance(cases, tuple) else (None,):
         if isinstance(case, Mapping) and case.keys() == {"input", "output"}:
             case = (case["input"], case["output"])
         if not isinstance(case, tuple) or len(case) != 2 or not all(isinstance(text, str) for text in case):
             raise BadInputError('must be a list of {"input": text, "output": text}', field="cases")
-        found.append(case)
-    return tuple(found)
+        pairs.append(case)
+    return tuple(pairs)

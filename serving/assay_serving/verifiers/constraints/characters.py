@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, require_count
+from assay_serving.verifiers.constraint import Constraint, Verdict, require_count
 from assay_serving.verifiers.segmentation import words
-from assay_serving.verifiers.verdict import Verdict
 
 COMMAS = ",，、،﹐﹑､"  # also the ideographic, Arabic and narrow forms
 

@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from assay_serving.verifiers.constraint import Constraint, require_phrase
+from assay_serving.verifiers.constraint import Constraint, Verdict, require_phrase
 from assay_serving.verifiers.segmentation import words
-from assay_serving.verifiers.verdict import Verdict
 
 _QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "「": "」"}
 _FINAL_PUNCTUATION = ".!?…\"'”’»)*_ \t\n"

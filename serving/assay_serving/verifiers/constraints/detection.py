@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from assay.errors import BadInputError
-from assay_serving.verifiers.constraint import Constraint
-from assay_serving.verifiers.verdict import Verdict
+from assay_serving.verifiers.constraint import Constraint, Verdict
 
 READ = 4000  #: characters of a response that are looked at
 NAMES = {
@@ -71,8 +70,8 @@ class DetectedLanguage(Constraint):
         )
 
     def judge(self, response: str) -> Verdict:
-        found = detected(response)
-        return Verdict(found == self.language, f"in {found or 'no language'}, {self.language} wanted")
+        language = detected(response)
+        return Verdict(language == self.language, f"in {language or 'no language'}, {self.language} wanted")
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, quoted_list, require_phrases
+from assay_serving.verifiers.constraint import Constraint, Verdict, quoted_list, require_phrases
 from assay_serving.verifiers.segmentation import contains_phrase, pieces
-from assay_serving.verifiers.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class RequiredWords(Constraint):
         )
 
     def judge(self, response: str) -> Verdict:
-        found = pieces(response)
-        missing = [phrase for phrase in self.phrases if not contains_phrase(found, phrase)]
+        tokens = pieces(response)
+        missing = [phrase for phrase in self.phrases if not contains_phrase(tokens, phrase)]
         if missing:
             return Verdict(False, f"missing {quoted_list(missing)}")
         return Verdict(True, f"holds {quoted_list(self.phrases)}")
@@ -63,8 +62,8 @@ class ForbiddenWords(Constraint):
         )
 
     def judge(self, response: str) -> Verdict:
-        found = pieces(response)
-        present = [phrase for phrase in self.phrases if contains_phrase(found, phrase)]
+        tokens = pieces(response)
+        present = [phrase for phrase in self.phrases if contains_phrase(tokens, phrase)]
         if present:
             return Verdict(False, f"uses {quoted_list(present)}")
         return Verdict(True, f"none of {counted(len(self.phrases), 'forbidden word')}")

@@ -14,9 +14,8 @@ from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, require_count, require_phrase
+from assay_serving.verifiers.constraint import Constraint, Verdict, require_count, require_phrase
 from assay_serving.verifiers.segmentation import running_sentences
-from assay_serving.verifiers.verdict import Verdict
 
 AT_LEAST = "at least"
 LESS_THAN = "less than"

@@ -1,0 +1,1 @@
+"""The built-in constraints, by what they check."""
