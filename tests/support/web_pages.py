@@ -19,7 +19,7 @@ import uvicorn
 
 from assay.workspace import Workspace
 from assay_web.app import create_app
-from assay_web.server.settings import WebSettings, page_folder
+from assay_web.settings import WebSettings, page_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

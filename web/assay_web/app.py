@@ -15,7 +15,6 @@ from assay.http.problems import install_handlers
 from assay.workspace import Workspace
 from assay_web.access.account_routes import router as account_router
 from assay_web.access.routes import router as access_router
-from assay_web.access.same_origin import SameOrigin
 from assay_web.annotate.queue_routes import router as queue_router
 from assay_web.annotate.sitting_routes import router as sitting_router
 from assay_web.comparisons.routes import router as comparisons_router
@@ -26,8 +25,9 @@ from assay_web.runs.routes import router as runs_router
 from assay_web.server.gate import Gate
 from assay_web.server.lanes import Lanes
 from assay_web.server.page import mount_page
-from assay_web.server.settings import WebSettings
+from assay_web.server.same_origin import SameOrigin
 from assay_web.service import WebService
+from assay_web.settings import WebSettings
 from assay_web.training_sets.routes import router as training_set_router
 
 #: One router an area; each path begins with /api. They are tried in this order: first those of somebody who votes.

@@ -17,10 +17,10 @@ from fastapi import Depends, Request
 from assay.errors import AssayError
 from assay.workspace import Workspace
 from assay_pipelines.annotation.service import Desk
-from assay_web.access.access_file import FILE, AccessFile
-from assay_web.access.attempts import Attempts
-from assay_web.access.passwords import Passwords
-from assay_web.server.settings import WebSettings
+from assay_web.accounts.access_file import FILE, AccessFile
+from assay_web.accounts.attempts import Attempts
+from assay_web.accounts.passwords import Passwords
+from assay_web.settings import WebSettings
 
 if TYPE_CHECKING:
     import duckdb

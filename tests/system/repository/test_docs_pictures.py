@@ -21,12 +21,12 @@ from web_pages import opened, picture, running_web, signed_in
 
 from assay.workspace import Workspace
 from assay_serving.process import running_server
-from assay_web.access.access_file import FILE as ACCESS
-from assay_web.access.access_file import AccessFile
-from assay_web.access.accounts import add_account
-from assay_web.access.passwords import PasswordCost, Passwords
-from assay_web.access.roles import Role
-from assay_web.server.settings import RewardServer
+from assay_web.accounts.access_file import FILE as ACCESS
+from assay_web.accounts.access_file import AccessFile
+from assay_web.accounts.accounts import add_account
+from assay_web.accounts.passwords import Passwords
+from assay_web.accounts.roles import Role
+from assay_web.settings import PasswordCost, RewardServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

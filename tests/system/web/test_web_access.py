@@ -20,15 +20,15 @@ from web_pages import check_accessible, opened, running_web, screenshot, signed_
 
 from assay.errors import ConflictError, NotFoundError
 from assay.workspace import Workspace
-from assay_web.access.access_file import FILE, AccessFile, digest
-from assay_web.access.accounts import add_account, change_account, set_password
-from assay_web.access.attempts import SignInLimits
-from assay_web.access.audit import SAFE, AuditedRoute
+from assay_web.access.audited_route import AuditedRoute
 from assay_web.access.guard import anybody, person_now
-from assay_web.access.invitations import invite, invite_to_new_password, open_invitation, setup_token
-from assay_web.access.passwords import PasswordCost, Passwords
+from assay_web.accounts.access_file import FILE, AccessFile, digest
+from assay_web.accounts.accounts import add_account, change_account, set_password
+from assay_web.accounts.invitations import invite, invite_to_new_password, open_invitation, setup_token
+from assay_web.accounts.passwords import Passwords
 from assay_web.app import create_app
-from assay_web.server.settings import WebSettings
+from assay_web.server.gate import SAFE_METHODS
+from assay_web.settings import PasswordCost, SignInLimits, WebSettings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -62,7 +62,7 @@ def test_every_route_asks_who_it_is_and_every_change_is_recorded(workspace: Work
     for route in api:
         asked = [dependant.call for dependant in all_dependants(route.dependant)]
         guarded = any(hasattr(call, "role") for call in asked)
-        changes = bool((route.methods or set()) - SAFE)
+        changes = bool((route.methods or set()) - SAFE_METHODS)
         if changes and not isinstance(route, AuditedRoute) and route.name not in QUESTIONS:
             problems.append(f"{route.name}: a change that is not in the audit log")
         if changes and not guarded and (anybody not in asked or route.name not in OPEN_CHANGES):

@@ -17,11 +17,11 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, ShownOpinion
 from assay_pipelines.annotation.queues import create_queue
 from assay_pipelines.annotation.recovery import open_ledger
-from assay_web.access.access_file import FILE, AccessFile
 from assay_web.access.guard import COOKIE
-from assay_web.access.roles import ROLES
-from assay_web.access.sessions import begin_session
-from assay_web.server.settings import WebSettings
+from assay_web.accounts.access_file import FILE, AccessFile
+from assay_web.accounts.roles import ROLES
+from assay_web.accounts.sessions import begin_session
+from assay_web.settings import WebSettings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

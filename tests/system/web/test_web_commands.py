@@ -21,7 +21,7 @@ from web_pages import running_web, signed_in
 
 from assay.cli.main import main
 from assay.workspace import Workspace
-from assay_web.access.access_file import FILE
+from assay_web.accounts.access_file import FILE
 from assay_web.commands.up import KEY
 
 PASSWORD = "correct horse battery"

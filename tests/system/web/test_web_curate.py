@@ -22,9 +22,10 @@ from assay.runs.process import is_alive
 from assay.workspace import Workspace
 from assay_pipelines.judging.fake_endpoint import FakeEndpoint, JudgeRequest, fake_endpoint, prefers
 from assay_serving.chat.scripted import Fault
-from assay_web.access.access_file import FILE, AccessFile
-from assay_web.access.accounts import add_account
-from assay_web.access.passwords import PasswordCost, Passwords
+from assay_web.accounts.access_file import FILE, AccessFile
+from assay_web.accounts.accounts import add_account
+from assay_web.accounts.passwords import Passwords
+from assay_web.settings import PasswordCost
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -15,8 +15,8 @@ from assay.errors import BusyError
 from assay.runs.record import mark_dead_runs
 from assay.workspace import Workspace
 from assay_pipelines.annotation.service import Desk
-from assay_web.server.settings import WebSettings
 from assay_web.service import WebService
+from assay_web.settings import WebSettings
 
 HOLD = "import sys, duckdb; db = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 PAGES = 100

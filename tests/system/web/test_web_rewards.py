@@ -26,7 +26,7 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.settings import ServerSettings
-from assay_web.server.settings import RewardServer
+from assay_web.settings import RewardServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

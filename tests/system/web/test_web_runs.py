@@ -25,10 +25,11 @@ from assay.domain import Message, PreferencePair
 from assay.runs.process import FILE, process_of
 from assay.runs.record import start_run
 from assay.workspace import Workspace
-from assay_web.access.access_file import FILE as ACCESS
-from assay_web.access.access_file import AccessFile
-from assay_web.access.accounts import add_account
-from assay_web.access.passwords import PasswordCost, Passwords
+from assay_web.accounts.access_file import FILE as ACCESS
+from assay_web.accounts.access_file import AccessFile
+from assay_web.accounts.accounts import add_account
+from assay_web.accounts.passwords import Passwords
+from assay_web.settings import PasswordCost
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -16,10 +16,11 @@ from web_pages import check_accessible, opened, running_web, screenshot, signed_
 from assay.cli.main import main
 from assay.data.snapshots import get_snapshot, load_pairs
 from assay.workspace import Workspace
-from assay_web.access.access_file import FILE, AccessFile
-from assay_web.access.accounts import add_account
-from assay_web.access.audit import read_audit
-from assay_web.access.passwords import PasswordCost, Passwords
+from assay_web.accounts.access_file import FILE, AccessFile
+from assay_web.accounts.accounts import add_account
+from assay_web.accounts.audit_log import read_audit
+from assay_web.accounts.passwords import Passwords
+from assay_web.settings import PasswordCost
 
 if TYPE_CHECKING:
     import httpx

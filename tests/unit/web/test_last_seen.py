@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from assay_web.access.access_file import AccessFile
-from assay_web.access.accounts import add_account, change_account, list_accounts, set_password
-from assay_web.access.passwords import PasswordCost, Passwords
-from assay_web.access.sessions import begin_session, end_session
-from assay_web.server.settings import WebSettings
+from assay_web.accounts.access_file import AccessFile
+from assay_web.accounts.accounts import add_account, change_account, list_accounts, set_password
+from assay_web.accounts.passwords import Passwords
+from assay_web.accounts.sessions import begin_session, end_session
+from assay_web.settings import PasswordCost, WebSettings
 
 SETTINGS = WebSettings()
 PASSWORD = "a quiet place by the river"

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assay.errors import BadInputError, RateLimitError
-from assay_web.access import attempts as attempts_module
-from assay_web.access.access_file import FILE, AccessFile
-from assay_web.access.attempts import KNOWN_S, Attempts, SignInLimits, network_of
-from assay_web.access.passwords import PasswordCost, Passwords, check_new_password
-from assay_web.server.settings import WebSettings
+from assay_web.accounts import attempts as attempts_module
+from assay_web.accounts.access_file import FILE, AccessFile
+from assay_web.accounts.attempts import KNOWN_S, Attempts, network_of
+from assay_web.accounts.passwords import Passwords, check_new_password
+from assay_web.settings import PasswordCost, SignInLimits, WebSettings
 
 CHEAP = PasswordCost(passes=1, memory_kib=256, lanes=1)
 

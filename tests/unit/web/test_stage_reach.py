@@ -12,7 +12,7 @@ from assay.http.problems import ProblemError
 from assay.models.tiny import tiny_model
 from assay.runs.record import folder_digest, start_run
 from assay.workspace import Workspace
-from assay_web.access.sessions import Person
+from assay_web.accounts.sessions import Person
 from assay_web.curate.reach import require_reach
 
 CURATOR, ADMIN = Person("cleo", "curator", ""), Person("ada", "admin", "")

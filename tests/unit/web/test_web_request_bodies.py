@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from assay.workspace import Workspace
 from assay_web.app import create_app
-from assay_web.server.settings import WebSettings
+from assay_web.settings import WebSettings
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,1 @@
-"""Who may do what: accounts with roles, sessions, and the record of every change."""
+"""Who may do what: the person of a request, required roles, audited routes, and the routes of accounts."""

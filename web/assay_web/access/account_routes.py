@@ -8,11 +8,12 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from assay.http.problems import ProblemError
-from assay_web.access import accounts, invitations
-from assay_web.access.access_file import AccessFile
-from assay_web.access.audit import AuditedRoute, audit_names, note_change, read_audit
+from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Admin
-from assay_web.access.roles import Role
+from assay_web.accounts import accounts, invitations
+from assay_web.accounts.access_file import AccessFile
+from assay_web.accounts.audit_log import audit_names, read_audit
+from assay_web.accounts.roles import Role
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow, WebService
 

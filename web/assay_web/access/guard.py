@@ -15,9 +15,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from assay.http.problems import ProblemError
-from assay_web.access.audit import SAFE
-from assay_web.access.roles import Role, allows
-from assay_web.access.sessions import Person, person_of
+from assay_web.accounts.roles import Role, allows
+from assay_web.accounts.sessions import Person, person_of
+from assay_web.server.gate import SAFE_METHODS
 from assay_web.service import ServiceNow
 
 COOKIE = "assay_session"
@@ -45,7 +45,7 @@ def needs(role: Role) -> Callable[[Request, Person | None], Awaitable[Person]]:
     async def needed(request: Request, person: Annotated[Person | None, Depends(person_now)]) -> Person:
         if person is None:
             raise ProblemError(401, "sign in first")
-        if request.method not in SAFE:
+        if request.method not in SAFE_METHODS:
             sent = request.headers.get(CSRF_HEADER, "")
             if not secrets.compare_digest(sent.encode(), person.csrf.encode()):
                 raise ProblemError(403, f"{CSRF_HEADER} is missing or of another session: load the page again")

@@ -8,14 +8,15 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, Field
 
 from assay.http.problems import ProblemError
-from assay_web.access.access_file import digest
-from assay_web.access.accounts import account_named, check_name, has_accounts, right_password, set_password
-from assay_web.access.audit import AuditedRoute, address_of, note_change, record
+from assay_web.access.audited_route import AuditedRoute, address_of, note_change
 from assay_web.access.guard import Anybody, PersonNow, Viewer, cookie_of
-from assay_web.access.invitations import accept, open_invitation
-from assay_web.access.passwords import LONGEST
-from assay_web.access.roles import Role
-from assay_web.access.sessions import Person, begin_session, end_session, person_of
+from assay_web.accounts.access_file import digest
+from assay_web.accounts.accounts import account_named, check_name, has_accounts, right_password, set_password
+from assay_web.accounts.audit_log import record
+from assay_web.accounts.invitations import accept, open_invitation
+from assay_web.accounts.passwords import LONGEST
+from assay_web.accounts.roles import Role
+from assay_web.accounts.sessions import Person, begin_session, end_session, person_of
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow, WebService
 

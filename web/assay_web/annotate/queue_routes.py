@@ -34,10 +34,10 @@ from assay_pipelines.annotation.queues import (
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.resolution import ResolutionReport, resolve_queue
 from assay_pipelines.annotation.votes import queue_votes
-from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
-from assay_web.access.roles import allows
-from assay_web.access.sessions import Person
+from assay_web.accounts.roles import allows
+from assay_web.accounts.sessions import Person
 from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
 from assay_web.annotate.sitting_routes import share_done
 from assay_web.server.request_body import RequestBody

@@ -21,10 +21,10 @@ from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.queues import Progress
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import Desk
-from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Annotator, Curator, Viewer
-from assay_web.access.roles import allows
-from assay_web.access.sessions import Person
+from assay_web.accounts.roles import allows
+from assay_web.accounts.sessions import Person
 from assay_web.annotate.items import (
     ReceiptReply,
     RevealedOpinion,

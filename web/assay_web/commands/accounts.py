@@ -13,8 +13,8 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay_web.access.access_file import AccessFile
-    from assay_web.access.invitations import Invitation
+    from assay_web.accounts.access_file import AccessFile
+    from assay_web.accounts.invitations import Invitation
 
 RoleOption = Annotated[str, typer.Option("--role", help="viewer, annotator, curator or admin; each may do more.")]
 StdinOption = Annotated[
@@ -50,7 +50,7 @@ def add(
 
     Example: `assay account add ada --role admin`
     """
-    from assay_web.access.accounts import add_account, check_role
+    from assay_web.accounts.accounts import add_account, check_role
 
     check_role(role)
     with _opened(workspace) as (access, say):
@@ -70,7 +70,7 @@ def invite(
 
     Example: `assay account invite --role annotator --url https://annotate.example.org`
     """
-    from assay_web.access import invitations
+    from assay_web.accounts import invitations
 
     with _opened(workspace) as (access, say):
         token, made = invitations.invite(access, role, by=_who(), days=days)  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ def password_link(
 
     Example: `assay account password-link grace`
     """
-    from assay_web.access import invitations
+    from assay_web.accounts import invitations
 
     with _opened(workspace) as (access, say):
         token, made = invitations.invite_to_new_password(access, name, by=_who(), days=days)
@@ -104,8 +104,8 @@ def list_all(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> 
     """
     import time
 
-    from assay_web.access.accounts import list_accounts
-    from assay_web.access.invitations import list_invitations
+    from assay_web.accounts.accounts import list_accounts
+    from assay_web.accounts.invitations import list_invitations
 
     with _opened(workspace) as (access, _):
         accounts = list_accounts(access)
@@ -155,7 +155,7 @@ def password(
 
     Example: `assay account password ada`
     """
-    from assay_web.access.accounts import account_row, set_password
+    from assay_web.accounts.accounts import account_row, set_password
 
     with _opened(workspace) as (access, say):
         with access.reading() as db:
@@ -166,7 +166,7 @@ def password(
 
 
 def _change(workspace: Path | None, name: str, *, as_json: bool, **change: Any) -> None:
-    from assay_web.access.accounts import change_account
+    from assay_web.accounts.accounts import change_account
 
     with _opened(workspace) as (access, say):
         change_account(access, name, **change)
@@ -186,8 +186,8 @@ def _show_link(link: str, made: Invitation, *, as_json: bool) -> None:
 def _opened(workspace: Path | None) -> Iterator[tuple[AccessFile, Callable[..., None]]]:
     """The workspace's access file, and what writes a line into its audit log."""
     from assay.workspace import Workspace
-    from assay_web.access.access_file import FILE, AccessFile
-    from assay_web.access.audit import record
+    from assay_web.accounts.access_file import FILE, AccessFile
+    from assay_web.accounts.audit_log import record
 
     with AccessFile(Workspace.find(workspace).root / FILE) as access:
         yield access, lambda action, subject, **detail: record(access, _who(), action, subject, detail=detail)
@@ -213,7 +213,8 @@ def _asked(stdin: bool) -> str:
 
 
 def _passwords() -> Any:
-    from assay_web.access.passwords import PasswordCost, Passwords
+    from assay_web.accounts.passwords import Passwords
+    from assay_web.settings import PasswordCost
 
     return Passwords(PasswordCost())
 

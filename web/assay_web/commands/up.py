@@ -73,7 +73,7 @@ def up(
     from assay.workspace import Workspace
     from assay_web.commands.web import claimed, run_web, tls_of
     from assay_web.server.reward_child import RewardChild
-    from assay_web.server.settings import RewardServer
+    from assay_web.settings import RewardServer
 
     found = Workspace.find(workspace)
     tls = tls_of(tls_cert, tls_key)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import socket
 
     from assay.http.listening import Tls
-    from assay_web.server.settings import RewardServer
     from assay_web.service import WebService
+    from assay_web.settings import RewardServer
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -74,7 +74,7 @@ def web(
 
     Example: `assay web --open`
     """
-    from assay_web.server.settings import RewardServer
+    from assay_web.settings import RewardServer
 
     servers = tuple(RewardServer(url.rstrip("/"), reward_key) for url in reward_server or ())
     tls = tls_of(tls_cert, tls_key)
@@ -133,7 +133,7 @@ def run_web(
     from assay.workspace import Workspace
     from assay_web.app import create_app
     from assay_web.server.page import MISSING
-    from assay_web.server.settings import WebSettings
+    from assay_web.settings import WebSettings
 
     local = listening.getsockname()[0] in LOOPBACK
     known = WebSettings.allowed_hosts
@@ -163,8 +163,8 @@ def run_web(
 
 def access_lines(service: WebService, url: str) -> list[str]:
     """What to say at the start of who may come in; makes the link for the first administrator where there is none."""
-    from assay_web.access.accounts import has_accounts
-    from assay_web.access.invitations import link_of, setup_token
+    from assay_web.accounts.accounts import has_accounts
+    from assay_web.accounts.invitations import link_of, setup_token
 
     accounts = has_accounts(service.access)
     if service.settings.open_access:

@@ -18,7 +18,7 @@ from assay.browsing.page import ComparisonRow, count, first_rows
 from assay.browsing.walk import Cursor, Order
 from assay.runs.lineage import Direction, Node, lineage
 from assay.workspace import Workspace
-from assay_web.access.audit import AuditedRoute
+from assay_web.access.audited_route import AuditedRoute
 from assay_web.access.guard import Viewer
 from assay_web.service import ServiceNow, WebService
 

@@ -14,8 +14,8 @@ from assay.errors import BadInputError
 from assay.http.problems import ProblemError
 from assay.runs.record import locate_model
 from assay.workspace import Workspace
-from assay_web.access.roles import allows
-from assay_web.access.sessions import Person
+from assay_web.accounts.roles import allows
+from assay_web.accounts.sessions import Person
 from assay_web.curate.stage_settings import ConsistencyStage, Stage2Stage, StageSettings
 
 

@@ -15,7 +15,7 @@ from assay_pipelines.curation.loop.history import loop_choices, loop_histories
 from assay_pipelines.curation.source_errors import LabelErrors, error_types
 from assay_pipelines.hygiene.contamination.ledger import evidence, ledger
 from assay_pipelines.hygiene.near_duplicates.stored import duplicate_clusters, duplicate_searches
-from assay_web.access.audit import AuditedRoute
+from assay_web.access.audited_route import AuditedRoute
 from assay_web.access.guard import Viewer
 from assay_web.curate.quality import quality_of
 from assay_web.curate.remembered import remembered

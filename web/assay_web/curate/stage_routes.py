@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi import Path as InPath
 
 from assay.errors import ConflictError
-from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
 from assay_web.curate.estimates import begun_loops, estimated
 from assay_web.curate.loop_files import judge_files, loop_files, loop_of, new_loop, written_out

@@ -24,7 +24,7 @@ from assay_pipelines.curation.disagreement import (
     most_in_common,
     queue_items,
 )
-from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow

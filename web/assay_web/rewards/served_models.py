@@ -18,7 +18,7 @@ from assay.score import Score, ScoreFailure
 from assay_serving.client import PrincipleUse, Ranking, RewardClient
 from assay_serving.preference import Basis, PairRule, rank
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_web.server.settings import RewardServer
+from assay_web.settings import RewardServer
 
 LOOK_S = 5.0  #: for what a server serves
 ASK_S = 60.0  #: for scores

@@ -1,6 +1,6 @@
 """Which curves of a training belong on a page, in which chart, under which title: for reports and for the live page."""
 
-from assay_web.run_charts.chart import Curve, CurveChart, Extent, Measured, line_chart
+from assay_web.run_charts.chart import Curve, CurveChart, Extent, Measured
 from assay_web.run_charts.policy import overoptimised_from, policy_charts
 from assay_web.run_charts.training import slice_charts, training_charts, with_slices
 
@@ -9,7 +9,6 @@ __all__ = [
     "CurveChart",
     "Extent",
     "Measured",
-    "line_chart",
     "overoptimised_from",
     "policy_charts",
     "slice_charts",

@@ -1,18 +1,14 @@
 """A chart of a run's numbers, described by the keys of `metrics.jsonl`: what to draw, not the numbers themselves.
 
-Covers: curves, their bands, what is known of the numbers when charts are chosen, a chart of a report made from rows.
-Leaves out: which charts there are (`training`, `policy`), drawing (`assay_web.report`, the page), points of long files
-(`assay_web.runs`).
+Covers: curves, their bands, the extents of the numbers that charts are chosen by. Leaves out: which charts there are
+(`training`, `policy`), drawing (`assay_web.report`, the page), points of long files (`assay_web.runs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, Literal, TypeAlias
-
-from assay_web.report import LineChart, Series
 
 Row: TypeAlias = Mapping[str, Any]
 #: Whether a number is one of a step of the training or of an evaluation on what was held out.
@@ -85,49 +81,6 @@ def drawn(chart: CurveChart, measured: Measured) -> CurveChart | None:
     return CurveChart(
         chart.section, chart.title, curves, chart.unit, chart.share, chart.note, reference, chart.x, chart.x_label
     )
-
-
-def line_chart(chart: CurveChart, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> LineChart:
-    """The chart of a report."""
-    rows = {"step": _ordered(steps, chart.x), "evaluation": _ordered(evaluations, chart.x)}
-    reference = None
-    if chart.reference is not None:
-        values = [row[chart.reference.key] for row in rows[chart.reference.of] if chart.reference.key in row]
-        reference = values[-1] if values else None
-    return LineChart(
-        chart.title,
-        [_series(curve, rows[curve.of], chart.x) for curve in chart.curves],
-        chart.x_label,
-        chart.unit,
-        note=chart.note,
-        percent=chart.share,
-        reference=reference,
-    )
-
-
-def _series(curve: Curve, rows: Sequence[Row], x: str) -> Series:
-    rows = [row for row in rows if row.get(curve.key) is not None]
-    y = [float(row[curve.key]) * curve.scale for row in rows]
-    low: list[float | None] | None = None
-    high: list[float | None] | None = None
-    if curve.spread is not None:
-        deviations = [
-            row.get(curve.spread) for row in rows
-        ]  # one that was not measured has no band, not one of width 0
-        bands = [
-            (None, None) if deviation is None else (value - deviation * curve.scale, value + deviation * curve.scale)
-            for value, deviation in zip(y, deviations, strict=True)
-        ]
-        low, high = [band[0] for band in bands], [band[1] for band in bands]
-    elif curve.low is not None and curve.high is not None:
-        low, high = ([row.get(key) for row in rows] for key in (curve.low, curve.high))
-    if curve.window > 1:
-        y = [fmean(y[max(0, end - curve.window) : end]) for end in range(1, len(y) + 1)]
-    return Series(curve.name, y, [float(row[x]) for row in rows], low=low, high=high)
-
-
-def _ordered(rows: Sequence[Row], x: str) -> list[Row]:
-    return sorted((row for row in rows if row.get(x) is not None), key=lambda row: float(row[x]))
 
 
 def _extents(rows: Sequence[Row]) -> dict[str, Extent]:

@@ -11,7 +11,7 @@ from fastapi import Path as InPath
 
 from assay.errors import BadInputError, BusyError, NotFoundError
 from assay.runs.record import mark_dead_runs
-from assay_web.access.audit import AuditedRoute, note_change
+from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
 from assay_web.report.pages.runs import ROLLOUTS
 from assay_web.runs.comparing import compared

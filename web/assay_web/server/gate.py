@@ -15,9 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay.http.problems import ProblemError
 from assay.http.request_body import BodyLimits, BodyReader, checked_json, replayed
-from assay_web.access.audit import SAFE
 
 log = logging.getLogger(__name__)
+
+#: Methods that change nothing.
+SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 #: Under https: browsers come back by https alone, so that nobody in between answers first. By name, for all its ports
 #: (RFC 6797): not for this machine's own names, by which other servers are reached.
@@ -68,7 +70,7 @@ class Gate:
                 await failed.response(request_id)(scope, receive, answer)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] in SAFE:
+        if scope["method"] in SAFE_METHODS:
             await self.app(scope, receive, send)
             return
         async with self._bodies.read(dict(scope["headers"]), receive) as body:

@@ -11,7 +11,7 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay_web.access.audit import SAFE
+from assay_web.server.gate import SAFE_METHODS
 
 PAGES = 20  #: requests that may read the store, or ask a reward server
 SIGNING_IN = 6  #: requests with a password or a link
@@ -51,5 +51,5 @@ class Lanes:
         if not path.startswith("/api/") or path.startswith("/api/annotate/"):
             return None
         if path.startswith(_SIGNING_IN):
-            return None if path == "/api/session" and scope["method"] in SAFE else self._signing_in
+            return None if path == "/api/session" and scope["method"] in SAFE_METHODS else self._signing_in
         return self._pages

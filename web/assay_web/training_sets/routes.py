@@ -17,8 +17,9 @@ from assay.data.snapshots import Snapshot, get_snapshot, list_snapshots
 from assay.errors import BadInputError, NotFoundError
 from assay.runs.contamination_gate import contamination_of, require_clean
 from assay.workspace import Workspace
-from assay_web.access.audit import AuditedRoute, note_change, record
+from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
+from assay_web.accounts.audit_log import record
 from assay_web.curate.replies import StageExpected, StageRecord
 from assay_web.curate.stage_process import record_of_stage, runs_of, start_stage
 from assay_web.curate.stage_progress import NOTHING

@@ -12,7 +12,8 @@ from typing import Any
 
 from assay.system.plurals import counted
 from assay_web.report import Block, Figure, Figures, Sample, Samples, Section, Table, Text
-from assay_web.run_charts import Measured, line_chart, overoptimised_from, policy_charts
+from assay_web.report.pages.curves import line_chart
+from assay_web.run_charts import Measured, overoptimised_from, policy_charts
 from assay_web.run_charts.policy import WATCH
 
 Row = Mapping[str, Any]

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.http.problems import ProblemError
-from assay_web.access.audit import SAFE
+from assay_web.server.gate import SAFE_METHODS
 
 
 class SameOrigin:
@@ -31,7 +31,7 @@ class SameOrigin:
         host = headers.get("host", "").lower()
         if "*" not in self.allowed and _without_port(host) not in self.allowed:
             return ProblemError(403, "this server is not called by that name: see --allowed-host")
-        if scope["method"] not in SAFE:
+        if scope["method"] not in SAFE_METHODS:
             origin = headers.get("origin")
             if origin is not None and origin.lower().partition("://")[2] != host:
                 return ProblemError(403, "changes are taken from this server's own page only")

@@ -9,30 +9,18 @@ import threading
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from assay.errors import BadInputError, BusyError
+from assay_web.settings import PasswordCost
 
 SHORTEST, LONGEST = 10, 1000  #: characters
 BESIDE_THE_NAME = 6  #: characters that a password must have when the name is taken out of it
 AT_ONCE = 2  #: hashes that are computed at the same time: each takes its memory, and the processor from the votes
 WAIT_S = 5.0  #: for one's turn
-
-
-@dataclass(frozen=True)
-class PasswordCost:
-    """Of one argon2id hash. The defaults are RFC 9106's second choice: 64 MiB, 3 passes, 4 lanes.
-
-    Hashes made at another cost stay valid, and are made anew when their owner signs in next.
-    """
-
-    passes: int = 3
-    memory_kib: int = 64 * 1024
-    lanes: int = 4
 
 
 class Passwords:

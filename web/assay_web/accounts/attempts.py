@@ -17,24 +17,13 @@ from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 
 from assay.errors import RateLimitError
-from assay_web.access.access_file import AccessFile
-from assay_web.access.accounts import plain_name
+from assay_web.accounts.access_file import AccessFile
+from assay_web.accounts.accounts import plain_name
+from assay_web.settings import SignInLimits
 
 MOST_KEPT = 10_000  #: buckets; those of which the least was taken go first
 KNOWN_S = 90 * 86400.0  #: so long an address counts as one that the account signs in from
 NAME_BITS = 16  #: of a name's digest that are kept: what is typed as a name may be a password
-
-
-@dataclass(frozen=True)
-class SignInLimits:
-    """Failures in a row that are let through, and the seconds after which as many are again. `by_pair`: of an account
-    from one address. `by_account`: of an account from all addresses that it has not signed in from."""
-
-    by_pair: int = 10
-    by_address: int = 30
-    refill_s: float = 900.0
-    by_account: int = 100
-    account_refill_s: float = 3600.0
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import unicodedata
 from dataclasses import dataclass
 
 from assay.errors import BadInputError, ConflictError, NotFoundError
-from assay_web.access.access_file import AccessFile
-from assay_web.access.passwords import Passwords, check_new_password
-from assay_web.access.roles import ROLES, Role
+from assay_web.accounts.access_file import AccessFile
+from assay_web.accounts.passwords import Passwords, check_new_password
+from assay_web.accounts.roles import ROLES, Role
 
 LONGEST_NAME = 100
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from assay.http.request_body import BodyLimits
-from assay_web.access.attempts import SignInLimits
-from assay_web.access.passwords import PasswordCost
 
 #: The page as `web/build_frontend.py` makes it; a wheel carries it.
-BUILT_PAGE = Path(__file__).resolve().parent.parent / "static"
+BUILT_PAGE = Path(__file__).resolve().parent / "static"
 #: Names another build of the page, for those who work on it.
 PAGE_ENVIRONMENT = "ASSAY_WEB_PAGE"
 
@@ -27,6 +25,30 @@ class RewardServer:
 
     url: str
     key: str | None = None
+
+
+@dataclass(frozen=True)
+class SignInLimits:
+    """Failures in a row that are let through, and the seconds after which as many are again. `by_pair`: of an account
+    from one address. `by_account`: of an account from all addresses that it has not signed in from."""
+
+    by_pair: int = 10
+    by_address: int = 30
+    refill_s: float = 900.0
+    by_account: int = 100
+    account_refill_s: float = 3600.0
+
+
+@dataclass(frozen=True)
+class PasswordCost:
+    """Of one argon2id hash. The defaults are RFC 9106's second choice: 64 MiB, 3 passes, 4 lanes.
+
+    Hashes made at another cost stay valid, and are made anew when their owner signs in next.
+    """
+
+    passes: int = 3
+    memory_kib: int = 64 * 1024
+    lanes: int = 4
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,17 @@
-"""The audit log: who changed what, when, from where. Every route that changes something writes one line by itself.
+"""The audit log of a workspace: who changed what, when, from where.
 
-A router with `route_class=AuditedRoute` writes the line before the reply leaves; the route may add to it with
-`note_change`. A line holds no text that people wrote and no secret.
+An entry holds no text written by users and no secret. Leaves out: which requests are logged
+(`assay_web.access.audited_route`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
-from starlette.concurrency import run_in_threadpool
-
-from assay_web.access.access_file import AccessFile
-
-SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+from assay_web.accounts.access_file import AccessFile
 
 
 @dataclass(frozen=True)
@@ -77,37 +70,3 @@ def audit_names(access: AccessFile) -> tuple[list[str], list[str]]:
         persons = [row[0] for row in db.execute("SELECT DISTINCT person FROM audit ORDER BY person")]
         actions = [row[0] for row in db.execute("SELECT DISTINCT action FROM audit ORDER BY action")]
     return persons, actions
-
-
-def note_change(request: Request, subject: str | None = None, **detail: Any) -> None:
-    """Say more of the change that this request makes: its line of the log then has it."""
-    request.state.audit = (subject, detail)
-
-
-def address_of(request: Request) -> str:
-    return request.client.host if request.client else ""
-
-
-class AuditedRoute(APIRoute):
-    """Records each change that succeeded: the route's name, and its path's parameters as the subject."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handled(request: Request) -> Response:
-            response = await handle(request)
-            if request.method not in SAFE and response.status_code < 400:
-                subject, detail = getattr(request.state, "audit", (None, {}))
-                person = getattr(request.state, "person", None)
-                await run_in_threadpool(
-                    record,
-                    request.app.state.service.access,
-                    person.name if person is not None else "",
-                    self.name,
-                    subject if subject is not None else "/".join(str(v) for v in request.path_params.values()),
-                    detail=detail,
-                    address=address_of(request),
-                )
-            return response
-
-        return handled

@@ -13,10 +13,17 @@ import time
 from dataclasses import dataclass
 
 from assay.errors import BadInputError, NotFoundError
-from assay_web.access.access_file import AccessFile, digest
-from assay_web.access.accounts import account_row, check_free, check_name, check_role, insert_account, replace_password
-from assay_web.access.passwords import Passwords, check_new_password
-from assay_web.access.roles import Role
+from assay_web.accounts.access_file import AccessFile, digest
+from assay_web.accounts.accounts import (
+    account_row,
+    check_free,
+    check_name,
+    check_role,
+    insert_account,
+    replace_password,
+)
+from assay_web.accounts.passwords import Passwords, check_new_password
+from assay_web.accounts.roles import Role
 
 DAY_S = 86400.0
 LONGEST_DAYS = 90.0

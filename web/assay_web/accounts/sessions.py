@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay_web.access.access_file import AccessFile, digest
-from assay_web.access.roles import Role
+from assay_web.accounts.access_file import AccessFile, digest
+from assay_web.accounts.roles import Role
 
 if TYPE_CHECKING:
-    from assay_web.server.settings import WebSettings
+    from assay_web.settings import WebSettings
 
 TOUCH_S = 60.0  #: a session's last use is noted at most so often
 

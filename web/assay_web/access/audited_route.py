@@ -1,0 +1,50 @@
+"""A route class that writes one audit entry for each change that succeeded, before the reply is sent.
+
+A route may add to its entry with `note_change`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+
+from assay_web.accounts.audit_log import record
+from assay_web.server.gate import SAFE_METHODS
+
+
+def note_change(request: Request, subject: str | None = None, **detail: Any) -> None:
+    """Say more of the change that this request makes: its line of the log then has it."""
+    request.state.audit = (subject, detail)
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+class AuditedRoute(APIRoute):
+    """Records each change that succeeded: the route's name, and its path's parameters as the subject."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            response = await handle(request)
+            if request.method not in SAFE_METHODS and response.status_code < 400:
+                subject, detail = getattr(request.state, "audit", (None, {}))
+                person = getattr(request.state, "person", None)
+                await run_in_threadpool(
+                    record,
+                    request.app.state.service.access,
+                    person.name if person is not None else "",
+                    self.name,
+                    subject if subject is not None else "/".join(str(v) for v in request.path_params.values()),
+                    detail=detail,
+                    address=address_of(request),
+                )
+            return response
+
+        return handled

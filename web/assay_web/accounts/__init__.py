@@ -1,0 +1,1 @@
+"""Accounts of a workspace: roles, passwords, sessions, invitations, and the audit log, in one SQLite file."""
