@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay_web.run_charts.chart import Curve, _series
+from assay_web.report.pages.curves import _series
+from assay_web.run_charts.chart import Curve
 
 
 def test_a_spread_that_was_not_measured_has_no_band() -> None:

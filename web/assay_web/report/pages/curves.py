@@ -1,4 +1,4 @@
-"""A chart of a run's metrics as a line chart of a report. Leaves out: which charts there are (`assay_web.run_charts`)."""
+"""A chart of a run as a line chart of a report. Leaves out: which charts there are (`assay_web.run_charts`)."""
 
 from __future__ import annotations
 

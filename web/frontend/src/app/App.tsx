@@ -4,7 +4,7 @@ import { Navigate, Route, Routes } from "react-router";
 import { Empty } from "../components/States";
 import { AcceptInvitation } from "../pages/access/AcceptInvitation";
 import { AREAS } from "./areas";
-import { SessionGate } from "./session";
+import { SessionGate } from "./SessionGate";
 import { Shell } from "./Shell";
 
 const PasswordPage = lazy(() => import("../pages/access/PasswordPage"));

@@ -22,7 +22,7 @@ import { api } from "../api/client";
 import { Waiting } from "../components/States";
 import { Undelivered } from "../pages/annotate/Undelivered";
 import { AREAS } from "./areas";
-import { useSession, type Role } from "./session";
+import { useSession, type Role } from "../api/session";
 
 const ORDER: Role[] = ["viewer", "annotator", "curator", "admin"];
 

@@ -1,7 +1,7 @@
 import { IconChartLine, IconCoin, IconDatabase, IconFilter, IconThumbUp, IconUsers, type Icon } from "@tabler/icons-react";
 import { lazy, type ComponentType } from "react";
 
-import type { Role } from "./session";
+import type { Role } from "../api/session";
 
 /** One entry of the navigation. Its page is loaded when it is first opened, and takes every address below `path`. */
 export interface Area {

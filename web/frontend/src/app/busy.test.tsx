@@ -11,7 +11,7 @@ import { LeaderboardsPage } from "../pages/rewards/leaderboards/LeaderboardsPage
 import { LengthPage } from "../pages/rewards/length/LengthPage";
 import { RunList } from "../pages/runs/RunList";
 import { renderAt } from "../testing/render";
-import { SessionGate } from "./session";
+import { SessionGate } from "./SessionGate";
 
 beforeEach(() => {
   vi.stubGlobal("fetch", async () => Response.json({ code: "busy", detail: "assay data import holds the store" }, { status: 503 }));

@@ -2,7 +2,7 @@ import { Alert, Anchor, Stack, Tabs, Title } from "@mantine/core";
 import { IconHistory, IconInfoCircle, IconMail, IconUsers } from "@tabler/icons-react";
 import { Link, Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
 
-import { useAllows, useSession } from "../../app/session";
+import { useAllows, useSession } from "../../api/session";
 import { Empty } from "../../components/States";
 import { Accounts } from "./Accounts";
 import { AuditLog } from "./AuditLog";

@@ -4,7 +4,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api, body, type Schemas } from "../../api/client";
-import { useSession, type Role } from "../../app/session";
+import { useSession, type Role } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { moment } from "../../format/moment";
 import { DisableDialog } from "./DisableDialog";

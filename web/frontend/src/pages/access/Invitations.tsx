@@ -3,7 +3,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api, body, type Schemas } from "../../api/client";
-import type { Role } from "../../app/session";
+import type { Role } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { moment } from "../../format/moment";
 import { LinkDialog } from "./LinkDialog";

@@ -4,7 +4,7 @@ import { useMutation } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 
 import { api } from "../../api/client";
-import { useSession } from "../../app/session";
+import { useSession } from "../../api/session";
 import { Empty, Failure } from "../../components/States";
 import { NewPassword, passwordProblem } from "./NewPassword";
 import { PasswordAgain } from "./PasswordAgain";

@@ -1,4 +1,4 @@
-import type { Role } from "../../app/session";
+import type { Role } from "../../api/session";
 
 /** Each role, and all that it may do. */
 export const ROLES: { value: Role; label: string; may: string }[] = [

@@ -2,7 +2,7 @@ import "./annotate.css";
 
 import { Route, Routes, useParams } from "react-router";
 
-import { useAllows, useSession } from "../../app/session";
+import { useAllows, useSession } from "../../api/session";
 import { Empty } from "../../components/States";
 import { NewQueue } from "./queues/NewQueue";
 import { QueueList } from "./queues/QueueList";

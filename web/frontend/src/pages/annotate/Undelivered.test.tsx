@@ -2,7 +2,7 @@ import { Notifications, cleanNotifications } from "@mantine/notifications";
 import { screen, waitFor } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
-import { SessionGate } from "../../app/session";
+import { SessionGate } from "../../app/SessionGate";
 import { renderAt } from "../../testing/render";
 import { keepVote, keptVotes, type KeptVote } from "./sitting/outbox";
 import { Undelivered } from "./Undelivered";

@@ -3,8 +3,8 @@ import { Link } from "react-router";
 
 import type { Schemas } from "../../api/client";
 import { count } from "../../format/count";
-import type { Detail } from "./RunPage";
 
+type Detail = Schemas["RunDetail"];
 type Linked = Schemas["RunLink"];
 
 /** What the run read and made, each with the way to its own history. */

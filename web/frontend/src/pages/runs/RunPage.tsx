@@ -18,7 +18,7 @@ import { RunSettings } from "./RunSettings";
 import { RunStatus } from "./RunStatus";
 import { StopRun } from "./StopRun";
 
-export type Detail = Schemas["RunDetail"];
+type Detail = Schemas["RunDetail"];
 
 /** One run: what it measures as it goes on, what it writes, what it was told, what came of it. */
 export function RunPage() {

@@ -2,8 +2,8 @@ import { SimpleGrid, Table, Text, TextInput, Title } from "@mantine/core";
 import { useState } from "react";
 
 import type { Schemas } from "../../api/client";
-import type { Detail } from "./RunPage";
 
+type Detail = Schemas["RunDetail"];
 type Named = Schemas["NamedValue"];
 
 /** What the run was told, and what it recorded at its end; both can be searched. */

@@ -3,11 +3,12 @@ import { useDisclosure } from "@mantine/hooks";
 import { IconPlayerStop } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 
-import { api, body } from "../../api/client";
-import { useAllows } from "../../app/session";
+import { api, body, type Schemas } from "../../api/client";
+import { useAllows } from "../../api/session";
 import { Failure } from "../../components/States";
 import { goesOn } from "./format";
-import type { Detail } from "./RunPage";
+
+type Detail = Schemas["RunDetail"];
 
 /** Ends a run as Ctrl-C does where it runs, after a question. Pressed once more, it does not wait for the step. */
 export function StopRun({ detail }: { detail: Detail }) {

@@ -1,7 +1,7 @@
 import { ActionIcon, Button } from "@mantine/core";
 import { IconX } from "@tabler/icons-react";
 
-import type { PrincipleDraft } from "../sitting/drafts";
+import type { PrincipleDraft } from "../drafts";
 import { ANSWERS, LETTERS } from "./answers";
 
 interface PrincipleRowProps {

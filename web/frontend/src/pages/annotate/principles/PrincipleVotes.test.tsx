@@ -5,9 +5,9 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { axe } from "vitest-axe";
 
 import { renderAt } from "../../../testing/render";
-import type { PrincipleDraft } from "../sitting/drafts";
+import type { PrincipleDraft } from "../drafts";
 import { ResponsePair } from "../sitting/ResponsePair";
-import type { Item } from "../sitting/words";
+import type { Item } from "../words";
 import { answered } from "./answers";
 import { PrincipleVotes } from "./PrincipleVotes";
 import { rangeOf } from "./selection";

@@ -3,9 +3,9 @@ import "./principles.css";
 import { Button, Text, TextInput } from "@mantine/core";
 import { useEffect, useRef, useState, type KeyboardEvent } from "react";
 
-import type { PrincipleDraft } from "../sitting/drafts";
-import { useKeys } from "../sitting/useKeys";
-import type { Item, Place } from "../sitting/words";
+import type { PrincipleDraft } from "../drafts";
+import { useKeys } from "../useKeys";
+import type { Item, Place } from "../words";
 import { ANSWERS, answerOf, draftAt, LETTERS, withChange, type Spot } from "./answers";
 import { spanIn } from "./evidence";
 import { PrincipleRow } from "./PrincipleRow";

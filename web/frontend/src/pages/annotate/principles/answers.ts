@@ -1,6 +1,6 @@
 import type { Schemas } from "../../../api/client";
-import type { PrincipleDraft } from "../sitting/drafts";
-import type { Fulfilment, Place } from "../sitting/words";
+import type { PrincipleDraft } from "../drafts";
+import type { Fulfilment, Place } from "../words";
 
 /** Which answer is meant: one response and principle. */
 export interface Spot {

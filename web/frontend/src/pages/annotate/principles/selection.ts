@@ -1,4 +1,4 @@
-import type { Place } from "../sitting/words";
+import type { Place } from "../words";
 import { lettersOf, placeOf } from "./evidence";
 
 /** Marks the element that has a response's text and nothing else. */

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
-import { useAllows } from "../../../app/session";
+import { useAllows } from "../../../api/session";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { QueueRow } from "./QueueRow";
 

@@ -1,8 +1,8 @@
 import { Button, Group, SegmentedControl, Textarea, type ButtonProps } from "@mantine/core";
 import type { ReactNode, RefObject } from "react";
 
-import type { Draft } from "./drafts";
-import { STRENGTHS } from "./words";
+import type { Draft } from "../drafts";
+import { STRENGTHS } from "../words";
 
 interface DecisionBarProps {
   draft: Draft;

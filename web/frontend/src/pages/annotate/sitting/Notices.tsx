@@ -3,7 +3,7 @@ import { IconClockPause, IconHandStop } from "@tabler/icons-react";
 
 import type { Problem } from "../../../api/problems";
 import type { RefusedVote } from "./outbox";
-import { saidInWords } from "./words";
+import { saidInWords } from "../words";
 
 /** A vote that is not acknowledged yet: what keeps it, and that nothing is lost. */
 export function Unsent({ trouble, forgetful }: { trouble: Problem; forgetful: boolean }) {

@@ -3,7 +3,7 @@ import { IconArrowsMaximize, IconArrowsMinimize } from "@tabler/icons-react";
 import { useLayoutEffect, useRef, useState } from "react";
 
 import { Markdown } from "../../../components/Markdown";
-import type { Item } from "./words";
+import type { Item } from "../words";
 
 const COLOURS: Record<Item["prompt"][number]["role"], string> = { system: "gray", user: "teal", assistant: "blue", tool: "grape" };
 

@@ -2,7 +2,7 @@ import { Stack, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
 import { ANSWERS, LETTERS } from "../principles/answers";
-import { rationaleInWords, saidInWords } from "./words";
+import { rationaleInWords, saidInWords } from "../words";
 import type { LastVote } from "./useSitting";
 
 /** What a stored vote said, and what judges and others said of the same pair: never shown before it. */

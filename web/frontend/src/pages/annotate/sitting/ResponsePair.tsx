@@ -3,7 +3,7 @@ import { useMemo } from "react";
 
 import { Markdown } from "../../../components/Markdown";
 import { wordDiff, type Piece } from "./wordDiff";
-import type { Item } from "./words";
+import type { Item } from "../words";
 
 export type Look = "rendered" | "plain" | "diff";
 

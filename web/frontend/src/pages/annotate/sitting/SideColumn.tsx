@@ -2,7 +2,7 @@ import { Badge, Group, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 
 import { Guideline } from "../Guideline";
-import type { Item } from "./words";
+import type { Item } from "../words";
 
 interface SideColumnProps {
   children: ReactNode;

@@ -6,7 +6,7 @@ import { Link, useNavigate } from "react-router";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { PrincipleVotes } from "../principles/PrincipleVotes";
 import { DecisionBar } from "./DecisionBar";
-import { draftName } from "./drafts";
+import { draftName } from "../drafts";
 import { KeyHelp } from "./KeyHelp";
 import { LiveFigures } from "./LiveFigures";
 import { Refused, Unsent } from "./Notices";
@@ -18,10 +18,10 @@ import { About, Section, SideColumn } from "./SideColumn";
 import { SittingHeader } from "./SittingHeader";
 import { SkipDialog } from "./SkipDialog";
 import { useDraft } from "./useDraft";
-import { useKeys } from "./useKeys";
+import { useKeys } from "../useKeys";
 import { useLease } from "./useLease";
 import { useSitting, type LastVote, type Reply } from "./useSitting";
-import { CHOICES, type Choice, type SkipReason } from "./words";
+import { CHOICES, type Choice, type SkipReason } from "../words";
 
 interface SittingProps {
   queue: string;

@@ -7,7 +7,7 @@ import { count, counted } from "../../../format/count";
 import { Streak } from "./OwnFigures";
 import type { Look } from "./ResponsePair";
 import { Timer } from "./Timer";
-import { shareInWords } from "./words";
+import { shareInWords } from "../words";
 
 interface SittingHeaderProps {
   queue: string;

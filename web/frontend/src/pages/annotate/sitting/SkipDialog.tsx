@@ -1,7 +1,7 @@
 import { Button, Modal, Stack } from "@mantine/core";
 
-import { SKIPS, type SkipReason } from "./words";
-import { useKeys } from "./useKeys";
+import { SKIPS, type SkipReason } from "../words";
+import { useKeys } from "../useKeys";
 
 /** Why no preference? One key, or Escape back to the item. */
 export function SkipDialog({ opened, onClose, onSkip }: { opened: boolean; onClose: () => void; onSkip: (reason: SkipReason) => void }) {

@@ -1,7 +1,7 @@
 import { Text } from "@mantine/core";
 import { useEffect, useState } from "react";
 
-import { clock } from "./words";
+import { clock } from "../words";
 
 /** Time spent on this item, while the page is in view. */
 export function Timer({ seconds }: { seconds: () => number }) {

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "react";
 
-import { dropDraft, dropOldDrafts, EMPTY, loadDraft, saveDraft, type Draft } from "./drafts";
+import { dropDraft, dropOldDrafts, EMPTY, loadDraft, saveDraft, type Draft } from "../drafts";
 import { useClock } from "./useClock";
 
 export interface DraftState {

@@ -7,8 +7,8 @@ import { deliver, dismissRefused, keepVote, keptVotes, refusedVotes, type KeptVo
 import { sendVote } from "./send";
 import { useTrouble } from "./useTrouble";
 import { answered } from "../principles/answers";
-import { draftName, EMPTY, saveDraft, type PrincipleDraft } from "./drafts";
-import type { Choice, Item, SkipReason } from "./words";
+import { draftName, EMPTY, saveDraft, type PrincipleDraft } from "../drafts";
+import type { Choice, Item, SkipReason } from "../words";
 
 export type Reply = Schemas["SittingReply"];
 type Receipt = Schemas["ReceiptReply"];

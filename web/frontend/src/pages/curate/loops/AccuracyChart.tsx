@@ -1,10 +1,12 @@
 import { Table } from "@mantine/core";
 import { CartesianGrid, ErrorBar, ReferenceLine, ResponsiveContainer, Scatter, ScatterChart, Tooltip, XAxis, YAxis } from "recharts";
 
+import type { Schemas } from "../../../api/client";
 import { ChartFigure } from "../../../components/ChartFigure";
 import { count } from "../../../format/count";
 import { percent } from "../../../format/percent";
-import type { Loop } from "./LoopPanel";
+
+type Loop = Schemas["LoopHistory"];
 
 const COLOUR = "light-dark(#0b7285, #3bc9db)";
 

@@ -6,8 +6,8 @@ import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
 import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
-import type { Loop } from "./LoopPanel";
 
+type Loop = Schemas["LoopHistory"];
 type Iteration = Schemas["LoopIteration"];
 
 /** What each iteration did: what it trained on, what it looked around, what people and judges made of it. */

@@ -9,7 +9,7 @@ import { cost } from "../shared/figures";
 import { AccuracyChart } from "./AccuracyChart";
 import { IterationTable } from "./IterationTable";
 
-export type Loop = Schemas["LoopHistory"];
+type Loop = Schemas["LoopHistory"];
 
 /** One loop: where it is, what each iteration did, how its models do on gold. */
 export function LoopPanel({ loop }: { loop: Loop }) {

@@ -2,7 +2,7 @@ import { Alert, Anchor, Stack, Text, Title } from "@mantine/core";
 import { useState } from "react";
 import { Link } from "react-router";
 
-import { useAllows } from "../../../app/session";
+import { useAllows } from "../../../api/session";
 import { Loaded } from "../shared/Loaded";
 import { StageCard } from "./StageCard";
 import { StageForm } from "./StageForm";

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { axe } from "vitest-axe";
 
 import type { Schemas } from "../../../api/client";
-import { SessionGate } from "../../../app/session";
+import { SessionGate } from "../../../app/SessionGate";
 import { renderAt } from "../../../testing/render";
 import { MakeTrainingSet } from "./MakeTrainingSet";
 import { nameFor } from "./sets";

@@ -3,7 +3,7 @@ import { IconDownload } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body } from "../../../api/client";
-import { useAllows } from "../../../app/session";
+import { useAllows } from "../../../api/session";
 import { Failure, Waiting } from "../../../components/States";
 import { count, counted } from "../../../format/count";
 import { Command } from "../../runs/Command";

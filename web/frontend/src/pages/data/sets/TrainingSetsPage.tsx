@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
-import { useAllows } from "../../../app/session";
+import { useAllows } from "../../../api/session";
 import { Empty } from "../../../components/States";
 import { Loaded } from "../../curate/shared/Loaded";
 import { MakeTrainingSet } from "./MakeTrainingSet";

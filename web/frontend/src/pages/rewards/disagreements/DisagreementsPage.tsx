@@ -4,7 +4,7 @@ import { useState } from "react";
 import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
-import { useAllows } from "../../../app/session";
+import { useAllows } from "../../../api/session";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { counted } from "../../../format/count";
 import { useKept } from "../playground/draft";

@@ -1,5 +1,5 @@
-import type { Schemas } from "../../../api/client";
-import { percent } from "../../../format/percent";
+import type { Schemas } from "../../api/client";
+import { percent } from "../../format/percent";
 
 export type Item = Schemas["SittingItem"];
 export type Choice = NonNullable<Schemas["VoteBody"]["choice"]>;
