@@ -1,8 +1,8 @@
-"""Log-probabilities of given tokens, in chunks, so that rows x tokens x vocabulary never lies in memory at once.
+"""Log-probabilities of given tokens, in chunks, so that rows x tokens x vocabulary is never in memory at once.
 
 Covers: one pass through the network, without padding and with a context that several rows share computed once where
 the model allows (`assay.models.attention.packing`), then the vocabulary head over chunks of the tokens that count
-(padding costs nothing there); each chunk's logits are dropped and made again in the backward pass. Log-probs and
+(padding costs nothing there); each chunk's logits are recomputed in the backward pass. Log-probs and
 entropy are of the distribution at the given temperature, the one the sampler draws from (before top-p). Leaves out:
 sampling.
 """
@@ -42,7 +42,7 @@ class TokenScores:
     """
 
     logp: Tensor
-    entropy: Tensor  #: nats, of the pruned distribution; detached unless `entropy_gradient` is wanted
+    entropy: Tensor  #: nats, of the pruned distribution; detached unless `entropy_gradient` is requested
     extras: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -61,7 +61,7 @@ def score_tokens(
 ) -> TokenScores:
     """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded). Differentiable.
 
-    Every context has at least one token, and `mask` is on from the left of each row. `wanted`: of `SUPPLIED`;
+    Every context has at least one token, and `mask` is on from the left of each row. `extras`: of `SUPPLIED`;
     `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary.
     """
     head = vocabulary_head(model)
@@ -140,7 +140,7 @@ def _taught(
     mask: Tensor,
     chunk_tokens: int,
 ) -> Callable[[int], Callable[[], Tensor] | None]:
-    """For each chunk of tokens what computes the teacher's logits [chunk,V], anew each time: they are not kept."""
+    """For each chunk of tokens a function that computes the teacher's logits [chunk,V]; they are not stored."""
     if teacher is None:
         return lambda number: None
     with torch.no_grad():

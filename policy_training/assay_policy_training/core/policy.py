@@ -1,4 +1,4 @@
-"""The policy under training and the reference it is held to.
+"""The policy under training and its reference.
 
 Covers: loading both from one name, full or LoRA training, log-probs under either, a frozen teacher of the same
 vocabulary, dividing it among processes, saving the result as a stock checkpoint that is reloaded and compared. With
@@ -51,7 +51,7 @@ class Policy:
 
     `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights.
     `gradient_checkpointing`: of each layer only the input is kept, the rest is computed again: the same gradients.
-    `teacher`: a model to be held to token by token. Raises BadInputError for a teacher with another vocabulary, for
+    `teacher`: a model to imitate token by token. Raises BadInputError for a teacher with another vocabulary, for
     checkpointing of a model that has none.
     """
 
@@ -94,9 +94,9 @@ class Policy:
         return teacher
 
     def divide(self, parallel: Alone) -> None:
-        """Share the work, and with it the weights where `parallel` does; before anything keeps hold of a weight.
+        """Share the work, and with it the weights where `parallel` does; before anything holds a reference to a weight.
 
-        A teacher stays whole in every process.
+        A teacher is not divided.
         """
         self.parallel = parallel
         parallel.prepare(self)
@@ -136,7 +136,7 @@ class Policy:
         prune_log_ratio: float | None = None,
         extras: Set[str] = frozenset(),
     ) -> TokenScores:
-        """Log-probs, entropy and what is `wanted` of the batch's tokens under the policy, on its device, given tokens
+        """Log-probs, entropy and the `extras` of the batch's tokens under the policy, on its device, forced tokens
         included. Differentiable."""
         return self._score(self.model, batch, temperature, prune_log_ratio, extras)
 
@@ -144,7 +144,7 @@ class Policy:
     def reference_logp(
         self, batch: RolloutBatch, *, temperature: float, prune_log_ratio: float | None = None
     ) -> Tensor:
-        """[B,T] log-probs under the reference. Raises ValueError when it was not asked for."""
+        """[B,T] log-probs under the reference. Raises ValueError where none is loaded."""
         if not self.has_reference:
             raise ValueError("this policy was loaded without a reference")
         if self._reference is not None:
@@ -263,5 +263,5 @@ def with_adapter(base: Any, lora: Lora) -> Any:
         r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets, lora_dropout=0.0, task_type="CAUSAL_LM"
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that is to go
+        warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
         return get_peft_model(base, config).eval()

@@ -14,7 +14,7 @@ from typing import Any
 from assay.domain import Prompt, prompt_of
 from assay_serving.verifiers import Constraint, constraint_from_dict
 
-POLICY = "policy"  #: `source` of a rollout that the policy made of the very context that is trained on
+POLICY = "policy"  #: `source` of a rollout that the policy generated from the context that is trained on
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Responses that exist already: what methods that learn from other data train on.
+"""Recorded responses: the data of methods that learn without generating.
 
 Covers: a record (text, steps or tokens; optionally its reward, its sampler's log-probs, the values of its steps), where
 a prompt's records are found (its own row's `responses`, or a JSON Lines file), the reward that was recorded. Leaves
-out: rows made of records (`samplers.recorded_sampler`).
+out: rows made of records (`samplers.recorded`).
 
 File format: one object a line with `prompt` (text or messages) and `responses`: a list of texts or of objects
 
@@ -69,7 +69,7 @@ def _all(value: Any, *kinds: type) -> bool:
 
 
 def records_of(item: PromptItem, by_prompt: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """The prompt's records: of its own row, else of a file read by `read_records`.
+    """The prompt's records: of its row, else of a file read by `read_records`.
 
     Raises BadInputError for a prompt that has none, or a wrong one.
     """

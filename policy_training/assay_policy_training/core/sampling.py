@@ -1,7 +1,7 @@
-"""How many rollouts a step has and how they are drawn; what every sampler reads.
+"""Sampling settings of a step, and the functions that every sampler shares.
 
-Covers: the numbers of a step, temperature, the two ways of cutting the vocabulary (`top_p`, which the trainer does not
-follow, and `prune_log_ratio`, which it does). Leaves out: the samplers themselves.
+Covers: the number of rollouts, temperature, the two ways of truncating the vocabulary (`top_p`, which the trainer does
+not follow, and `prune_log_ratio`, which it does). Leaves out: the samplers themselves.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def min_p(log_ratio: float | None) -> float:
 
 
 def draw(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """One token a row of logits [N,V] (float32, -inf = never) and its log-prob, both [N].
+    """Sample one token per row of logits [N,V] (float32, -inf = never), and its log-prob, both [N].
 
-    By the inverse of the distribution function: one uniform number a row, where `torch.multinomial` draws V. Sums are
+    By the inverse of the distribution function: one uniform number per row, where `torch.multinomial` draws V. Sums are
     kept in double precision on a CPU; a token below about 1e-7 may be drawn a little too often or too rarely.
     """
     largest = logits.amax(-1, keepdim=True)

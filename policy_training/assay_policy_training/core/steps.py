@@ -1,7 +1,7 @@
 """Responses in steps: which step a piece of text or a token belongs to, and the values that a reward gave the steps.
 
 Covers: steps cut at a separator, in text and in tokens alike; `segment` of a batch from it; step values as parts of a
-score. Leaves out: what gives the values (`process_reward`), what is made of them (`shaping.process`).
+score. Leaves out: the source of the values (`process_reward`), their use (`shaping.process`).
 """
 
 from __future__ import annotations

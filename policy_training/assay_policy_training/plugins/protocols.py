@@ -1,9 +1,9 @@
-"""The slots of the training loop: what a method may plug in, and what it must say about itself.
+"""The protocols of the training loop's slots: what a method can plug in, and what a plug-in must declare.
 
-Covers: the protocols of the slots that the loop calls, the values they exchange, and the start-up check that every
-tensor a plug-in needs can be supplied. A method is one or more plug-ins; none edits the loop. A plug-in is a dataclass
+Covers: the protocols that the loop calls, the values they exchange, and the start-up check that every tensor a plug-in
+needs can be supplied. A method is one or more plug-ins; none edits the loop. A plug-in is a dataclass
 whose fields are its settings in a recipe; one with memory implements `Stateful` (and `Tensors`), is in every
-checkpoint, and learns of each step by `observe`. Order inside a step:
+checkpoint, and receives each step's report by `observe`. Order inside a step:
 
     S0 prompts -> S1 contexts -> S2 sample -> S3 reward parts, composed -> S4 filter (may ask for more)
       -> score (old, reference, extras) -> S3 shaping -> S12 values -> S5 correction -> S6 estimator -> S7 modulators
@@ -13,11 +13,11 @@ checkpoint, and learns of each step by `observe`. Order inside a step:
 A plug-in that works on a whole batch (S3 to S8's `prepare`) always sees every row of the step, those of other ranks
 included, so its statistics are global by construction.
 
-Names in `needs` and who supplies them: `logp_old`, `entropy` (always); `logp_mu` (every sampler that does not say in
-`lacks`, name -> what would supply it, that it has none); `logp_ref` (a reference is loaded);
-`values` (a critic); `sum_pi_sq`, `max_pi`, `mean_logp`, `hidden` (`logprobs`, in `extras`, of old on the batch and of
-theta in the context); `entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named;
-in `extras`, differentiable in the context).
+Names in `needs` and who supplies them: `logp_old`, `entropy` (always); `logp_mu` (every sampler but those that list it
+in `lacks`, name -> what would supply it); `logp_ref` (a reference is loaded); `values` (a critic); `sum_pi_sq`,
+`max_pi`, `mean_logp`, `hidden` (`logprobs`, in `extras`, of old on the batch and of theta in the context);
+`entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named; in `extras`,
+differentiable in the context).
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ Scope: TypeAlias = Literal["token", "sequence", "group"]
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step tells its plug-ins when it ends."""
+    """The report that plug-ins receive at the end of a step."""
 
     step: int  #: 1-based
     metrics: Mapping[str, float]
-    batch: RolloutBatch  #: as drawn, before rows were dropped
+    batch: RolloutBatch  #: as collected, before rows were dropped
     trained: RolloutBatch | None = None  #: the rows that were trained on, with `adv` and all else; None = none
 
 
 @dataclass(frozen=True)
 class UpdateContext:
-    """What an objective or auxiliary loss sees of one micro-batch; [b,T], detached unless said, on theta's device."""
+    """What an objective or auxiliary loss sees of one micro-batch; [b,T], detached unless noted, on theta's device."""
 
     adv: Tensor
     mask: Tensor
@@ -78,7 +78,7 @@ class UpdateContext:
 
     @property
     def given_rows(self) -> RolloutBatch:
-        """`rows`, as the trainer gives them (else ValueError)."""
+        """`rows`, which the trainer sets (else ValueError)."""
         return required(self.rows, "rows of the micro-batch")
 
 
@@ -93,7 +93,7 @@ class Rewards:
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A plug-in with memory: what it needs to go on after a restart as if there had been none. JSON-ready."""
+    """A plug-in with memory: its state in a checkpoint, JSON-ready."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
@@ -112,23 +112,23 @@ class UsesPolicy(Protocol):
     """A plug-in that works with the policy itself: its tokenizer, its gradients."""
 
     def attach(self, policy: Policy) -> None:
-        """Told once, before the first step."""
+        """Called once, before the first step."""
         ...
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """A plug-in that learns of each step."""
+    """A plug-in that receives the report of each step."""
 
     def observe(self, report: StepReport) -> None: ...
 
 
 @runtime_checkable
 class ReportsMetrics(Protocol):
-    """A plug-in with memory that shows it among the metrics of each step."""
+    """A plug-in that adds numbers of its memory to the metrics of each step."""
 
     def numbers(self) -> Mapping[str, float]:
-        """As they were in the step that ends: asked before `observe`."""
+        """Their values during the step that ends: called before `observe`."""
         ...
 
 
@@ -136,7 +136,7 @@ class ReportsMetrics(Protocol):
 class PreparesBatch(Protocol):
     """An objective that needs statistics of the whole batch: called once a step after S8's, before the first update.
 
-    What it needs is then of old. What it finds goes into `extras`, and comes back in `UpdateContext.rows`.
+    Tensors that it needs are then of old. Its results go into `extras`, and come back in `UpdateContext.rows`.
     """
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch: ...
@@ -144,7 +144,7 @@ class PreparesBatch(Protocol):
 
 @runtime_checkable
 class ChecksRecipe(Protocol):
-    """A plug-in that does not go with everything. Raises BadInputError naming the key of the recipe that is wrong."""
+    """A plug-in that refuses some recipes: raises BadInputError naming the key that is wrong."""
 
     def check_recipe(self, recipe: RecipeView) -> None: ...
 
@@ -164,7 +164,7 @@ class PromptOrder(Protocol):
 
 @dataclass(frozen=True)
 class ResampleRequest:
-    """S1 asks for more rows of a prompt. `replace`: they stand for the rows drawn so far, else they join the group."""
+    """S1 asks for more rows of a prompt. `replace`: they replace the group's rows, else they join them."""
 
     uid: str  #: of the group
     item: PromptItem
@@ -172,28 +172,28 @@ class ResampleRequest:
 
 
 class ContextPolicy(Protocol):
-    """S1. What the policy sees of a prompt, and what it is shown when a group went wrong."""
+    """S1. What the policy sees of a prompt, at first and after a group failed."""
 
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
-        """The items to draw from at first, one for each given."""
+        """The items in their first context, one for each."""
         ...
 
     def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
-        """After round `round` (from 1), what to draw once more; empty = done. `batch` has `acc` and reward parts."""
+        """After round `round` (from 1), what to generate again; empty = nothing. `batch` has `acc` and reward parts."""
         ...
 
 
 @runtime_checkable
 class TaskContext(Protocol):
-    """A context that is part of the task, and no help in training: held-out prompts are shown it too."""
+    """A context that is part of the task, rather than help in training: an evaluation applies it too."""
 
     def evaluated(self, items: Sequence[PromptItem]) -> list[PromptItem]:
-        """The items as an evaluation shows them: the same ones every time, whatever was drawn before."""
+        """The items as an evaluation shows them, the same every time."""
         ...
 
 
 class Sampler(Protocol):
-    """S2. `seed` alone decides the draw; `version` stamps the rows. `sampling` may be set anew between steps."""
+    """S2. `seed` alone decides the rollouts; `version` is recorded in the rows. `sampling` may change between steps."""
 
     sampling: Sampling
 
@@ -202,7 +202,7 @@ class Sampler(Protocol):
 
 @runtime_checkable
 class StreamingSampler(Protocol):
-    """A sampler that hands rows over before all are done: those of `rollout`, in order, in parts of whole groups."""
+    """A sampler that yields the rows of `rollout` before all are complete, in order, in parts of whole groups."""
 
     def stream(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
@@ -217,9 +217,9 @@ class SamplerPlan(Protocol):
 
 @runtime_checkable
 class CarriesRows(Protocol):
-    """A sampler whose rows may go on in later steps (`unfinished`, without a reward until they are done).
+    """A sampler whose rows may continue in later steps (`unfinished`, without a reward until they are complete).
 
-    `rollout` gives the rows that it carries, under the uids they had, before the new ones.
+    `rollout` returns the carried rows, under their uids, before the new ones.
     """
 
     def carried(self) -> int:
@@ -229,7 +229,7 @@ class CarriesRows(Protocol):
 
 @runtime_checkable
 class PublishesWeights(Protocol):
-    """S14: a sampler that has weights of its own and takes the policy's when told to.
+    """S14: a sampler with its own copy of the weights, which `publish` replaces by the policy's.
 
     Raises BackendError when a log-prob of the published weights disagrees with the trainer's.
     """
@@ -238,10 +238,10 @@ class PublishesWeights(Protocol):
 
 
 class RewardSource(Protocol):
-    """S3. Never raises for a row that could not be scored: its part is NaN and its failure says why.
+    """S3. Never raises for a row that could not be scored: its part is NaN and its failure has the reason.
 
-    May be asked in another thread, about a portion of a step's rows, before earlier steps are trained; not so a source
-    with memory (`Stateful`, `Observer`), nor one that says `whole_batch = True` because it compares rows.
+    May be called in another thread, for a portion of a step's rows, before earlier steps are trained; except a source
+    with memory (`Stateful`, `Observer`), or with `whole_batch = True` because it compares rows.
     """
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards: ...
@@ -267,7 +267,7 @@ class RewardShaper(Protocol):
 class GroupFilter(Protocol):
     """S4. [B] bool, the rows to train on. Reads raw `acc` and reward parts, before shaping.
 
-    `rounds`: how often a step may draw prompts until enough groups stay; 1 = it makes do with what stays.
+    `rounds`: how often a step may request prompts until enough groups are kept; 1 = no refilling.
     """
 
     @property
@@ -277,7 +277,7 @@ class GroupFilter(Protocol):
 
 @dataclass(frozen=True)
 class Correction:
-    """What a behaviour correction found; both [B,T]."""
+    """The result of a behaviour correction; both [B,T]."""
 
     weight: Tensor  #: float32, detached: multiplies the token losses
     keep: Tensor  #: bool: where the gradient stays; `mask` is left alone
@@ -301,7 +301,7 @@ class AdvantageEstimator(Protocol):
 
 
 class AdvantageModulator(Protocol):
-    """S7. Another `adv` [B,T] from `batch.adv` and all else that is known."""
+    """S7. Changes `batch.adv`; returns `adv` [B,T]."""
 
     @property
     def needs(self) -> frozenset[str]: ...
@@ -357,7 +357,7 @@ class LossAggregator(Protocol):
 
 class AuxiliaryLoss(Protocol):
     """S11. Added as coefficient x aggregate(loss over `loss_mask`), or over `own_mask(batch)` [B,T] where it
-    has one, with denominators of its own."""
+    has one, with its own denominators."""
 
     @property
     def name(self) -> str: ...
@@ -406,19 +406,19 @@ class Schedule(Protocol):
 
 
 class Replay(Protocol):
-    """S15. The batch to train on, from the one just made (with `adv`): other rows may join, tagged by `source`."""
+    """S15. The batch to train on, from the step's batch (with `adv`): other rows may join, tagged by `source`."""
 
     def mix(self, batch: RolloutBatch) -> RolloutBatch: ...
 
 
 class StepMetrics(Protocol):
-    """S16. Reads a finished step, writes nothing but its own numbers."""
+    """S16. Reads a finished step, returns metrics."""
 
     def measure(self, report: StepReport) -> dict[str, float]: ...
 
 
 class StopRule(Protocol):
-    """S16. Why the run should end after a step with these metrics; None = go on."""
+    """S16. Why the run should end after a step with these metrics; None = continue."""
 
     def reason(self, row: Mapping[str, Any]) -> str | None: ...
 
@@ -459,8 +459,8 @@ class RecipeView(Protocol):
 def negotiate(
     plugins: Iterable[object], supplied: Iterable[str], lacks: Mapping[str, str] | None = None
 ) -> frozenset[str]:
-    """The union of all `needs`. Raises BadInputError naming the first plug-in whose need nobody supplies, and what
-    `lacks` says would supply it."""
+    """The union of all `needs`. Raises BadInputError naming the first plug-in whose need is not met, and what
+    would supply it (`lacks`)."""
     offer = frozenset(supplied)
     union: frozenset[str] = frozenset()
     for plugin in plugins:

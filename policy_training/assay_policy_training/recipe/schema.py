@@ -1,7 +1,7 @@
 """A recipe: how a policy is trained, as frozen data whose parts are the plug-ins.
 
-Covers: the sections and what fits together. Leaves out: reading and writing them (`recipe_file`), what differs from run
-to run (the policy, the reward, the prompts), which the command line names.
+Covers: the sections, and which combinations are refused. Leaves out: reading and writing (`loading`), what differs
+between runs (the policy, the reward, the prompts), which the command line names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from assay_policy_training.plugins.samplers.transformers import Transformers
 
 @dataclass(frozen=True)
 class Recipe:
-    """A whole recipe. Field names are the YAML's section names; those of `registry.SLOTS` hold plug-ins by `kind`."""
+    """A whole recipe. Field names are the YAML's section names; those of `slots.SLOTS` hold plug-ins by `kind`."""
 
     name: str
     estimator: AdvantageEstimator
@@ -77,7 +77,7 @@ class Recipe:
     optimisation: Optimisation = field(default_factory=Optimisation)
     lora: Lora = field(default_factory=Lora)
     steps: int = 20
-    checkpoint_every: int = 20  #: steps; 0 = none but the one of a run that is asked to end
+    checkpoint_every: int = 20  #: steps; 0 = only when a run is interrupted
     report_kl: bool = True  #: measure KL to the reference even where the loss does not use it
     seed: int = 0
 

@@ -1,8 +1,8 @@
-"""A reward for every step of a response: any scorer, asked about each prefix that ends with a step.
+"""A reward for every step of a response: any scorer, applied to each prefix that ends with a step.
 
 Covers: steps cut at a separator, step values as log-odds or as probabilities, a row of which one prefix failed (it is
 missing, with the reason). Leaves out: steps from forced answers or Monte-Carlo continuations; process models that score
-all steps in one pass are asked step by step too, so that a remote one will do.
+all steps in one pass are called step by step too, so that remote ones work.
 """
 
 from __future__ import annotations

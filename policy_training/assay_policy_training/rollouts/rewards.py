@@ -31,10 +31,10 @@ NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint th
 class ModelReward:
     """S3: a reward model behind any `Scorer`, as a rule the client of a server. One part, named after the model.
 
-    A model that judges by a principle is asked by the prompt's own (`principle` in its row of the prompts' file), which
-    the policy does not see; a scalar model is not told of it. A composed reward also gets the prompt's constraints, as
-    the label, and its `references`. `answer`: the model reads that part of a response only; a response without it has
-    no reward.
+    A model that judges by a principle receives the prompt's (`principle` in its row of the prompts' file), which the
+    policy does not see; a scalar model does not. A composed reward also receives the prompt's constraints, as the
+    label, and its `references`. `answer`: the model reads that part of a response only; a response without it has no
+    reward.
     """
 
     def __init__(self, scorer: Scorer, *, name: str | None = None, answer: AnswerPart | None = None) -> None:
@@ -58,7 +58,7 @@ class ModelReward:
         )
 
     def _without(self, text: str | None) -> ScoreFailure | None:
-        """Why a response of which nothing is left has no score."""
+        """Why a response without an answer part has no score."""
         return self.answer.missing(self.name) if text is None and self.answer is not None else None
 
 
@@ -80,7 +80,7 @@ class RowNumber:
 
 
 def score_item(kind: str, item: PromptItem, response: str) -> ScoreItem:
-    """What a scorer of this kind is asked about a response to the prompt."""
+    """The request to a scorer of this kind for a response to the prompt."""
     principle = principle_of(item) if kind != "scalar" else None
     if kind != "composed":
         return ScoreItem(item.prompt, response, principle)
@@ -91,7 +91,7 @@ def score_item(kind: str, item: PromptItem, response: str) -> ScoreItem:
 
 
 def principle_of(item: PromptItem) -> str | None:
-    """What the prompt's responses are to be judged by, where its row says."""
+    """The principle by which the prompt's responses are judged, where its row has one."""
     principle = item.meta.get("principle")
     return principle if isinstance(principle, str) else None
 
@@ -148,12 +148,12 @@ def verified(items: Sequence[PromptItem], responses: Sequence[str]) -> list[Outc
 
 
 def gather_rewards(sources: Sequence[RewardSource], items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-    """The parts of all sources side by side. Raises BadInputError when two give a part of one name."""
+    """The parts of all sources. Raises BadInputError when two sources give a part of the same name."""
     return join_parts([source.score(items, responses) for source in sources], len(items))
 
 
 def join_parts(answers: Sequence[Rewards], rows: int) -> Rewards:
-    """What several sources say of the same rows. Raises BadInputError when two give a part of one name."""
+    """Rewards of several sources for the same rows, joined. Raises BadInputError for two parts of the same name."""
     parts: dict[str, Tensor] = {}
     failures: list[tuple[ScoreFailure, ...]] = [() for _ in range(rows)]
     scores: list[Mapping[str, Score]] = [{} for _ in range(rows)]

@@ -1,7 +1,7 @@
-"""Checkpoints of a training run, and the logs that go back to one.
+"""Checkpoints of a training run, and the logs that belong to them.
 
-Covers: a folder per checkpoint that is whole or not there (kill -9 at any moment), the newest one, JSON Lines logs
-that are cut to their size at the checkpoint when a run goes on from it. Leaves out: what is in the state (`loop`),
+Covers: a folder per checkpoint that is complete or absent (kill -9 at any moment), the newest one, JSON Lines logs that
+are truncated to their size at the checkpoint when a run resumes. Leaves out: what is in the state (`resume`),
 the final policy (`policy.Policy.save`).
 """
 
@@ -83,7 +83,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Whole checkpoints in `folder`, oldest first."""
+    """Complete checkpoints in `folder`, oldest first."""
     return sorted(path for path in folder.glob("checkpoint-*") if _NAME.match(path.name))
 
 
@@ -98,13 +98,13 @@ class JsonLog:
             stream.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
     def sync(self) -> int:
-        """Bytes that are on the disk for good."""
+        """Flush to the disk; returns the size in bytes."""
         with self.path.open("ab") as stream:
             os.fsync(stream.fileno())
             return stream.tell()
 
     def cut(self, size: int) -> None:
-        """Forget what was written after a checkpoint. Raises BadInputError when the file is shorter than that."""
+        """Truncate the file to its size at a checkpoint. Raises BadInputError when the file is shorter than that."""
         if not self.path.is_file() or self.path.stat().st_size < size:
             raise BadInputError(f"shorter than when the checkpoint was made ({size} bytes)", file=self.path)
         os.truncate(self.path, size)

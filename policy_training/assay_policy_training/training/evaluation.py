@@ -1,9 +1,9 @@
-"""Measuring a policy on prompts it is not trained on, before and after training, with the same seed.
+"""Evaluation of a policy on held-out prompts, before and after training, with the same seed.
 
 Covers: mean reward through the same client as in training, the verifier's pass rate with its interval, length, KL to
-the reference; contexts that are part of the task (`slots.ShownAlways`, such as a direction of preference). Hints are
-help in training, and are not shown. Leaves out: comparing with another policy, over-optimisation against a
-held-out reward model (give it as one more reward source of weight 0).
+the reference; contexts that are part of the task (`protocols.TaskContext`, such as a direction of preference). Hints
+are help in training, and are not shown. Leaves out: comparing with another policy, over-optimisation against a held-out
+reward model (give it as one more reward source of weight 0).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def evaluate_policy(
     composition: RewardComposition | None = None,
     contexts: ContextPolicy | TaskContext | None = None,
 ) -> PolicyEvaluation:
-    """Draw `samples` rollouts a prompt and measure them. The same seed and weights give the same rollouts.
+    """Generate `samples` rollouts per prompt and measure them. The same seed and weights give the same rollouts.
 
     Raises BadInputError for no prompts, and what the reward sources raise.
     """

@@ -1,8 +1,8 @@
-"""A reward that is not trained on, beside the one that is: does more of the one still mean more of the other?
+"""Watches a held-out reward during training: does it still rise with the reward that is trained on?
 
 Covers: a share of each step's rollouts scored by a held-out source (another reward model, a verifier), its mean, its
 rank agreement with the reward trained on, the point from which it falls while the other rises (over-optimisation, as in
-arXiv 2210.10760). Leaves out: which rollouts a person should see (`suspects`), ending the run (a stop rule on
+arXiv 2210.10760). Leaves out: which rollouts annotators should see (`suspects`), ending the run (a stop rule on
 `overoptimised`).
 """
 
@@ -34,7 +34,7 @@ SUSPECTS_FILE = "suspects.jsonl"
 class WatchSettings:
     """`share`: of the groups of a step that are scored, whole groups. `window`: steps a mean is taken over. `sigmas`:
     by how many standard errors of the difference the held-out mean must lie below its best to count as falling.
-    `suspects`: rollouts a step put aside for people, at most."""
+    `suspects`: rollouts per step set aside for annotators, at most."""
 
     share: float = 0.5
     window: int = 5
@@ -50,7 +50,7 @@ class WatchSettings:
 
 
 class HeldOutReward:
-    """S16: asks `sources` about a share of the rollouts; writes what is suspicious to `folder/suspects.jsonl`."""
+    """S16: scores a share of the rollouts with `sources`; writes suspicious ones to `folder/suspects.jsonl`."""
 
     def __init__(self, sources: Sequence[RewardSource], folder: Path, settings: WatchSettings | None = None) -> None:
         self.sources, self.settings = list(sources), settings or WatchSettings()

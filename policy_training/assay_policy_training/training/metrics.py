@@ -2,7 +2,7 @@
 
 Covers: statistics of rewards, lengths, KL and clipping, one JSON record per rollout. A number that does not exist in
 a step (no verifier, no reference, no update) is left out of the step, never written as 0. Leaves out: writing them
-(`checkpoint.JsonLog`), drawing them (the web part).
+(`checkpoint.JsonLog`), plotting them (the web part).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def rollout_records(
 ) -> Iterator[dict[str, Any]]:
     """One JSON-ready record per rollout. `trained`: its rows that `kept` [B] names, in order, with their advantages.
     `policy`: the base's version; the number of updates is added to it. `advantage`: of the row's first own token. A
-    rollout that goes on in a later step is written then."""
+    rollout that a later step continues is written then."""
     lengths = batch.lengths
     advantages: dict[int, float | None] = {}
     if trained is not None and trained.adv is not None:

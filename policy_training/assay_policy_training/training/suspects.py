@@ -1,8 +1,8 @@
-"""Rollouts that two rewards disagree about: what a person should look at next.
+"""Rollouts that two rewards disagree about: candidates for human review.
 
 Covers: of a step's groups, the pair of responses whose order the reward trained on and a held-out one see most
-differently. One of the two is wrong, and a person can say which. Leaves out: who is asked
-(`assay_pipelines.annotation`), the scoring (`held_out`).
+differently. One of the two is wrong, and an annotator can decide which. Leaves out: the queue
+(`assay_pipelines.annotation`), the scoring (`held_out_reward`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def suspects(batch: RolloutBatch, held: Tensor, *, step: int, most: int) -> list
     """At most `most` records, of different groups, the most doubtful first. `held` [B] float64, NaN = missing.
 
     `doubt` is the product of the two differences, each in deviations over the batch, plus the uncertainty (a standard
-    deviation) that a model states of its own score of the preferred response.
+    deviation) that the model reports for its score of the preferred response.
     """
     reward = batch.scored_reward
     scales = _deviation(reward), _deviation(held)
@@ -72,6 +72,6 @@ def _deviation(values: Tensor) -> float:
 
 
 def _uncertainty(batch: RolloutBatch, row: int) -> float:
-    """The largest standard deviation that a model states of its own score, 0 where none does."""
+    """The largest standard deviation that a model reports for its score, 0 where none does."""
     stated = [score.uncertainty for score in batch.scores[row].values()] if batch.scores else []
     return max((value for value in stated if value is not None), default=0.0)

@@ -1,4 +1,4 @@
-"""Constrained RLHF: a learned multiplier for each reward, which falls once the reward is where it should be.
+"""Constrained RLHF: a learned multiplier for each reward, which falls once the reward reaches its threshold.
 
 Source: "Confronting Reward Model Overoptimization with Constrained RLHF", arXiv 2310.04373, its squashed branch (the
 other one of the official code indexes multipliers from 1). The paper mixes advantages, which `estimators.constrained`

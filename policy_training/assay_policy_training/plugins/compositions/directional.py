@@ -2,7 +2,7 @@
 
 Source: "Arithmetic Control of LLMs for Diverse User Preferences: Directional Preference Alignment with Multi-Objective
 Rewards", arXiv 2402.18571. The direction is of unit length, else the reward's scale would change with it. Leaves out:
-drawing directions and telling the policy (`contexts.direction`).
+sampling directions and showing them to the policy (`contexts.direction`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Gradient-based weighting: a reward counts more whose policy gradient helps all rewards' progress.
+"""Gradient-based weighting: weights rewards by how much their policy gradient helps all rewards.
 
 Source: "Learning to Optimize Multi-Objective Alignment Through Dynamic Reward Weighting", arXiv 2509.11452. Influence
 of reward i: sum over j of <g_i, g_j>, itself included; weights move by softmax(log w + lr I / mu). The influence grows
-with the square of a reward's scale (tenfold rewards, a hundredfold influence), so rewards are brought to one deviation
-unless told otherwise. Gradients of length 1, which the official code has commented out, would not do: of two rewards
+with the square of a reward's scale (tenfold rewards, a hundredfold influence), so rewards are scaled to one deviation
+by default. Gradients of length 1, which the official code has commented out, would not work: of two rewards
 both influences would be 1 + <g_1, g_2>, and no weight would ever move. Measured on a step's rollouts after its update,
 with group-centred rewards. Leaves out: the hypervolume form.
 """

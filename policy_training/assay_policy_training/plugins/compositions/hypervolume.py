@@ -1,4 +1,4 @@
-"""Hypervolume-guided weighting: a step that pushed the Pareto front out makes the next step's reward count more.
+"""Hypervolume-guided weighting: scales the next step's reward up when a step extends the Pareto front.
 
 Source: "Learning to Optimize Multi-Objective Alignment Through Dynamic Reward Weighting", arXiv 2509.11452. The paper
 measures the objectives on a validation set after every step; here they are the means of the step's own rollouts.

@@ -72,7 +72,7 @@ class MaxMin:
         return (named_part(parts, name) - self.centre.get(name, 0.0)) / self.scale.get(name, 1.0)
 
     def observe(self, report: StepReport) -> None:
-        """Find the worst group of the step; one of which nothing is known keeps out."""
+        """Find the worst group of the step; groups without a reward are skipped."""
         parts = {name: self._scaled(report.batch.r_parts, name) for name in self.mixture}
         means = {name: part_mean(parts, name) for name in self.mixture}
         measured = {name: mean for name, mean in means.items() if mean is not None}

@@ -1,10 +1,10 @@
-"""A direction of preference for each prompt, which the policy is told of.
+"""A direction of preference for each prompt, stated in the system turn.
 
 Source: arXiv 2402.18571 (DPA): v = (cos t, sin t) over two attributes, stated as whole numbers 100 v in the system
 turn. The wording of the turn is ours. The drawn angle is in the prompt's row under `direction`, in degrees: a reward
 source reads it from there (`rewards.RowNumber`), so that it is a recorded part of every rollout, and the composition
-`directional` rewards by it. The reward model sees the prompt without it. An evaluation tells each held-out prompt a
-direction too, and the same one before and after: drawn from the seed and the prompt's place alone, or fixed.
+`directional` rewards by it. The reward model sees the prompt without it. An evaluation adds a direction to each
+held-out prompt too, the same before and after: sampled by the seed and the prompt's index, or fixed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def with_direction(prompt: Prompt, attributes: Sequence[str], degrees: float) ->
 
 @dataclass
 class DrawnDirection:
-    """S1: each prompt drawn gets an angle, uniform between `low` and `high` degrees. `evaluate_at`: of every held-out
-    prompt; None = drawn alike, for each prompt once and for all."""
+    """S1: each prompt gets an angle, uniform between `low` and `high` degrees. `evaluate_at`: of every held-out
+    prompt; None = sampled alike, once for each prompt."""
 
     low: float = -45.0
     high: float = 0.0

@@ -1,9 +1,9 @@
-"""GHPO: a prompt that nobody of the group solves is shown a growing part of its solution, and trained with it.
+"""GHPO: a prompt that no row of the group solves shows a growing part of its solution, and is trained with it.
 
-Covers: the share of the solution by round, a cold start in which every prompt is hinted. Whether a group failed is told
-by the verifier (`acc`), never by a reward that a right format lifts; a prompt without a verifier or a solution is not
-hinted. Rows drawn with a hint have the source `hinted`, so that logs keep them apart. Leaves out: hints that are not
-trained with (`guide`), shares that fit the prompt (`seele`).
+Covers: the share of the solution by round, a cold start in which every prompt is hinted. Whether a group failed is
+decided by the verifier (`acc`), never by a reward that a right format raises; a prompt without a verifier or a solution
+is not hinted. Rows generated with a hint have the source `hinted`. Leaves out: hints that are not trained with
+(`guide`), shares that fit the prompt (`seele`).
 
 Source: arXiv 2507.10628, code hkgc-1/GHPO read. The hint is cut by characters, as there.
 """
@@ -46,7 +46,7 @@ class Ghpo:
         return [self._hinted(item, self.shares[0]) if row_text(item, self.solution) else item for item in items]
 
     def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
-        """Draw anew, with the share of this round, the groups without a right answer."""
+        """Generate the groups without a right answer again, with the share of this round."""
         if round > len(self.shares):
             return []
         return [

@@ -1,6 +1,6 @@
-"""Guide-GRPO: a prompt that nobody of the group solves is drawn once more with a hint, and trained without it.
+"""Guide-GRPO: a prompt that no row of the group solves is generated again with a hint, and trained without it.
 
-Covers: which groups are drawn again (by the verifier), the hinted context of generation beside the original one of
+Covers: which groups are generated again (by the verifier), the hinted context of generation beside the original one of
 training, the tag `guided` of such rows. Their `logp_mu` is of the hinted context: the ratio of the objective `guide`
 is taken against it, and a behaviour correction must leave these rows alone. Leaves out: that objective, dropping hinted
 groups that are still all wrong or all right (filter `guided_mixed`).
@@ -24,7 +24,7 @@ GUIDED = "guided"
 
 @dataclass(frozen=True)
 class Guide:
-    """S1. `threshold`: a group whose mean `acc` is at most this is drawn again; `hint`: the entry that is shown."""
+    """S1. `threshold`: a group whose mean `acc` is at most this is generated again; `hint`: the entry that is shown."""
 
     threshold: float = 0.001
     hint: str = "hint"
@@ -47,7 +47,7 @@ class Guide:
         return list(items)
 
     def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
-        """Once: the hinted rows stand for those drawn before."""
+        """Once: the hinted rows replace the first ones."""
         if round > 1:
             return []
         return [

@@ -23,7 +23,7 @@ def hint_of(solution: str, share: float) -> str:
 
 
 def with_hint(prompt: Prompt, hint: str, wording: str) -> Prompt:
-    """The prompt whose last user turn also says `wording`, a text with `{hint}` in it."""
+    """The prompt with `wording` appended to its last user turn, a text with `{hint}` in it."""
     last = max(index for index, message in enumerate(prompt) if message.role == "user")
     turn = prompt[last]
     hinted = Message("user", turn.content + wording.replace("{hint}", hint))

@@ -33,7 +33,7 @@ class SuccessCurve:
         return self.b + (1 - self.b) / (1 + math.exp(min(700.0, -self.k * (share + self.mu))))
 
     def share(self, accuracy: float) -> float | None:
-        """The share that gives this accuracy; None where the curve never has it."""
+        """The share at this accuracy; None where the curve does not reach it."""
         if not self.b < accuracy < 1 or not self.k > 0:
             return None
         return -math.log((1 - self.b) / (accuracy - self.b) - 1) / self.k - self.mu

@@ -1,10 +1,10 @@
-"""What a recipe itself says of a sampler (mu) that does not draw from the trainer's distribution (old).
+"""Recipes whose sampler (mu) is known not to sample from the trainer's distribution (old).
 
-Covers: why the two are known to differ before a row is drawn, whether anything accounts for it, what is refused and
-what is only told. Rounding, and other weights than the trainer believes, are for the numbers of each step (`mismatch`).
+Covers: the reasons that are known before a run starts, whether anything corrects for them, what is refused and what is
+only warned of. Rounding and wrong weights show in the metrics of each step (`mismatch`).
 
-Refused: an objective without any ratio on rows of older weights, since nothing at all in its gradient knows of their
-age. Told, once, with `mismatch_*` in every step: all else. A ratio theta / old does not know of mu, but the difference
+Refused: an objective without any ratio on rows of older weights, since its gradient cannot account for their age. All
+else gives one warning, and `mismatch_*` in every step: a ratio theta / old does not contain mu, but the difference
 is bounded (`top_p`, a temperature's spread) or is commonly trained on as it is (PPO's ratio on rows one step old).
 """
 
@@ -47,7 +47,7 @@ def check_mismatch(recipe: RecipeView) -> None:
 
 
 def mismatch_warnings(recipe: RecipeView) -> list[str]:
-    """What is to be told when a run starts: known mismatches that no correction and no objective accounts for."""
+    """Warnings for the start of a run: known mismatches that no correction and no objective accounts for."""
     if reweights(recipe.objective, recipe.corrections) or recipe.corrections:  # a rejection bounds it
         return []
     return [

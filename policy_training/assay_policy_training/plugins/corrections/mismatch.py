@@ -1,4 +1,4 @@
-"""How far the sampler (mu) is from the trainer (old), and what a correction did about it: numbers for every method.
+"""Metrics of the mismatch between the sampler (mu) and the trainer (old), and of its correction.
 
 Covers: one function, so that every correction reports the same. Over tokens of the policy's own rows:
 
@@ -25,7 +25,7 @@ from assay_policy_training.core.ratios import log_ratio, row_mean
 
 
 def mismatch_metrics(logp_old: Tensor, logp_mu: Tensor, mask: Tensor) -> dict[str, float]:
-    """What needs no correction to be said, and `mismatch_ess`, the effective share under c. All [B,T]; `mask`: the
+    """The metrics that need no correction, and `mismatch_ess`, the effective share under c. All [B,T]; `mask`: the
     tokens to look at. Empty where there are none."""
     if not mask.any():
         return {}

@@ -1,4 +1,4 @@
-"""The sampler's distribution is corrected once or not at all: what a recipe is refused for at start-up.
+"""Refuses recipes that correct for the sampler's distribution more than once.
 
 An objective that divides by mu itself (AIPO, PPO in bypass mode) under importance weights counts the mismatch twice,
 and so do two sets of weights. Rejections without weights go with every objective of tokens or of single rows.

@@ -3,8 +3,8 @@
 Covers: geometric rejection, by the mean log-ratio of a row; Trust Region Masking, by the largest and the mean token
 divergence of a row. Both narrow `loss_mask` and set no weight, so they go with a weighing correction, with PPO's bypass
 mode or with AIPO. Trust Region Masking is defined with KL(mu || theta) over the whole vocabulary; here it is estimated
-from the sampled tokens, because nobody keeps the sampler's logits: the largest k2 = l^2/2 and the mean k3 = c - 1 - l.
-That is a weaker test than the exact KL (mu [.9,.05,.05], theta [.7,.2,.1]: exact .122, on the first token k2 .032).
+from the sampled tokens, because the sampler's logits are not stored: the largest k2 = l^2/2 and the mean k3 = c - 1 -
+l. That is a weaker test than the exact KL (mu [.9,.05,.05], theta [.7,.2,.1]: exact .122, on the first token k2 .032).
 It is evaluated once a step with old, before the first update. Leaves out: weights (`importance`).
 
 Sources: geometric rejection as in verl's rollout correction; Trust Region Masking arXiv 2512.23075.

@@ -1,6 +1,6 @@
 """A critic: a copy of the base model with a head that reads a value from the state before every token.
 
-Covers: values without padding where the model allows, fitting them to the returns with an optimiser of its own, steps
+Covers: values without padding where the model allows, fitting them to the returns with its own optimiser, steps
 in which only the critic learns, checkpoints. It is fitted on the rows that have a reward: one that goes on in a later
 step is learnt from when it ends. Of several processes each holds the critic whole and takes a share of the rows. Leaves
 out: where returns come from (`estimators`), heads (`heads`).
@@ -65,7 +65,7 @@ class ValueCritic:
         self.steps = 0  #: of the run, in which there was something to learn from
 
     def warming(self, step: int) -> bool:
-        """Counted in steps that taught it something: a row that goes on teaches nothing before it ends."""
+        """Counts steps with at least one completed row: unfinished rows have no return yet."""
         return self.steps < self.plan.warmup_steps
 
     @torch.no_grad()
@@ -179,7 +179,7 @@ class ValueCritic:
 
 
 def fit(batch: RolloutBatch) -> dict[str, float]:
-    """How well `values` foretold `returns`, over the tokens of `mask`.
+    """How well `values` predict `returns`, over the tokens of `mask`.
 
     `explained_variance` = 1 - var(R - V) / var(R), left out where all returns are equal.
     """

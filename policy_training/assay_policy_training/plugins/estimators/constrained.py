@@ -2,7 +2,7 @@
 
 Source: "Confronting Reward Model Overoptimization with Constrained RLHF", arXiv 2310.04373. A = (N - sum g(l)) A_KL +
 sum g(l_i) A_i, every advantage standardised first: as rewards reach their thresholds, staying near the reference gains
-weight. The paper takes each advantage from a value head of its own; here the baseline of a reward is its group's mean,
+weight. The paper takes each advantage from a separate value head; here the baseline of a reward is its group's mean,
 that of the KL the batch's. Leaves out: the multipliers' own movement (`compositions.constrained`).
 """
 

@@ -1,12 +1,12 @@
 """Generalised advantage estimation over the tokens of each row, and plain returns.
 
-Covers: GAE with its returns, its form for rows that were cut off (EGAE), returns with a discount of their own for the
+Covers: GAE with its returns, its form for rows that were cut off (EGAE), returns with a separate discount for the
 critic, and the discounted return of every token for methods without a critic (REINFORCE++). Tokens inside a row that
 the policy did not generate are passed over: what comes after them is carried on. Leaves out: the critic (`critics`),
 whitening (`modulators.whitening`), which is never applied to the returns.
 
-Sources: GAE arXiv 1506.02438; EGAE arXiv 2506.15050; a lambda of the critic's own arXiv 2503.01491; REINFORCE++ arXiv
-2501.03262.
+Sources: GAE arXiv 1506.02438; EGAE arXiv 2506.15050; a separate lambda for the critic arXiv 2503.01491; REINFORCE++
+arXiv 2501.03262.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def returns_to_go(token_reward: Tensor, mask: Tensor, *, gamma: float) -> Tensor
 class Gae:
     """S6: `gae`, and as the critic's targets A + V with `critic_lam` in place of `lam` (None = the same).
 
-    `bootstrap`: rows whose value after the last token is that before it: `none`; `unfinished`, those that go on in a
-    later step; `cut`, also those that the length limit ended. A row whose reward is missing gets 0.
+    `bootstrap`: rows whose value after the last token is that before it: `none`; `unfinished`, those that a
+    later step continues; `cut`, also those that the length limit ended. A row whose reward is missing gets 0.
     """
 
     gamma: float = 1.0

@@ -1,10 +1,10 @@
 """GDPO: every reward part is normalised over its group by itself, then summed, then whitened over the batch.
 
-Covers: parts that would drown in a sum keep their say; whitening over all tokens of the batch (long rows weigh more)
-or over its rows. Reads the raw parts: the composition only says which rows have a reward, and shaping and dense rewards
-play no part.
+Covers: parts that a plain sum would drown out keep their influence; whitening over all tokens of the batch (long rows
+weigh more) or over its rows. Reads the raw parts: the composition only decides which rows have a reward; shaping and
+dense rewards are ignored.
 
-Source: arXiv 2601.05242, by way of verl's gdpo estimator.
+Source: arXiv 2601.05242, as in verl's gdpo estimator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Group-relative advantages: GRPO, Dr. GRPO, RLOO.
 
-Covers: each with its spread (`ddof`, `eps`), single-row and all-equal groups stated, grouped by uid and blind to row
-order; a missing reward (NaN) takes no part in its group's statistics and gets advantage 0 (the loop also takes it
+Covers: each with its spread (`ddof`, `eps`), single-row and all-equal groups stated, grouped by uid, in any order of
+rows; a missing reward (NaN) takes no part in its group's statistics and gets advantage 0 (the loop also takes it
 out of the loss). Leaves out: critics and GAE, normalising over the batch.
 
 Sources: GRPO arXiv 2402.03300; Dr. GRPO arXiv 2503.20783; RLOO arXiv 2402.14740.

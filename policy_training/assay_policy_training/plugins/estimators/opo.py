@@ -1,6 +1,6 @@
 """OPO: the group's mean reward weighted by length as baseline.
 
-Source: arXiv 2505.23585, by way of verl's opo estimator. Under the assumption that a row's gradient energy grows with
+Source: arXiv 2505.23585, as in verl's opo estimator. Under the assumption that a row's gradient energy grows with
 its length this baseline is the one of least variance.
 """
 

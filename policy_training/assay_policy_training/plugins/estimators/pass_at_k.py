@@ -1,6 +1,6 @@
 """The advantage for pass@k: only the best row of a group learns, by how far it is ahead of the second.
 
-Source: arXiv 2503.19595, by way of verl's grpo_passk estimator.
+Source: arXiv 2503.19595, as in verl's grpo_passk estimator.
 """
 
 from __future__ import annotations

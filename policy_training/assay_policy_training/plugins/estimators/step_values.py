@@ -1,9 +1,10 @@
 """Advantages of steps: how much each step of a response changed its value.
 
-Covers: A_k = V_k - V_(k-1) on every token of step k, with the values recorded beside the response (probabilities of
+Covers: A_k = V_k - V_(k-1) on every token of step k, with the values recorded with the response (probabilities of
 success from rollouts, or a value model's) or a critic's at the first token of each step; the outcome as the last value
-where none is recorded; differences that rollouts are too few to tell from 0; positive advantages only. A response
-without steps is one, so that A = R - V(prompt). Leaves out: making the values; credit by discounted sums (`gae`).
+where none is recorded; differences too small for the number of rollouts count as 0; positive advantages only. A
+response without steps is one, so that A = R - V(prompt). Leaves out: making the values; credit by discounted sums
+(`gae`).
 
 Sources: RL on incorrect synthetic data, arXiv 2406.14532 (abstract): Q_0 .5, Q .6 .5 .1 .1 -> .1 -.1 -.4 0; Direct
 Advantage Policy Optimization, arXiv 2412.18279 (abstract, summaries): V .4 .7 .3, outcome 1 -> .3 -.4 .7; A-LoL, arXiv
@@ -70,7 +71,7 @@ class StepValues:
                 continue
             if len(values) < last + 1:
                 raise BadInputError(f"{len(values)} values of {last + 1} steps", field="step_values")
-            # A response that was cut has fewer steps than values: the next value says how its last one went.
+            # A response that was cut has fewer steps than values: the next value is that after its last step.
             ends = list(values[: last + 2]) if len(values) > last + 1 else [*values, outcome]
             differences_by_step = torch.tensor(differences(ends, samples=self.samples))
             adv[row, generated] = differences_by_step[steps]

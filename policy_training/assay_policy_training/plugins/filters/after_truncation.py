@@ -1,4 +1,4 @@
-"""Groups that still differ once truncated answers count as nothing.
+"""Drops groups whose rewards are all equal once truncated answers count as 0.
 
 Source: DLER, arXiv 2510.15110: without this filter the batch fills with prompts whose rollouts are all cut. Leaves out:
 the reward itself, which `shaping.length.TruncatedReward` sets after the filter.
@@ -17,7 +17,7 @@ from assay_policy_training.plugins.filters.dynamic_sampling import check_rounds
 
 @dataclass(frozen=True)
 class VariesAfterTruncation:
-    """S4: drop groups whose rewards are all alike when truncated rows have `value`, and draw others until enough stay.
+    """S4: drop groups whose rewards are all equal when truncated rows have `value`, and refill until enough are kept.
     Rows without a reward do not stay."""
 
     value: float = 0.0

@@ -1,10 +1,10 @@
-"""Groups in which every row is judged alike give no advantage: dropped, and drawn anew or not.
+"""Drops groups whose rows all have the same verdict, which give no advantage; replaces them or not.
 
-Covers: DAPO's dynamic sampling (other prompts are drawn in their place, in at most `max_rounds` rounds), Skywork-OR1's
-rejection (they are not replaced, so the batch is smaller), NGRPO's (only groups without a fault go). Whole groups stay
-or go, but for rows without a reward, which never stay. All read the raw verifier result, and the composed reward only
-where a prompt has no verifier. The pass rate that is logged is that of all rows drawn. Leaves out: pass rates between 0
-and 1 (`online_difficulty`).
+Covers: DAPO's dynamic sampling (other prompts replace them, in at most `max_rounds` rounds), Skywork-OR1's rejection
+(they are not replaced, so the batch is smaller), NGRPO's (only groups without a wrong row are dropped). Groups are kept
+or dropped as a whole, except rows without a reward, which are always dropped. All read the raw verifier result, and the
+composed reward only where a prompt has no verifier. The pass rate that is logged is that of all rows drawn. Leaves out:
+pass rates between 0 and 1 (`online_difficulty`).
 
 Sources: DAPO arXiv 2503.14476; Skywork-OR1 arXiv 2505.22312; NGRPO arXiv 2509.18851.
 """
@@ -22,14 +22,15 @@ from assay_policy_training.plugins.filters.verdicts import group_rate, group_var
 
 
 def check_rounds(max_rounds: int) -> None:
-    """A data set that is solved would else be drawn from for ever."""
+    """Raises BadInputError for less than one round; the bound keeps a solved data set from refilling forever."""
     if max_rounds < 1:
         raise BadInputError(f"must be at least 1, not {max_rounds}", field="filters.max_rounds")
 
 
 @dataclass(frozen=True)
 class DynamicSampling:
-    """S4: drop groups that are all correct or all wrong, and draw others until enough stay. Single rows stay."""
+    """S4: drop groups that are all correct or all wrong, and generate others until enough are kept. Single rows are
+    kept."""
 
     max_rounds: int = 10
 

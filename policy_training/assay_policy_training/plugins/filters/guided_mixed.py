@@ -1,4 +1,4 @@
-"""Groups drawn with a hint are trained on only where the hint made some rows right and not all of them.
+"""Trains on groups generated with a hint only where some of their rows are right and not all.
 
 Source: Guide-GRPO, arXiv 2506.13923, code guide_rl read: kept if 0.001 <= accuracy <= 0.999.
 """

@@ -20,7 +20,7 @@ from assay_policy_training.plugins.filters.verdicts import group_rate
 
 @dataclass(frozen=True)
 class OnlineDifficulty:
-    """S4: keep groups with `low` <= pass rate <= `high`, both included; draw others until enough stay.
+    """S4: keep groups with `low` <= pass rate <= `high`, both included; generate others until enough are kept.
 
     Of a prompt without a verifier the mean reward is read, which the band must then suit.
     """

@@ -1,4 +1,4 @@
-"""What filters know of a row and of its group: right, wrong, how often right, whether anything varies.
+"""Verdicts of rows and groups for filters: right, wrong, the pass rate, whether anything varies.
 
 Covers: the raw verifier result `acc`, and the composed reward only for prompts that have no verifier; rows without a
 reward, or whose reward comes in a later step, are not counted. Shaped rewards are never read: a length term makes every
@@ -26,7 +26,7 @@ def judged(batch: RolloutBatch) -> Tensor:
 
 def verdicts(batch: RolloutBatch, *, correct_above: float) -> Tensor:
     """[B] float64 1 = correct, 0 = wrong, NaN = not known. A row is correct above this reward where no row of its group
-    has `acc`: the prompt has no verifier. Where others have it, the check of this one came to no verdict."""
+    has `acc`: the prompt has no verifier. Where others have it, the check of this row gave no verdict."""
     by_reward = (batch.scored_reward > correct_above).double()
     if batch.acc is None:
         return torch.where(batch.valid, by_reward, torch.nan)

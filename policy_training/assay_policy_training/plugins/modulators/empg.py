@@ -1,10 +1,10 @@
-"""EMPG: each step of a row weighs by how sure the policy was of it, and is paid for leading to a sure next step.
+"""EMPG: each step of a row is weighted by the policy's confidence, plus a bonus for a confident next step.
 
 Covers: the entropy of a step (the mean over its generated tokens, under old), normalised over all steps of the batch;
 the factor of each step's own, never one for the whole batch; the bonus for the step that follows; centring over steps.
 A step is a `segment` (the tokens between two observations); without segments a row is one step, and no bonus is paid.
 
-Source: arXiv 2509.09265, by way of its equations as quoted by others; zeta as in a third-party port.
+Source: arXiv 2509.09265, its equations from secondary sources; zeta as in a third-party port.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Direct Advantage Policy Optimization: each step's log-ratio is drawn to its advantage.
+"""Direct Advantage Policy Optimization: each step's log-ratio is regressed on its advantage.
 
 Covers: 1/2 (sum over the step's tokens of (logp - logp_old) - A / beta)^2 for every step of a row (`segment`; a row
 without steps is one), as a matrix with a step's loss on its last token, so that summing tokens sums steps. Leaves out:

@@ -1,4 +1,4 @@
-"""DPPO: a token loses its gradient where its probability, not its ratio, has moved too far the way it is pushed.
+"""DPPO: masks tokens whose probability, rather than ratio, has moved too far in the direction of the update.
 
 Covers: the change of probability (total variation, `tv`) and the KL of the two outcomes "this token" and "another one"
 (`binary_kl`). A token whose probability goes from .001 to .02 has ratio 20 and has hardly moved. The loss is

@@ -1,9 +1,9 @@
-"""Guide-GRPO's loss: the clipped ratio on the policy's own rows, a shaped ratio on rows drawn with a hint.
+"""Guide-GRPO's loss: the clipped ratio on the policy's own rows, a shaped ratio on rows generated with a hint.
 
 Covers: f(r) = r / (r + g) or r^k on rows of source `guided`, r = theta(y | prompt) / mu(y | prompt and hint), so the
 denominator is `logp_mu`, of another context than `logp_old`; no clip there. The gradient of f by the log-prob is
 g r / (r + g)^2, largest at r = g: tokens that the policy would hardly write without the hint are not drowned. Leaves
-out: drawing such rows (context `guide`), the mix of old wrong rows that the code has as an option.
+out: generating such rows (context `guide`), the mix of old wrong rows that the code has as an option.
 
 Source: arXiv 2506.13923, code guide_rl read. Oracle r .05 .5 2, g .1: .333333 .833333 .952381.
 """

@@ -1,9 +1,9 @@
 """INPO: iterative Nash policy optimisation from pairs, without a reward model.
 
-Covers: h = D_theta - (tau/eta) D_ref - ((eta - tau)/eta) D_old, D_p = log p(winner) - log p(loser) over whole
-responses (sums, not means), and the loss (h - 1/(2 eta))^2. The pair of a group: its rows of the largest and the
-smallest reward. `old` stands for the present iterate, frozen while a batch is worked through. Leaves out: drawing the
-pairs: from the policy (any sampler, with a preference as the reward) or from recorded responses.
+Covers: h = D_theta - (tau/eta) D_ref - ((eta - tau)/eta) D_old, D_p = log p(winner) - log p(loser) over whole responses
+(sums, not means), and the loss (h - 1/(2 eta))^2. The pair of a group: its rows of the largest and the smallest reward.
+`old` is the present iterate, frozen during a batch. Leaves out: generating the pairs: from the policy (any sampler,
+with a preference as the reward) or from recorded responses.
 
 Source: arXiv 2407.00617 (secondary sources). Oracle eta .5, tau .2, D .8 .3 .5: h .38, loss .3844.
 """

@@ -1,4 +1,4 @@
-"""KL-Cov: no clip; the tokens whose advantage and log-prob rise together most are held where they were.
+"""KL-Cov: no clip; a KL penalty on the tokens whose advantage and log-prob covary most.
 
 Loss -A r, plus coefficient |log r| on the top share of tokens by covariance over the whole batch
 (`token_weights.covariance`). |log r| has no gradient at r = 1, so a batch needs several optimiser steps for it to act.

@@ -1,4 +1,4 @@
-"""PACS: the policy's log-ratio as the score of a classifier that tells right rollouts from wrong ones.
+"""PACS: the policy's log-ratio as the score of a classifier that separates right rollouts from wrong ones.
 
 Covers: s_i = beta sum_t (logp - logp_old) over the row's own loss tokens (the released code sums without a mask, which
 is right only if padding has equal log-probs on both sides), psi_i = s_i less a baseline of the group, binary

@@ -1,4 +1,4 @@
-"""DRO: REINFORCE with a quadratic pull to the policy that made the batch.
+"""DRO: REINFORCE with a quadratic penalty towards the policy that generated the batch.
 
 Loss -(A log theta - beta/2 (log theta - log old)^2); on the first optimiser step of a batch it is REINFORCE.
 Source: DRO arXiv 2405.19107, as in verl.

@@ -7,7 +7,7 @@ worse answer of a group,
     answer      = 1/2 [ beta ((g(w) - g(l)) - (g(w|w) - g(l|l))) ]^2
     loss        = (1 - mix) improvement + mix answer
 
-The second says that log pi/ref(y) and log pi+/ref(y|y) differ by a constant of the prompt, which is what the game's
+The second states that log pi/ref(y) and log pi+/ref(y|y) differ by a constant of the prompt, which is what the game's
 solution has; only differences are fitted, so the constant drops out. Leaves out: the rows (context `revise`: six a
 prompt, recorded responses only).
 

@@ -1,8 +1,8 @@
-"""Angle concentration: how closely a model's hidden states of a question's tokens point together.
+"""Angle concentration: the mean cosine between a model's hidden states of a question's tokens.
 
 Covers: the states (the input of the last layer's MLP; the last hidden states where a model has none by that name), the
-question's own span of tokens in the rendered conversation, its mean cosine within and with what stands before it.
-Leaves out: what is made of it (`gain_rl`).
+question's own span of tokens in the rendered conversation, its mean cosine within and with the tokens before it.
+Leaves out: its use (`gain_rl`).
 
 Source: arXiv 2506.02281, code wangqinsi1/GAINRL read. Its slice `cos[a:b][a:b]` cuts rows twice and its span assumes a
 prefix of 110 tokens; here it is cos[a:b, a:b] with the span found in the rendered text.

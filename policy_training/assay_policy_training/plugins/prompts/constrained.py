@@ -59,7 +59,7 @@ class ConstrainedPrompt:
     prompt: Prompt
     constraints: tuple[Constraint, ...]
     kind: str  #: the constraints' kinds, sorted, joined by "+"
-    split_key: str  #: the topic; `split_of` says on which side it falls
+    split_key: str  #: the topic, which decides the split (`split_of`)
 
     @property
     def split(self) -> Split:
@@ -181,7 +181,7 @@ def constrained_prompts(argument: str, *, seed: int, split: Split | None) -> lis
 def _candidates(
     rng: random.Random, kinds: Sequence[str], sizes: Sequence[int], split: Split | None
 ) -> Iterator[ConstrainedPrompt | None]:
-    """Endless draws; None where the drawn constraints cannot stand together."""
+    """Endless candidates; None where the sampled constraints contradict each other."""
     topics = [topic for topic in TOPICS if split is None or split_of(topic.name) == split]
     weights = [MIX[kind] for kind in kinds]
     while True:

@@ -1,4 +1,4 @@
-"""DUMP: data sources drawn by an upper confidence bound on how much there is to learn from them.
+"""DUMP: data sources sampled by an upper confidence bound on their learning signal.
 
 Covers: the score of a source (mean |advantage| over a window, plus a bonus for sources seldom drawn), the softmax over
 sources, the windows. What is learnt is |R - group mean|, not divided by the group's deviation, which is nearly constant

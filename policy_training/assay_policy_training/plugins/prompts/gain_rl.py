@@ -1,7 +1,7 @@
-"""GAIN-RL: prompts ordered by how closely the policy's hidden states of them point together, most concentrated first.
+"""GAIN-RL: prompts ordered by the angle concentration of the policy's hidden states, highest first.
 
-Covers: the score of a prompt (`angles`), the draw around a centre that moves on through the order as the policy gets
-prompts right. Leaves out: ends of the order: the centre stays at the last prompt.
+Covers: the score of a prompt (`angles`), sampling around a centre that moves through the order as the policy solves
+prompts. Leaves out: ends of the order: the centre stays at the last prompt.
 
 Source: "Angles Don't Lie", arXiv 2506.02281, code wangqinsi1/GAINRL read. Its reward goes up to 2, so it halves the
 mean; here `acc` lies in [0, 1] already.

@@ -1,8 +1,8 @@
 """One-shot RLVR: a step's prompts are copies of one, two or four examples.
 
-Covers: the copies (each is a group of its own: the collector names groups by place, so a thousand rows never become one
+Covers: the copies (each is a separate group: the collector names groups by index, so a thousand rows never become one
 group), choosing the examples by row or by how much their training accuracy varied in an earlier run. Leaves out: that
-earlier run. Filters that drop solved groups must be off: training goes on after the example is solved.
+earlier run. Filters that drop solved groups must be off: training continues after the example is solved.
 
 Source: arXiv 2504.20571, code ypwang61/One-Shot-RLVR read.
 """
@@ -21,7 +21,7 @@ from assay_policy_training.plugins.protocols import RecipeView, StepReport
 
 
 class RepeatedPrompts:
-    """S0, opened: the examples in turn, for ever."""
+    """S0, opened: the examples in turn, endlessly."""
 
     def __init__(self, items: Sequence[PromptItem]) -> None:
         self.items = list(items)
@@ -73,7 +73,7 @@ class OneShot:
             raise BadInputError(f"must be at least 1, not {self.count}", field="source.count")
 
     def check_recipe(self, recipe: RecipeView) -> None:
-        """Raises BadInputError for a filter that draws until groups are mixed: solved examples go on teaching."""
+        """Raises BadInputError for a filter that refills until groups are mixed: solved examples stay in training."""
         if any(plugin.rounds > 1 for plugin in recipe.filters):
             raise BadInputError("one shot has nothing else to draw; take filters that drop rows out", field="filters")
 

@@ -1,12 +1,12 @@
 """Where a policy run's prompts come from: a JSON Lines file, or the generator of constrained prompts.
 
-Covers: reading and naming the source, endless shuffled epochs whose place is in every checkpoint. Leaves out: the
+Covers: reading and naming the source, endless shuffled epochs whose position is in every checkpoint. Leaves out: the
 generator (`constrained`), curricula (another `PromptSource`).
 
 File format: one object a line with `prompt` (text, or messages with role and content) and, optionally, `constraints`
 (as `Constraint.to_dict` writes them) for the verifier. Short forms: `answer`, the right answer to a problem, is a
 `math_answer`; `tests`, a list of statements, are `python_tests`, with the row's `entry_point` where it names one. Both
-stay readable in the row (`PromptItem.meta`), and stand beside the listed constraints, unless one is of that kind.
+stay readable in the row (`PromptItem.meta`), and are added to the listed constraints, unless one is of that kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prompts by the data source they came from (`meta["source"]`), each source in endless shuffled epochs of its own.
+"""Prompts by the data source they came from (`meta["source"]`), each source in its own endless shuffled epochs.
 
 Covers: splitting the prompts, drawing from one source, the places of all of them for a checkpoint, and the mixture with
 fixed weights. Leaves out: weights that learn (`dump`), lists that follow each other (`stages`).

@@ -29,7 +29,7 @@ DENOMINATORS = ("rows", "tokens")
 
 
 def movement(now: float, before: float, deviation: float) -> float:
-    """s_k = c_k + i_k of one objective. Means are taken by size, at least 1e-6: a ratio of signs says nothing."""
+    """s_k = c_k + i_k of one objective. Means are taken by size, at least 1e-6: a ratio of signs is meaningless."""
     level, level_before = max(abs(now), LEAST), max(abs(before), LEAST)
     return level / level_before + deviation / (level + level_before)
 

@@ -1,4 +1,4 @@
-"""Rows drawn in proportion to their advantage, instead of being weighted by it.
+"""Samples rows in proportion to their advantage, instead of weighting by it.
 
 Covers: A-LoL's priority sampling: B draws with replacement among the rows of positive advantage, each of which then
 counts the same, the mean of those advantages; weighting a row by an advantage that it was drawn by would square it. A

@@ -3,7 +3,7 @@
 Covers: a memory of trained rows with their advantages, a bound on their staleness in weight updates, a share of the
 batch drawn from it by seed. Replayed rows have the source `replayed`; their `logp_old` is the log-prob they were
 sampled with, so a clipped ratio is that of the weights being updated to those that drew them. Leaves out: rewarding or
-scoring them again, rows of other objectives (`objectives`), values made anew for a critic.
+scoring them again, rows of other objectives (`objectives`), recomputing values for a critic.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TEXTS = frozenset({"uid", "prompts", "responses", "failures", "scores", "items"
 
 @dataclass
 class Recent:
-    """S15. `share`: replayed rows for each new one; `max_staleness`: weight updates since a row was drawn; `capacity`:
-    rows remembered, the newest."""
+    """S15. `share`: replayed rows for each new one; `max_staleness`: weight updates since a row was generated;
+    `capacity`: rows remembered, the newest."""
 
     share: float = 0.5
     max_staleness: int = 8

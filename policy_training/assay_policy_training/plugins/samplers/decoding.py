@@ -23,7 +23,7 @@ from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer
 class Decoding:
     """`group_size` responses to each of P left-padded prompts `ids` [P,S] under `seen` [P,S], at most `limit` tokens.
 
-    `tokens`, `mask`, `logp` [P*G, limit] fill as `run` goes on. `scaled`: logits [rows,V] to those drawn from.
+    `tokens`, `mask`, `logp` [P*G, limit] fill while `run` is iterated. `scaled`: logits [rows,V] to those drawn from.
     `at_once`: prompts under generation at most; where the model's cache is not a plain one, the others wait for all
     of them.
     """
@@ -51,7 +51,7 @@ class Decoding:
         self.logp = torch.zeros((rows, limit), device=device)
         self._lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self._going = [group_size] * len(ids)  #: rows of each prompt that have not ended
-        self._ended: list[int] = []  #: prompts whose rows have all ended since they were last told
+        self._ended: list[int] = []  #: prompts whose rows have all ended since the last yield
         self._rows = torch.zeros(0, dtype=torch.long, device=device)  #: under generation
         self._last = self._rows  #: their newest tokens
         self._seen = torch.zeros((0, 0), dtype=torch.bool, device=device)
@@ -77,7 +77,7 @@ class Decoding:
         return max(0, self.at_once - -(-len(self._rows) // self.group_size))
 
     def _let_in(self, prompts: Sequence[int]) -> None:
-        """Read the prompts, draw the first token of each of their rows, and put those beside the others."""
+        """Prefill the prompts, sample the first token of each of their rows, and add those to the running batch."""
         ids, seen = self.ids[prompts], self.seen_prompts[prompts]
         padding = int((~seen).all(0).sum())
         ids, seen = ids[:, padding:], seen[:, padding:]
@@ -114,7 +114,8 @@ class Decoding:
         self._last, self._seen = chosen, seen
 
     def _drawn(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw and write down a token of each of `rows`; the tokens, and the places of the rows that go on."""
+        """Sample and store a token for each of `rows`; returns the tokens, and the indices of the rows that
+        continue."""
         chosen, logp = draw(self.scaled(logits.float()), self.generator)
         position = self._lengths[rows]
         self.tokens[rows, position], self.logp[rows, position], self.mask[rows, position] = chosen, logp, True

@@ -1,6 +1,6 @@
 """HAPO's sampler: the temperature of each token follows the entropy of the distribution it is drawn from.
 
-T = T0 (1 + spread h), with h in [-1, 1] of `token_weights.entropy_scale`: uncertain tokens are drawn hotter, certain
+T = T0 (1 + spread h), with h in [-1, 1] of `token_weights.entropy_scale`: uncertain tokens are sampled hotter, certain
 ones colder. The scale is that of the tokens of the last step, so the first step is drawn at T0; it is in checkpoints.
 Log-probs are recorded under the temperature actually used, while the trainer scores at T0: the difference is a mismatch
 of sampler and trainer, which a correction (e.g. `token_tis`) accounts for.

@@ -42,7 +42,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         super().batch_repeat_interleave(repeats)
-        self._buffers = None  # made anew by the next update
+        self._buffers = None  # rebuilt by the next update
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Rows `indices` in that order; those that stay where they are are not touched."""
@@ -57,7 +57,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.keys, self.values = (buffer[:rows, :, :held] for buffer in self._buffers)
 
     def join(self, other: DynamicLayer, *, drop: int) -> None:
-        """Put the rows of another layer below, both ending in the same column; the first `drop` columns are let go."""
+        """Append the rows of another layer, both ending in the same column; the first `drop` columns are dropped."""
         width = max(self.get_seq_length() - drop, other.get_seq_length())
         (keys, values), (joining, with_values) = _held(self), _held(other)
         pairs = ((keys[:, :, drop:], joining), (values[:, :, drop:], with_values))
@@ -94,8 +94,8 @@ def buffered_cache(config: PretrainedConfig) -> DynamicCache:
 
 
 def compacted(going: Tensor) -> Tensor:
-    """Indices of the rows that go on [rows] bool, each in its place where that is below their number, the others in
-    the gaps."""
+    """Indices of the rows that continue ([rows] bool), each at its index where that is below their number, the others
+    in the gaps."""
     stay = going.nonzero().squeeze(1)
     number = len(stay)
     order = torch.arange(number, device=going.device)

@@ -1,8 +1,8 @@
-"""Rows of recorded responses: the sampler of methods that learn from data that others made.
+"""Rows of recorded responses: the sampler of methods that learn from existing data.
 
 Covers: which of a prompt's records a step takes, their tokens (as given, or of the text, an end token after it), steps
-as segments, the log-probs under whoever sampled them: as given, else of the policy at this moment, which makes mu = old
-and says nothing of the data's true source. Everything after this slot is the same as for rollouts. Leaves out: reading
+as segments, the log-probs of the sampling policy: as recorded, else of the present policy, which makes mu = old and
+ignores the data's true source. Everything after this slot is the same as for rollouts. Leaves out: reading
 records (`recorded`).
 """
 
@@ -37,7 +37,7 @@ class RecordedSampler:
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        """Without log-probs of their own the rows' `logp_mu` is the policy's, and says nothing of who drew them."""
+        """Without recorded log-probs the rows' `logp_mu` is the policy's, not that of the policy that sampled them."""
         return {} if self.logprobs else {"logp_mu": "`logprobs` in every recorded response, and sampler.logprobs=true"}
 
     def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:

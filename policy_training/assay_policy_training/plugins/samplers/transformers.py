@@ -1,8 +1,8 @@
 """Rollouts by transformers: the default sampler, and the reference that faster ones are compared with.
 
 Covers: the distribution that tokens are drawn from (temperature, pruning, top-p) and their log-probs under it, taken
-from the very logits they were drawn from; a bounded number of rows at once; groups handed over as they end. Leaves out:
-the generation itself (`decoding`), vLLM, stale weights, branching.
+from the same logits; a bounded number of rows at once; groups yielded as they end. Leaves out: the generation itself
+(`decoding`), vLLM, stale weights, branching.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Rollouts a window at a time: long responses go on in the next step instead of holding this one up.
+"""Rollouts a window at a time: the next step continues long responses instead of waiting for them in this one.
 
 Covers: at most `window` new tokens a row and step; rows that are not done are carried, with the version of the weights
 and the log-prob of each token as it was drawn; rows that are done leave, and new prompts take their place. A row's
-tokens are all in the batch, only the new ones in `loss_mask`: each is trained once, soon after it was drawn, while
-advantages see the whole row. The reward is asked for when a row is done. Leaves out: the advantage of rows that go on
-(`estimators.gae`, EGAE), the critic, which learns of a row when it is done.
+tokens are all in the batch, only the new ones in `loss_mask`: each is trained once, soon after it was generated, while
+advantages see the whole row. The reward is requested when a row is complete. Leaves out: the advantage of unfinished
+rows (`estimators.gae`, EGAE), the critic, which learns of a row when it is done.
 
 Source: T-PPO arXiv 2506.15050.
 """
@@ -159,7 +159,7 @@ class Windowed:
             raise BadInputError(f"must be at least 1, not {self.window}", field="sampler.window")
 
     def check_recipe(self, recipe: RecipeView) -> None:
-        """Rows that go on learn from a critic alone, and are drawn once a step."""
+        """Unfinished rows learn from a critic alone, and are generated once per step."""
         if "values" not in getattr(recipe.estimator, "needs", ()) or recipe.critic is None:
             raise BadInputError("windows need a critic and an advantage that uses it, such as gae", field="estimator")
         if recipe.contexts is not None or max((f.rounds for f in recipe.filters), default=1) > 1:

@@ -6,7 +6,7 @@ Three things of the released code are otherwise here: the same band edges hold w
 they are used (there: above and at least); only right answers count as covered (there: all); a band's coverage is
 weighed with the number of right answers that its groups really have (there: 1 of 8 for the hard band, which so needs
 full coverage and gets the longest target). `released` brings back the last two. Correctness comes from the verifier,
-never from comparing a reward with 1.0. Leaves out: a monitor set of its own; the step's own rollouts are watched.
+never from comparing a reward with 1.0. Leaves out: a separate monitoring set; the step's rollouts are used.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Laser:
 
 @dataclass
 class LaserD:
-    """S3: one target for each band of group accuracy, estimated anew every `every` steps from the rollouts since.
+    """S3: one target for each band of group accuracy, estimated again every `every` steps from the rollouts since.
 
     Candidates: `shortest` to `longest` by `spacing`. Before the first estimate the target is the longest candidate; a
     band where none suffices gets the longest response seen in it, one without rollouts keeps its target.

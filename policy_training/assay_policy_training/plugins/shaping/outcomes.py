@@ -1,6 +1,6 @@
-"""What several shapers ask of a batch: which rows are right, how long a response may be, the range within a group.
+"""Functions that several shapers share: which rows are right, the length limit, the range within a group.
 
-Leaves out: means and deviations of a group (`estimators.group_relative.group_moments`).
+Leaves out: means and deviations of a group (`core.batch.group_moments`).
 """
 
 from __future__ import annotations

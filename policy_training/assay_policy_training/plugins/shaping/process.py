@@ -1,8 +1,9 @@
-"""Process rewards whose sum cannot be farmed: Clip and Delta.
+"""Process rewards whose sum cannot be exploited: Clip and Delta.
 
 Source: "On Designing Effective RL Reward at Training Time for LLM Reasoning", arXiv 2410.15115 (abstract and notes; the
-values of eta and alpha are not published). Raw step scores add up, so that trivially right steps pay; clipped ones are
-at most 0, and differences telescope: the process return from a step on is that step's own score, however many follow.
+values of eta and alpha are not published). Raw step scores add up, so that trivially right steps are rewarded; clipped
+ones are at most 0, and differences telescope: the process return from a step on is that step's own score, however many
+follow.
 
 The returns need an estimator that adds up token rewards from each token on (PPO, REINFORCE++); one that reads only the
 sum of a row sees the first step's score. Leaves out: the model that scores steps (`process_reward`).

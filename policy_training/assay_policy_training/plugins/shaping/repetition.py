@@ -1,4 +1,4 @@
-"""A penalty on n-grams that the response has already said, token by token or as one number.
+"""A penalty on repeated n-grams of a response, per token or as one number.
 
 Source: "Demystifying Long Chain-of-Thought Reasoning in LLMs", arXiv 2502.03373. Leaves out: repetition across rows.
 """
@@ -38,8 +38,8 @@ def repeated_share(tokens: Sequence[int], n: int) -> float:
 def discounted_stream(reward: Tensor, discount: float) -> Tensor:
     """Rewards [T] whose undiscounted sum from t on is the discounted return of `reward` from t on.
 
-    d_t = G_t - G_{t+1} with G_t = r_t + discount G_{t+1}: a stream with a discount of its own beside an outcome that
-    has none.
+    d_t = G_t - G_{t+1} with G_t = r_t + discount G_{t+1}: a stream with its own discount, next to an outcome without
+    one.
     """
     returns = torch.zeros(len(reward) + 1, dtype=torch.float64)
     for t in range(len(reward) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Rubrics: weighted items with vetoes, and weights that leave items that a group already meets.
+"""Rubrics: weighted items with vetoes, and weights that shift away from items that a group already meets.
 
 Source: "Reinforcement Learning with Rubric Anchors", arXiv 2508.12790. The weighted sum is the paper's; the veto to 0
 and the saturation are our reading (the paper prints no equations), the latter after SA-MRPO and GDPO. Each item is a
@@ -51,7 +51,8 @@ def standardised_items(items: Tensor, group: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Rubric:
     """S3: in place of the reward, `weights` part -> weight. `vetoes` part -> the least it must reach; a veto that fails
-    makes the reward `vetoed`. A missing item, or a missing veto, makes the row missing: no judge's silence is a 0.
+    makes the reward `vetoed`. A missing item, or a missing veto, makes the row missing: a judge that gives no answer
+    never counts as 0.
 
     `saturation` exponent: then the reward is the sum of group-standardised items by `saturated_weights` (0 = equal
     treatment, GDPO); None = the plain weighted mean.
@@ -76,7 +77,7 @@ class Rubric:
         if self.saturation is None:
             reward = weighted_items(items, weights)
         else:
-            # A row that lacks an item takes no part in what its group says of the others.
+            # A row that lacks an item takes no part in its group's statistics.
             complete = torch.where(items.isnan().any(1, keepdim=True), torch.nan, items)
             rubric_parts = saturated_weights(complete, batch.group, weights, self.saturation)
             reward = (standardised_items(complete, batch.group) * rubric_parts).sum(1)

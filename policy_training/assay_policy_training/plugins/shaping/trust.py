@@ -1,10 +1,10 @@
-"""Trust-GRPO: a judge's score of the thinking counts as far as the group's outcomes bear it out, and less with time.
+"""Trust-GRPO: a judge's score of the thinking, weighted by its agreement with the group's outcomes, decaying.
 
 Source: "SophiaVL-R1: Reinforcing MLLMs Reasoning with Thinking Reward", arXiv 2505.17018. In the released code the
 judge is asked only where the outcome is at least 0.2 and everything else is scored 0, so with binary outcomes the
 trust is always 1, and a judge that failed gives 0: here every row is judged, and a failed judgement is missing. With
-one side of a group empty there is nothing to compare and the trust is 1 (the code sets that side's mean to 0, which
-comes to the same for an empty wrong side, and to distrust for an empty right one).
+one side of a group empty the trust is 1 (the code sets that side's mean to 0, which gives the same for an empty wrong
+side, and distrust for an empty right one).
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class NoProgress:
 
 
 def missing_metrics(rules: Iterable[StopRule], row: Mapping[str, Any]) -> list[str]:
-    """For each rule about a metric that the step `row` does not have, a sentence that says so.
+    """A warning for each rule about a metric that the step `row` does not have.
 
     Not an error: a number that does not exist in one step may exist in another.
     """

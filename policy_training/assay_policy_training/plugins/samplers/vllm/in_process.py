@@ -1,7 +1,7 @@
 """Rollouts from vLLM in this process: on a GPU beside the trainer, or in vLLM's own environment on a CPU.
 
-Covers: starting it with what rollouts need, weights handed over in a folder. Leaves out: what is the same behind a
-server (`policy_engine`). vLLM's pins clash with Assay's, so it has an environment of its own, into which Assay goes
+Covers: starting it with what rollouts need, weights passed through a folder. Leaves out: what is the same behind a
+server (`policy_engine`). vLLM's pins clash with Assay's, so it has a separate environment, into which Assay goes
 without its dependencies (docs/policy-training/samplers.md).
 """
 
@@ -87,7 +87,7 @@ class Vllm:
     dtype: str = "float32"
     max_model_len: int | None = None  #: default: what the recipe's numbers need
     tolerance: float = 1e-3  #: of the check after each publishing, nats; half precision needs about 0.2
-    folder: str | None = None  #: where weights are handed over; default: a temporary one
+    folder: str | None = None  #: through which weights are passed; default: a temporary one
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

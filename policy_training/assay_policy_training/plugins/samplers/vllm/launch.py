@@ -1,4 +1,4 @@
-"""A vLLM server for rollouts, started from an environment of its own and ended with this process.
+"""A vLLM server for rollouts, started in a separate environment and stopped with this process.
 
 Covers: the flags and variables that a policy's server needs, waiting until it is ready, its log, ending the whole
 process group, also where this process is killed (`process_guard`). Leaves out: talking to it (`server`).
@@ -56,7 +56,7 @@ class Launch:
     arguments: tuple[str, ...] = ()
 
     def command(self, port: int) -> list[str]:
-        """The command line: also what docs/policy-training/samplers.md tells to type."""
+        """The command line: also what docs/policy-training/samplers.md shows."""
         line = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", resolve_model(self.model)]
         line += ["--served-model-name", self.name, "--host", "127.0.0.1", "--port", str(port), "--dtype", self.dtype]
         line += ["--logprobs-mode", LOGPROBS_MODE, "--generation-config", "vllm"]
@@ -83,7 +83,7 @@ class LaunchedServer:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(END_S)
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # its engine is a process of its own
+            os.killpg(self.process.pid, signal.SIGKILL)  # its engine is a separate process
         self.process.wait()
         shutil.rmtree(self.log.parent, ignore_errors=True)
         atexit.unregister(self.stop)

@@ -1,9 +1,9 @@
 """Rollouts by vLLM, wherever it runs: token ids in, token ids with their log-probs out, weights published and checked.
 
-Covers: a group as the `n` completions of one request, a seed of its own for each prompt, the end token in the row as in
+Covers: a group as the `n` completions of one request, a separate seed for each prompt, the end token in the row as in
 the reference sampler, writing the policy's weights to a folder that the engine reads, and the check that it has them:
-the log-probs of one short rollout are compared with the trainer's, since an engine that kept old weights says nothing.
-Leaves out: talking to the engine (`server`, `in_process`).
+the log-probs of one short rollout are compared with the trainer's, since an engine that keeps old weights reports no
+error. Leaves out: talking to the engine (`server`, `in_process`).
 
 Draws depend on prompt, seed and weights alone as far as vLLM's own arithmetic does: it batches as requests come, so a
 log-prob may differ in its last bits from run to run, and then, rarely, a token.
@@ -51,7 +51,7 @@ class VllmCompletion:
 
 
 class PolicyEngine(Protocol):
-    """A vLLM that can be given weights."""
+    """A vLLM engine whose weights can be replaced."""
 
     @property
     def where(self) -> str:
@@ -60,7 +60,7 @@ class PolicyEngine(Protocol):
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of prompt and answer; None: not said."""
+        """Tokens of prompt and answer; None: unknown."""
         ...
 
     def complete(
@@ -75,7 +75,7 @@ class PolicyEngine(Protocol):
 
 
 class VllmSampler:
-    """S2 and S14 by an engine. `folder`: where weights are handed over (a temporary one by default)."""
+    """S2 and S14 by an engine. `folder`: through which weights are passed (a temporary one by default)."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class VllmSampler:
             length = len(row.ids)
             if not 0 < length <= width or len(row.logps) != length:
                 raise BackendError(
-                    f"{self.engine.where} answers {length} tokens with {len(row.logps)} log-probs; asked for were 1 to "
+                    f"{self.engine.where} answers {length} tokens with {len(row.logps)} log-probs; requested were 1 to "
                     f"{width}"
                 )
             tokens[number, :length] = torch.tensor(row.ids)
@@ -198,7 +198,7 @@ def needed_length(policy: Policy, sampling: Sampling) -> int:
 
 
 def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
-    """What `SamplingParams` and a completion request both call these, every default of a server overridden."""
+    """Fields of `SamplingParams` and of a completion request alike, every default of a server overridden."""
     return {
         "max_tokens": sampling.max_new_tokens,
         "temperature": sampling.temperature,
@@ -210,7 +210,7 @@ def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
         "frequency_penalty": 0.0,
         "logprobs": 0,  # of the sampled token alone
         "stop_token_ids": list(ends),
-        "ignore_eos": True,  # `ends` says it all
+        "ignore_eos": True,  # `ends` has them all
     }
 
 

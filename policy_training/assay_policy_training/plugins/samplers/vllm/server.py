@@ -1,4 +1,4 @@
-"""Rollouts from a vLLM server: `/v1/completions` with token ids, weights handed over in a folder that both can read.
+"""Rollouts from a vLLM server: `/v1/completions` with token ids, weights passed through a folder that both can read.
 
 Covers: a running server, or one that is started here and ended with the process. Leaves out: what is the same in
 process (`policy_engine`), starting (`launch`), what a server must be started with
@@ -105,7 +105,7 @@ class ServerEngine:
         except (KeyError, TypeError, ValueError) as error:
             raise BackendError(f"{self.where} does not answer as vLLM: {type(error).__name__} {error}") from error
         if len(reply["choices"]) != n:
-            raise BackendError(f"{self.where} gives {len(reply['choices'])} rows where {n} were asked for")
+            raise BackendError(f"{self.where} gives {len(reply['choices'])} rows where {n} were requested")
         return completions
 
     def _require_processed(self) -> None:
@@ -128,7 +128,7 @@ def _completion(choice: Mapping[str, Any]) -> VllmCompletion:
 class VllmServerSampler:
     """S2 by a vLLM server. `url` of a running one, or `launch: true` to start one with the policy's own weights.
 
-    `folder`: where weights are handed over, one that the server can read; a temporary one by default, of this machine.
+    `folder`: through which weights are passed, readable for the server; a temporary one by default, of this machine.
     `tolerance`: of the check after each publishing, nats; half precision needs about 0.2.
     """
 

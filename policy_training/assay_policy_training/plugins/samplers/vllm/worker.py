@@ -16,7 +16,7 @@ class PolicyWorker:
     """Mixed into vLLM's worker, whose `reload_weights` and `model_runner` it uses."""
 
     def load_policy(self, weights_path: str) -> dict[str, Any]:
-        """Take the weights of the checkpoint folder. `rebuilt`: whether the packed head was made again."""
+        """Take the weights of the checkpoint folder. `rebuilt`: whether the packed head was rebuilt."""
         worker: Any = self
         worker.reload_weights(weights_path=weights_path)
         model = worker.model_runner.get_model()
