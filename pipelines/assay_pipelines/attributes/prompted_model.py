@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from assay_pipelines.llm.annotators import Annotator, versioned
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Endpoint, ModelCall
+from assay_pipelines.llm.endpoint import ModelCall, ModelCaller
 from assay_pipelines.llm.prompts import Prompts
 from assay_pipelines.llm.replies import StrictAnswer
 
@@ -34,7 +34,7 @@ class PromptedModel:
         self.task = task
         self.prompts = Prompts(prompts)
         self.prompt_hash = self.prompts.hash(system, self._user)
-        self.endpoint = Endpoint(endpoint, self.prompts)
+        self.endpoint = ModelCaller(endpoint, self.prompts)
         self._system = self.prompts.render(system)
         config = {**endpoint.identity(), "task": task, **identity, "prompts": self.prompt_hash}
         self.annotator: Annotator = versioned("llm", name or endpoint.model_name, config)

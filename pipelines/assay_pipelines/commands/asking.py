@@ -90,7 +90,7 @@ def fail_if_given_up(reports: list[SweepReport]) -> None:
     """A budget that is used up is what was asked for; an endpoint that was given up, or that never replied to the few
     questions there were, is a failure."""
     from assay.errors import BackendError
-    from assay_pipelines.llm.endpoint import PASSING
+    from assay_serving.chat.client import PASSING
 
     given_up = any(one.stopped and not one.stopped.startswith("budget") for one in reports)
     if given_up or any(not one.answered and not PASSING.isdisjoint(one.failures) for one in reports):

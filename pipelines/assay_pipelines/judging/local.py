@@ -21,7 +21,7 @@ from assay_pipelines.judging.judge import OnResult
 from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
 from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Endpoint
+from assay_pipelines.llm.endpoint import ModelCaller
 from assay_pipelines.llm.questions import Question
 
 _NOWHERE = "http://127.0.0.1/v1"  # until the server runs
@@ -83,7 +83,7 @@ class LocalJudge(LlmJudge):
         loaded = ChatModel.load(self._source, device=self._device, dtype=self._dtype, served_as=settings.model)
         url = self._running.enter_context(running_app(create_chat_app(QueuedModel(loaded))))
         self.settings = replace(self.settings, endpoint=replace(settings, base_url=f"{url}/v1"))
-        self.endpoint = Endpoint(self.settings.endpoint, self.prompts)
+        self.endpoint = ModelCaller(self.settings.endpoint, self.prompts)
         self._started = True
 
     def close(self) -> None:

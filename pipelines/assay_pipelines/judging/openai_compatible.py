@@ -35,7 +35,7 @@ from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Answered, CallFailure, Endpoint, ModelCall, Outcome
+from assay_pipelines.llm.endpoint import Answered, CallFailure, ModelCall, ModelCaller, Outcome
 from assay_pipelines.llm.prompts import GUIDELINE, Prompts, mark, turns
 from assay_pipelines.llm.questions import Question, orders
 from assay_pipelines.llm.replies import StrictAnswer
@@ -90,7 +90,7 @@ class LlmJudge:
         self.settings, self.workspace = config, workspace
         self.prompts = Prompts(config.prompts)
         self.prompt_hash = self.prompts.hash(SYSTEM, USER, GUIDELINE)
-        self.endpoint = Endpoint(config.endpoint, self.prompts)
+        self.endpoint = ModelCaller(config.endpoint, self.prompts)
         guideline = self.prompts.render(GUIDELINE)
         self._system = self.prompts.render(SYSTEM, guideline=guideline)
 

@@ -23,13 +23,13 @@ from assay.errors import AssayError, BackendError, BusyError
 from assay.store.database import registered
 from assay.system.atomic_files import sync_folder
 from assay.workspace import Workspace
+from assay_serving.chat.client import ANSWERED
 
 if TYPE_CHECKING:
     import duckdb
 
 log = logging.getLogger(__name__)
 
-ANSWERED = "answered"
 FOLD_EVERY_S, FOLD_EVERY = 20.0, 500  #: bounds the file and the memory, not what a kill can lose: that is nothing
 _TYPES = {"attempt": "big", "sample": "big", "status": "big", "tokens_in": "big", "tokens_out": "big"}
 

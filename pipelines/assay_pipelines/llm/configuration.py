@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from assay.errors import BadInputError
+from assay_serving.chat.client import ChatEndpoint
 
 Structured: TypeAlias = Literal["auto", "json_schema", "json_object", "none"]
 
@@ -87,6 +88,21 @@ class EndpointConfig:
         if self.price_in is None or self.price_out is None:
             return None
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
+
+    def chat_endpoint(self, key: str | None) -> ChatEndpoint:
+        """As the chat client takes it."""
+        return ChatEndpoint(
+            self.address,
+            self.model,
+            key,
+            concurrency=self.concurrency,
+            timeout=self.timeout,
+            retries=self.retries,
+            longest_wait=self.longest_wait,
+            retry_timeouts=True,
+            schema_may_be_refused=self.structured == "auto",
+            user_agent="assay-judge",
+        )
 
     def key(self) -> str | None:
         """The secret itself. Raises BadInputError where the variable is not set."""

@@ -1,15 +1,14 @@
-"""Calling an OpenAI-compatible chat endpoint: `POST BASE_URL/chat/completions`.
+"""Calls of a language model that are recorded, budgeted and answered in strict JSON.
 
-Covers: bounded concurrency, retries of what is retryable with jitter and the server's own Retry-After, one common pause
-when the endpoint asks for one, strict JSON answers with a re-ask when one cannot be read, refusals, the budget, every
-attempt on record before it is used, answers that were paid for in an earlier run. Leaves out: what is asked (the judges
-and extractors).
+Covers: a re-ask when an answer cannot be read, refusals, the budget, every attempt on record before it is used, answers
+that were paid for in an earlier run. Leaves out: HTTP, retries, concurrency (`assay_serving.chat.client`), what is
+asked (the judges and extractors).
 
-How a call ends: an answer; a FINAL failure (refused, bad_answer, truncated, too_long, rejected), which trying again
-unchanged would repeat; a PASSING one (rate_limited, server_error, timeout, connection), tried again before it is given
-up; not asked (over_budget, not_asked). Failures are never taken for answers and are asked again by a later run. A wrong
-key, model or address concerns every call alike and raises BackendError. An endpoint that fails, or whose answers cannot
-be read, many times in a row is given up until the next run.
+How a call ends: an answer; a FINAL failure (refused, bad_answer, truncated, too_long, rejected), which another attempt
+would repeat; a PASSING one (rate_limited, server_error, timeout, connection), retried before it is given up; not asked
+(over_budget, not_asked). Failures are never taken for answers and are asked again by a later run. A wrong key, model or
+address concerns every call alike and raises BackendError. An endpoint that fails, or whose answers cannot be read, many
+times in a row is given up until the next run.
 """
 
 from __future__ import annotations
@@ -19,35 +18,26 @@ import hashlib
 import json
 import math
 import secrets
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
-from urllib.parse import urlsplit
-
-import httpx
 
 from assay.errors import AssayError, BackendError, BadInputError
 from assay_pipelines.llm.budget import Reservation, Spending
-from assay_pipelines.llm.calls import ANSWERED, Attempt, CallLog
+from assay_pipelines.llm.calls import Attempt, CallLog
 from assay_pipelines.llm.configuration import EndpointConfig, Structured
-from assay_pipelines.llm.faults import fault_of, retry_after_of
 from assay_pipelines.llm.prompts import Prompts
 from assay_pipelines.llm.replies import ModelReply, StrictAnswer, is_refusal, parse, reply_of, sent_schema
-from assay_serving.client.connection import POOL_SIZE, Pools
-from assay_serving.client.retries import Attempts, RetryPolicy
+from assay_serving.chat.client import ANSWERED, PASSING, ChatClient, ChatResult, Post
 
 REPAIR = "repair.md"
 OVER_BUDGET, NOT_ASKED = "over_budget", "not_asked"
-PASSING = frozenset({"rate_limited", "server_error", "timeout", "connection"})
 GIVE_UP_AFTER = 10  #: calls in a row without any reply, each tried as often as configured
 UNREADABLE_AFTER = 50  #: replies in a row of which none is an answer
 BYTES_PER_TOKEN = 3  #: of UTF-8, for reservations only: fewer than common tokenizers', so that they err high
-_LOCAL = ("127.0.0.1", "::1", "localhost")
 
 A = TypeVar("A", bound=StrictAnswer)
 
@@ -100,13 +90,13 @@ Outcome: TypeAlias = Answered[A] | CallFailure
 OnItem: TypeAlias = Callable[[int, Sequence[Outcome[Any]]], None]
 
 
-class Endpoint:
+class ModelCaller:
     """One endpoint with what was learnt about it: whether it takes a schema, when it wants to be left alone."""
 
     def __init__(self, config: EndpointConfig, prompts: Prompts) -> None:
         self.config, self.prompts = config, prompts
         self._structured: Structured = "json_schema" if config.structured == "auto" else config.structured
-        self._not_before = 0.0  # time.monotonic
+        self._not_before = 0.0  # of the chat client: it outlives one pass
         self._more_tokens = 1.0  # than `most_tokens` guessed, in the worst reply so far
         self._counted = self._first_out = False  # whether a reply has told its tokens; whether the first call is out
         self._failed_in_a_row = self._unreadable_in_a_row = 0
@@ -148,7 +138,7 @@ class Endpoint:
 
 @dataclass
 class _Session:
-    endpoint: Endpoint
+    endpoint: ModelCaller
     log: CallLog
     spending: Spending
     run_id: str | None
@@ -159,34 +149,22 @@ class _Session:
         config = self.endpoint.config
         self.written = self.synced = 0
         self.syncing = asyncio.Lock()
-        headers = {"User-Agent": "assay-judge"} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
-        # A proxy of the environment cannot reach this machine's own loopback address.
-        local = urlsplit(config.base_url).hostname in _LOCAL
-        self.room = asyncio.Semaphore(config.concurrency)
         queue = iter(enumerate(items))
-        size = min(POOL_SIZE, config.concurrency)
-        limits = httpx.Limits(max_connections=size, max_keepalive_connections=size)
-        async with AsyncExitStack() as stack:
-            clients = [
-                await stack.enter_async_context(
-                    httpx.AsyncClient(
-                        headers=headers, limits=limits, timeout=None, verify=_certificates(), trust_env=not local
-                    )
-                )
-                for _ in range(-(-config.concurrency // POOL_SIZE))
-            ]
-            self.pools = Pools(clients)
 
-            async def work() -> None:
-                for index, calls in queue:
-                    outcomes = await asyncio.gather(*(self.call(call) for call in calls))
-                    on_item(index, outcomes)
-                    if self.log.due:
-                        await asyncio.to_thread(self._fold)
+        async def work() -> None:
+            for index, calls in queue:
+                outcomes = await asyncio.gather(*(self.call(call) for call in calls))
+                on_item(index, outcomes)
+                if self.log.due:
+                    await asyncio.to_thread(self._fold)
 
-            async with asyncio.TaskGroup() as group:
+        self.client = ChatClient(config.chat_endpoint(self.key), not_before=self.endpoint._not_before)
+        try:
+            async with self.client, asyncio.TaskGroup() as group:
                 for _ in range(min(config.concurrency, len(items))):
                     group.create_task(work())
+        finally:
+            self.endpoint._not_before = self.client.not_before
 
     def _fold(self) -> None:
         try:
@@ -201,44 +179,26 @@ class _Session:
                 return Answered(parse(text, call.kind), 0.0, reused=True)
             except ValueError:
                 pass  # written under other rules of reading: ask again
-        async with self.room:
+        async with self.client.room:
             return await self._ask(call, key)
 
     async def _ask(self, call: ModelCall[A], key: str) -> Outcome[A]:
-        config = self.endpoint.config
-        tries = Attempts(RetryPolicy(config.retries, 0.5, config.longest_wait, None))
-        messages = list(call.messages)
-        repairs = attempt = 0
+        state = _CallState(call, key, list(call.messages))
+        retries = self.client.attempts()
+        repairs = 0
         while True:
-            await self._wait_for_leave()
-            reservation = await self._reserve(messages)
-            if isinstance(reservation, CallFailure):
-                return reservation
-            attempt += 1
-            got = await self._attempt(call, key, attempt, messages, reservation)
-            if got.answer is not None:
-                return Answered(got.answer, got.seconds)
-            failure = CallFailure(got.outcome, got.error or got.outcome)
-            if got.outcome == "no_schema":
+            result = await self.client.send(partial(self._attempt, state), retries)
+            if result.answer is not None:
+                return Answered(result.answer, result.seconds)
+            if result.outcome == "no_schema":
                 continue
-            if got.outcome in ("bad_answer", "truncated") and repairs < config.repairs:
+            if result.outcome in ("bad_answer", "truncated") and repairs < self.endpoint.config.repairs:
                 repairs += 1
-                messages = self._repaired(call, got)
+                state.messages = self._repaired(call, result)
                 continue
-            if failure.passing:
-                if got.retry_after is not None and got.retry_after > config.longest_wait:
-                    pause = None
-                else:
-                    pause = tries.next_pause(retryable=True, retry_after=got.retry_after)
-                if pause is not None:
-                    await asyncio.sleep(pause)
-                    continue
+            failure = CallFailure(result.outcome, result.error or result.outcome)
             self._count(failure)
             return failure
-
-    async def _wait_for_leave(self) -> None:
-        while (pause := self.endpoint._not_before - time.monotonic()) > 0:
-            await asyncio.sleep(pause)
 
     async def _reserve(self, messages: Sequence[Mapping[str, str]]) -> Reservation | CallFailure:
         config = self.endpoint.config
@@ -262,23 +222,22 @@ class _Session:
             else:
                 await asyncio.sleep(0.02)
 
-    async def _attempt(
-        self,
-        call: ModelCall[A],
-        key: str,
-        attempt: int,
-        messages: Sequence[Mapping[str, str]],
-        reservation: Reservation,
-    ) -> _Got[A]:
-        """One request, recorded before anything is made of it. Raises BackendError for what concerns every call."""
+    async def _attempt(self, state: _CallState[A], post: Post) -> _Attempted[A]:
+        """One request, recorded before its answer is used. Raises BackendError for what concerns every call."""
+        call = state.call
+        reservation = await self._reserve(state.messages)
+        if isinstance(reservation, CallFailure):
+            return _Attempted(reservation.code, error=reservation.message)
+        state.attempts += 1
         config = self.endpoint.config
         started = time.perf_counter()
-        got: _Got[A] | None = None
+        got: _Attempted[A] | None = None
         try:
-            got = await self._send(call, messages)
+            body = self._body(state)
+            got = self._read(call, await post(body), with_format="response_format" in body)
         finally:  # a call that is cancelled in flight is counted and not recorded: nobody knows what became of it
             reply = got.reply if got is not None else None
-            self.endpoint.learn(messages, reply)
+            self.endpoint.learn(state.messages, reply)
             cost: float | None = None
             if reply is None:
                 self.spending.settle(reservation, tokens_in=0, tokens_out=0, cost=0.0)
@@ -301,9 +260,9 @@ class _Session:
             got.error = got.error.replace(self.key, "***")
         self.log.append(
             Attempt(
-                call_id=f"{key}-{secrets.token_hex(6)}",
-                call_key=key,
-                attempt=attempt,
+                call_id=f"{state.key}-{secrets.token_hex(6)}",
+                call_key=state.key,
+                attempt=state.attempts,
                 task=call.task,
                 ref=call.ref,
                 annotator_id=self.log.annotator_id,
@@ -338,11 +297,11 @@ class _Session:
                 await asyncio.to_thread(self.log.sync)
                 self.synced = reached
 
-    async def _send(self, call: ModelCall[A], messages: Sequence[Mapping[str, str]]) -> _Got[A]:
-        config = self.endpoint.config
+    def _body(self, state: _CallState[A]) -> dict[str, Any]:
+        config, call = self.endpoint.config, state.call
         body: dict[str, Any] = {
             "model": config.model,
-            "messages": list(messages),
+            "messages": list(state.messages),
             "temperature": config.temperature,
             "top_p": config.top_p,
             config.token_field: config.max_tokens,
@@ -354,39 +313,29 @@ class _Session:
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif self.endpoint._structured == "json_object":
             body["response_format"] = {"type": "json_object"}
-        try:
-            async with asyncio.timeout(config.timeout):
-                with self.pools.least_busy() as client:
-                    response = await client.post(f"{config.address}/chat/completions", json=body)
-        except (TimeoutError, httpx.TimeoutException):
-            return _Got("timeout", error=f"no reply within {config.timeout:g} s")
-        except httpx.TransportError as error:
-            return _Got("connection", error=f"{type(error).__name__}: {error}".rstrip(": "))
-        got = self._read(call, response)
-        got.with_format = "response_format" in body
-        return got
+        return body
 
-    def _read(self, call: ModelCall[A], response: httpx.Response) -> _Got[A]:
-        status = response.status_code
-        if status != 200:
-            code, message = fault_of(response, schema_may_be_refused=self.endpoint.config.structured == "auto")
-            return _Got(code, status, error=message, retry_after=retry_after_of(response))
+    def _read(self, call: ModelCall[A], result: ChatResult, *, with_format: bool) -> _Attempted[A]:
+        got = _Attempted[A](**vars(result), with_format=with_format)
+        if got.outcome != ANSWERED:
+            return got
         try:
-            reply = reply_of(response.json())
-        except ValueError as error:  # a proxy's page, half a body: the endpoint is at fault, not the model
-            return _Got("server_error", status, error=f"the reply is not readable: {error}")
+            reply = reply_of(result.payload)
+        except ValueError as error:
+            return replace(got, outcome="server_error", error=f"the reply is not readable: {error}")
+        got.reply = reply
         if reply.refusal is not None or reply.finish == "content_filter":
-            return _Got("refused", status, reply, error=(reply.refusal or "content filter")[:500])
+            return replace(got, outcome="refused", error=(reply.refusal or "content filter")[:500])
         try:
-            return _Got(ANSWERED, status, reply, answer=parse(reply.text, call.kind))
+            return replace(got, answer=parse(reply.text, call.kind))
         except ValueError as error:
             if reply.finish == "length":
-                return _Got("truncated", status, reply, error=f"cut at {self.endpoint.config.max_tokens} tokens")
+                return replace(got, outcome="truncated", error=f"cut at {self.endpoint.config.max_tokens} tokens")
             if is_refusal(reply.text):
-                return _Got("refused", status, reply, error=reply.text[:500])
-            return _Got("bad_answer", status, reply, error=str(error)[:500])
+                return replace(got, outcome="refused", error=reply.text[:500])
+            return replace(got, outcome="bad_answer", error=str(error)[:500])
 
-    def _learn(self, got: _Got[A]) -> None:
+    def _learn(self, got: _Attempted[A]) -> None:
         endpoint = self.endpoint
         where = endpoint.config.address
         if got.outcome in ("fatal", "no_quota"):
@@ -395,9 +344,6 @@ class _Session:
             if not got.with_format:
                 raise BackendError(f"{where} goes on refusing a response format that is not asked for: {got.error}")
             endpoint._structured = "none"
-        if got.outcome in PASSING and got.retry_after is not None:
-            wait = min(got.retry_after, endpoint.config.longest_wait)
-            endpoint._not_before = max(endpoint._not_before, time.monotonic() + wait)
         if got.status == 200 and got.reply is not None:
             endpoint._failed_in_a_row = 0
             endpoint._unreadable_in_a_row = 0 if got.answer is not None else endpoint._unreadable_in_a_row + 1
@@ -410,7 +356,7 @@ class _Session:
             if self.endpoint._failed_in_a_row >= GIVE_UP_AFTER and self.endpoint.stopped is None:
                 self.endpoint.stopped = f"{GIVE_UP_AFTER} calls in a row failed, the last: {failure.message}"
 
-    def _repaired(self, call: ModelCall[A], got: _Got[A]) -> list[Mapping[str, str]]:
+    def _repaired(self, call: ModelCall[A], got: _Attempted[A]) -> list[Mapping[str, str]]:
         """The conversation with what was wrong, for one more try."""
         text = got.reply.text if got.reply else ""
         schema = json.dumps(sent_schema(call.kind))
@@ -422,27 +368,27 @@ class _Session:
         ]
 
 
-@lru_cache(maxsize=1)
-def _certificates() -> ssl.SSLContext:
-    """Read once a process: it takes some 70 ms, and a pass over many questions opens many pools."""
-    return httpx.create_ssl_context()
-
-
 def most_tokens(messages: Sequence[Mapping[str, str]]) -> int:
     """More tokens than the messages are likely to have, whatever the model's tokenizer and template."""
     return sum(len(m["content"].encode("utf-8", "replace")) for m in messages) // BYTES_PER_TOKEN + 8 * len(messages)
 
 
 @dataclass
-class _Got(Generic[A]):
-    """What one attempt came to."""
+class _CallState(Generic[A]):
+    """A call while it is made."""
 
-    outcome: str
-    status: int | None = None
+    call: ModelCall[A]
+    key: str
+    messages: list[Mapping[str, str]]
+    attempts: int = 0
+
+
+@dataclass
+class _Attempted(ChatResult, Generic[A]):
+    """What one attempt came to, with the answer that was read."""
+
     reply: ModelReply | None = None
     answer: A | None = None
-    error: str | None = None
-    retry_after: float | None = None
     seconds: float = 0.0
     with_format: bool = False  #: the request asked for a response format
 

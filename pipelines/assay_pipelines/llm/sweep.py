@@ -17,7 +17,7 @@ from assay.workspace import Workspace
 from assay_pipelines.llm.annotators import Annotator
 from assay_pipelines.llm.budget import Budget, Spending, spending_of
 from assay_pipelines.llm.calls import CallLog
-from assay_pipelines.llm.endpoint import Answered, Endpoint, ModelCall, Outcome
+from assay_pipelines.llm.endpoint import Answered, ModelCall, ModelCaller, Outcome
 from assay_pipelines.llm.recorder import Recorder
 from assay_pipelines.llm.replies import StrictAnswer
 
@@ -44,7 +44,7 @@ class SweepReport:
 
 def sweep(
     workspace: Workspace,
-    endpoint: Endpoint,
+    endpoint: ModelCaller,
     annotator: Annotator,
     calls: Sequence[ModelCall[A]],
     write: Callable[[Sequence[tuple[str, A]]], None],

@@ -19,7 +19,7 @@ from assay_pipelines.llm.annotators import versioned
 from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Answered, Endpoint, ModelCall, Outcome
+from assay_pipelines.llm.endpoint import Answered, ModelCall, ModelCaller, Outcome
 from assay_pipelines.llm.prompts import Prompts, mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.principles.extraction import (
@@ -70,7 +70,7 @@ class LlmExtractor:
         self.prompts = Prompts(prompts)
         self.page = 8 * endpoint.concurrency  # few enough that a person sees it move, enough to keep the endpoint busy
         self.prompt_hash = self.prompts.hash(SYSTEM, USER)
-        self._endpoint = Endpoint(endpoint, self.prompts)
+        self._endpoint = ModelCaller(endpoint, self.prompts)
         self._system = self.prompts.render(SYSTEM)
         self.config: Mapping[str, Any] = {**endpoint.identity(), "task": TASK, "prompts": self.prompt_hash}
         self._annotator = versioned("llm", f"{TASK}-{endpoint.model_name}", self.config)

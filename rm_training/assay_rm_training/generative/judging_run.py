@@ -6,7 +6,6 @@ Leaves out: what is measured (`evaluation`). Works without a workspace, and then
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -99,11 +98,8 @@ def evaluate_judge_model(
     if config.content_free:
         rows = content_free_rows(rows, form)
     settings = asdict(config) | {"judging": asdict(judging)}
-    with (
-        recorded_run(workspace, "eval", settings, model=(source, artifact), data=[config.data]) as run,
-        ExitStack() as stack,
-    ):
-        writer, spec = _open(stack, source, config, judging, api_key)
+    with recorded_run(workspace, "eval", settings, model=(source, artifact), data=[config.data]) as run:
+        writer, spec = _open(source, config, judging, api_key)
         with progress_bar("judging", len(rows) * form.responses, unit="questions") as advance:
             evaluation = evaluate_judge(writer, spec, rows, seed=config.seed, advance=advance)
         folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
@@ -118,11 +114,10 @@ def evaluate_judge_model(
 
 
 def _open(
-    stack: ExitStack, source: str, config: JudgeEvalConfig, judging: Judging, api_key: str | None
+    source: str, config: JudgeEvalConfig, judging: Judging, api_key: str | None
 ) -> tuple[Writer, RewardModelSpec]:
     if is_url(source):
-        remote, spec = RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging)
-        return stack.enter_context(remote), spec
+        return RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging)
     name = config.judge if source != config.judge else None
     return LocalWriter.load(
         ModelConfig(source, served_as=name, device=config.device, allow_failed_parity=config.allow_failed_parity),

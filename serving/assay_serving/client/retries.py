@@ -10,6 +10,8 @@ import random
 import secrets
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import httpx
 
@@ -80,6 +82,14 @@ def request_id() -> dict[str, str]:
 
 
 def retry_after_of(response: httpx.Response) -> float | None:
-    """Seconds the server asks for; its other form, a date, is ignored."""
-    given = response.headers.get("retry-after", "")
-    return float(given) if given.replace(".", "", 1).isdecimal() else None
+    """Seconds the server asks for, in any of the forms servers use: milliseconds, seconds, a date."""
+    milliseconds = response.headers.get("retry-after-ms", "").strip()
+    if milliseconds.replace(".", "", 1).isdecimal():
+        return float(milliseconds) / 1000
+    header = response.headers.get("retry-after", "").strip()
+    if header.replace(".", "", 1).isdecimal():
+        return float(header)
+    try:
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()) if header else None
+    except (ValueError, TypeError):
+        return None

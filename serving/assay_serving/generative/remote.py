@@ -1,7 +1,8 @@
 """A model behind an OpenAI-compatible endpoint (vLLM, SGLang, ...) as a judge's writer, by chat completions.
 
-Covers: several choices a call, log-probs of the label at its place in the answer, retries, bounded concurrency, typed
-failures. Leaves out: curation's judges with budgets and records (`assay_pipelines.judging`), embeddings of endpoints.
+Covers: several choices a call, log-probs of the label at its position in the answer, typed failures. Leaves out: HTTP,
+retries, concurrency (`assay_serving.chat.client`); curation's judges with budgets and records
+(`assay_pipelines.judging`).
 
 Verdicts are read by the same rule as a local model's. The judgement token is the one that holds the first character of
 the label; its alternatives are those of the listed tokens that differ from it in the label alone. A label that the
@@ -11,24 +12,20 @@ gives (no likelier than the last one listed, nor than all that is left), and it 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
-
-import httpx
 
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
-from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, RetryPolicy, retry_after_of
+from assay_serving.chat.client import ANSWERED, ChatClient, ChatEndpoint, ChatResult
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.generation import stream_seed
 from assay_serving.generative.templates import DELIMITER, JudgeFormat, format_named
@@ -39,50 +36,17 @@ TOP_LOGPROBS = 20  #: the most that OpenAI's form allows
 LEAST = -20.0  #: log-prob that no bound goes below: lists are rounded
 
 
-@dataclass(frozen=True)
-class JudgeEndpoint:
-    """`base_url` ends in /v1. `api_key`: sent as bearer token. `timeout`: seconds of one call."""
-
-    base_url: str
-    model: str
-    api_key: str | None = None
-    concurrency: int = 8
-    timeout: float = 300.0
-    retries: int = 4
-    top_logprobs: int = TOP_LOGPROBS
-
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadInputError(f"not an http(s) address: {self.base_url!r}", field="base_url")
-        for name in ("concurrency", "timeout"):
-            if getattr(self, name) <= 0:
-                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
-        if not 0 <= self.top_logprobs <= TOP_LOGPROBS:
-            raise BadInputError(f"goes from 0 to {TOP_LOGPROBS}, not {self.top_logprobs}", field="top_logprobs")
-
-
 @dataclass
 class RemoteWriter:
-    """A context manager: leaving it closes its connections."""
+    """A `Writer`. Not to be called inside an event loop of the same thread."""
 
-    endpoint: JudgeEndpoint
+    endpoint: ChatEndpoint
     info: ModelInfo
-    bounded: int = field(default=0, init=False)  #: labels whose log-prob was a bound, since it began
-
-    def __post_init__(self) -> None:
-        key = self.endpoint.api_key
-        self._client = httpx.Client(
-            base_url=self.endpoint.base_url.rstrip("/") + "/",
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(self.endpoint.timeout, connect=10.0),
-            limits=httpx.Limits(max_connections=self.endpoint.concurrency),
-            trust_env=urlsplit(self.endpoint.base_url).hostname not in ("127.0.0.1", "::1", "localhost"),
-        )
-        self._lock = threading.Lock()
+    bounded: int = field(default=0, init=False)  #: labels whose log-prob was a bound, over all answers
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @classmethod
-    def open(cls, endpoint: JudgeEndpoint, judging: Judging) -> tuple[RemoteWriter, RewardModelSpec]:
+    def open(cls, endpoint: ChatEndpoint, judging: Judging) -> tuple[RemoteWriter, RewardModelSpec]:
         """A writer and the spec of what it is. What the endpoint runs under that name, only its operator knows: the
         version says so."""
         if judging.template != format_named(judging.format).hash:
@@ -109,15 +73,6 @@ class RemoteWriter:
         )
         return cls(endpoint, info), spec
 
-    def __enter__(self) -> RemoteWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._client.close()
-
     def fits(self, prompt: Prompt, judging: Judging) -> bool:
         """Always: the endpoint knows its own limit, and says so."""
         return True
@@ -133,79 +88,61 @@ class RemoteWriter:
     ) -> list[list[JudgeSample] | ScoreFailure]:
         """See `Writer.answer`. Failure codes: timeout, backend, bad_input (the endpoint refuses the question)."""
 
-        def one(prompt: Prompt) -> list[JudgeSample] | ScoreFailure:
-            samples = self._ask(prompt, form, judging, seed)
-            with self._lock:
-                on_progress(1)
-                if not isinstance(samples, ScoreFailure):
-                    self.bounded += sum(len(answer.bounded) for answer in samples)
-            return samples
+        async def answer_all() -> list[list[JudgeSample] | ScoreFailure]:
+            async with ChatClient(self.endpoint) as client:
 
-        with ThreadPoolExecutor(self.endpoint.concurrency, thread_name_prefix="judge") as pool:
-            return list(pool.map(one, questions))
+                async def one(prompt: Prompt) -> list[JudgeSample] | ScoreFailure:
+                    body = self._body(prompt, judging, seed)
+                    async with client.room:
+                        result = await client.send(lambda post: post(body))
+                    on_progress(1)
+                    return self._samples(result, form, judging)
 
-    def _ask(self, prompt: Prompt, form: JudgeFormat, judging: Judging, seed: int) -> list[JudgeSample] | ScoreFailure:
+                return list(await asyncio.gather(*(one(prompt) for prompt in questions)))
+
+        answers = asyncio.run(answer_all())
+        read = [sample for samples in answers if not isinstance(samples, ScoreFailure) for sample in samples]
+        with self._lock:
+            self.bounded += sum(len(sample.bounded) for sample in read)
+        return answers
+
+    def _body(self, prompt: Prompt, judging: Judging, seed: int) -> dict[str, Any]:
         text = "\x1f".join(f"{message.role}\x1e{message.content}" for message in prompt)
-        body: dict[str, Any] = {
+        return {
             "model": self.endpoint.model,
             "messages": [message.to_dict() for message in prompt],
             "max_tokens": judging.max_new_tokens,
             "temperature": judging.temperature,
             "top_p": judging.top_p,
             "seed": stream_seed(list(text.encode("utf-8", "replace")), 0, seed) % (1 << 31),
+            "logprobs": True,
+            "top_logprobs": TOP_LOGPROBS,
+            **({"n": judging.samples} if judging.samples > 1 else {}),
         }
-        if self.endpoint.top_logprobs:
-            body |= {"logprobs": True, "top_logprobs": self.endpoint.top_logprobs}
-        if judging.samples > 1:
-            body["n"] = judging.samples
-        reply = self._post(body)
-        if isinstance(reply, ScoreFailure):
-            return reply
+
+    def _samples(self, result: ChatResult, form: JudgeFormat, judging: Judging) -> list[JudgeSample] | ScoreFailure:
+        if result.outcome != ANSWERED:
+            code = "bad_input" if result.status in (400, 413, 422) else "backend"
+            return self._failure("timeout" if result.outcome == "timeout" else code, result.error or result.outcome)
         try:
+            reply = result.payload
             tokens_in = int((reply.get("usage") or {}).get("prompt_tokens") or 0)
-            answers = [read_choice(choice, form, tokens_in) for choice in reply["choices"]]
+            samples = [read_choice(choice, form, tokens_in) for choice in reply["choices"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return self._failure("backend", f"not a chat completion: {type(error).__name__} {error}")
-        if len(answers) != judging.samples:
-            return self._failure("backend", f"{len(answers)} choices where {judging.samples} were asked for")
-        return answers
-
-    def _post(self, body: Mapping[str, Any]) -> dict[str, Any] | ScoreFailure:
-        attempts = Attempts(RetryPolicy(retries=self.endpoint.retries))
-        while True:
-            retry_after = None
-            try:
-                response = self._client.post("chat/completions", json=body)
-            except RETRYABLE_FAULTS as error:
-                failure, again = self._failure("backend", f"{type(error).__name__}: {error}"), True
-            except httpx.TimeoutException:
-                return self._failure("timeout", f"no reply in {self.endpoint.timeout:g} s")
-            except httpx.HTTPError as error:
-                return self._failure("backend", f"{type(error).__name__}: {error}")
-            else:
-                if response.status_code == 200:
-                    try:
-                        reply = response.json()
-                    except ValueError:
-                        return self._failure("backend", "the reply is not JSON")
-                    return reply if isinstance(reply, dict) else self._failure("backend", "the reply is no object")
-                code = "bad_input" if response.status_code in (400, 413, 422) else "backend"
-                failure = self._failure(code, f"status {response.status_code}: {response.text[:200]}")
-                again, retry_after = response.status_code in RETRYABLE_STATUSES, retry_after_of(response)
-            pause = attempts.next_pause(retryable=again, retry_after=retry_after)
-            if pause is None:
-                return failure
-            time.sleep(pause)
+        if len(samples) != judging.samples:
+            return self._failure("backend", f"{len(samples)} choices where {judging.samples} were requested")
+        return samples
 
     def _failure(self, code: str, message: str) -> ScoreFailure:
         return ScoreFailure(code, message, self.info.name)
 
 
-def endpoint_of(base_url: str, model: str | None, *, api_key: str | None = None) -> JudgeEndpoint:
+def endpoint_of(base_url: str, model: str | None, *, api_key: str | None = None) -> ChatEndpoint:
     """Raises BadInputError without a model. The key is OPENAI_API_KEY where none is given."""
     if not model:
         raise BadInputError("name the endpoint's model", field="--model")
-    return JudgeEndpoint(base_url, model, api_key or os.environ.get("OPENAI_API_KEY"))
+    return ChatEndpoint(base_url, model, api_key or os.environ.get("OPENAI_API_KEY"))
 
 
 def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int) -> JudgeSample:

@@ -6,7 +6,6 @@ is refused stands alone. Leaves out: what is asked (`vllm_server`, `sglang_serve
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ import httpx
 
 from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance
+from assay_serving.chat.faults import problem_in
 from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, RetryPolicy, retry_after_of
 from assay_serving.vllm.rows import Fault
 
@@ -114,7 +114,7 @@ class Connection:
         if response.status_code == 404:
             return None
         if response.status_code != 200:
-            raise BackendError(f"{self.settings.url}{path} answers status {response.status_code}{_said(response)}")
+            raise BackendError(f"{self.settings.url}{path} answers status {response.status_code}{_message(response)}")
         try:
             return response.json()
         except ValueError as error:
@@ -140,7 +140,7 @@ class Connection:
                     except ValueError:
                         return Fault("backend", "the reply is not JSON")
                 code = "bad_input" if response.status_code in (400, 413, 422) else "backend"
-                fault = Fault(code, f"the server answers status {response.status_code}{_said(response)}")
+                fault = Fault(code, f"the server answers status {response.status_code}{_message(response)}")
                 again, retry_after = response.status_code in RETRYABLE_STATUSES, retry_after_of(response)
             pause = attempts.next_pause(retryable=again, retry_after=retry_after)
             if pause is None:
@@ -192,13 +192,7 @@ def number(value: Any) -> float:
     return float(value)
 
 
-def _said(response: httpx.Response) -> str:
-    """The server's own message, on one line and short."""
-    try:
-        body = json.loads(response.text)
-        body = body.get("error", body) if isinstance(body, dict) else body
-        text = body.get("message", body) if isinstance(body, dict) else body
-    except ValueError:
-        text = response.text
-    line = " ".join(str(text).split())
-    return f": {line[:SHOWN]}" if line else ""
+def _message(response: httpx.Response) -> str:
+    """The server's own message, short."""
+    message = problem_in(response)[1]
+    return f": {message[:SHOWN]}" if message else ""

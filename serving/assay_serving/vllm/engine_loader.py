@@ -204,13 +204,14 @@ class SglangServerLoader(RowEngineLoader):
 
     def writer(self, judging: Judging | None) -> tuple[Writer, RewardModelSpec]:
         """By chat completions, with the server's own chat template."""
-        from assay_serving.generative.remote import JudgeEndpoint, RemoteWriter
+        from assay_serving.chat.client import ChatEndpoint
+        from assay_serving.generative.remote import RemoteWriter
 
         _, spec = self._judge_spec(judging)
         settings = RemoteSettings.from_options(self.config.engine_options)
         engine = self.language_model(0)
         spec = known_as(spec, engine.running)
-        endpoint = JudgeEndpoint(
+        endpoint = ChatEndpoint(
             settings.url.rstrip("/") + "/v1",
             settings.model or engine.model,
             settings.key,

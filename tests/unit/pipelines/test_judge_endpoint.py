@@ -28,11 +28,11 @@ from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.faults import retry_after_of
 from assay_pipelines.llm.prompts import Prompts
 from assay_pipelines.llm.questions import Demonstration, Question
 from assay_pipelines.llm.replies import is_refusal, parse
 from assay_serving.chat.scripted import Fault, always, once, share
+from assay_serving.client.retries import retry_after_of
 
 LONGER = "the longer answer of the two"
 

@@ -14,9 +14,10 @@ from assay.errors import BadInputError
 from assay.http.running import running_app
 from assay.models.spec import Judging
 from assay.score import Score, ScoreFailure
+from assay_serving.chat.client import ChatEndpoint
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
-from assay_serving.generative.remote import LEAST, JudgeEndpoint, RemoteWriter, read_choice
+from assay_serving.generative.remote import LEAST, RemoteWriter, read_choice
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, RATING
 from assay_serving.scorer import ScoreItem
 
@@ -89,7 +90,7 @@ def completion(*choices: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_writer(url: str, judging: Judging, **settings: Any) -> Any:
-    return RemoteWriter.open(JudgeEndpoint(f"{url}/v1", "judge", concurrency=1, **settings), judging)
+    return RemoteWriter.open(ChatEndpoint(f"{url}/v1", "judge", concurrency=1, **settings), judging)
 
 
 def test_pairs_are_judged_over_http_in_both_orders() -> None:
@@ -99,8 +100,7 @@ def test_pairs_are_judged_over_http_in_both_orders() -> None:
     judging = Judging("pairwise", PAIRWISE.hash, max_new_tokens=50)
     with running_app(endpoint.app) as url:
         writer, spec = open_writer(url, judging)
-        with writer:
-            (found,) = PairwiseJudge(writer, spec).compare([PairQuestion(PROMPT, "gold", "glass")])
+        (found,) = PairwiseJudge(writer, spec).compare([PairQuestion(PROMPT, "gold", "glass")])
     assert isinstance(found, PairOutcome)
     assert found.probability == pytest.approx(0.7)
     sent = endpoint.asked[-1]
@@ -117,21 +117,19 @@ def test_several_choices_are_votes_and_failures_are_typed() -> None:
     replies = [completion(vote(0.9), vote(0.5)), 400, completion(vote(0.9)), {"no": "choices"}, 500]
     with running_app(Endpoint(replies).app) as url:
         writer, spec = open_writer(url, judging, retries=0)
-        with writer:
-            scorer = GenerativeScorer(writer, spec)
-            found = [scorer.score(items)[0] for _ in range(5)]
+        scorer = GenerativeScorer(writer, spec)
+        found = [scorer.score(items)[0] for _ in range(5)]
     assert isinstance(found[0], Score)
     assert 1 / (1 + math.exp(-found[0].reward)) == pytest.approx(0.7)
     failures = [one for one in found if isinstance(one, ScoreFailure)]
     assert [one.code for one in failures] == ["bad_input", "backend", "backend", "backend"]
-    assert "1 choices where 2 were asked for" in failures[1].message
+    assert "1 choices where 2 were requested" in failures[1].message
 
 
 def test_an_endpoint_that_is_not_there_fails_its_questions() -> None:
     writer, spec = open_writer("http://127.0.0.1:9", Judging("pointwise", POINTWISE.hash), retries=0)
-    with writer:
-        (found,) = GenerativeScorer(writer, spec).score([ScoreItem(PROMPT, "gold")])
+    (found,) = GenerativeScorer(writer, spec).score([ScoreItem(PROMPT, "gold")])
     assert isinstance(found, ScoreFailure)
     assert found.code == "backend"
     with pytest.raises(BadInputError, match="not an http"):
-        JudgeEndpoint("nowhere", "judge")
+        ChatEndpoint("nowhere", "judge")

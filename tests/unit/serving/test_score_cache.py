@@ -24,11 +24,12 @@ from assay.models.chat.rendered_text import PolicyTemplate
 from assay.models.spec import Judging
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Part, Score, ScoreResult
+from assay_serving.chat.client import ChatEndpoint
 from assay_serving.engines.ensemble import EnsembleMember, EnsembleScorer, EnsembleSpec
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.local import LocalWriter
-from assay_serving.generative.remote import JudgeEndpoint, RemoteWriter
+from assay_serving.generative.remote import RemoteWriter
 from assay_serving.generative.templates import POINTWISE
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem, Scorer
@@ -180,9 +181,8 @@ def test_engines_that_do_not_repeat_themselves_have_no_keys() -> None:
     assert ScoreKeys.of_engine(Described(identity=None)) is None
     assert ScoreKeys.of_engine(Described(replace(INFO, version="unknown"))) is None
     judging = Judging(POINTWISE.name, POINTWISE.hash, samples=2, temperature=1.0)
-    writer, spec = RemoteWriter.open(JudgeEndpoint("http://127.0.0.1:9/v1", "judge"), judging)
-    with writer:
-        assert ScoreKeys.of_engine(GenerativeScorer(writer, spec)) is None
+    writer, spec = RemoteWriter.open(ChatEndpoint("http://127.0.0.1:9/v1", "judge"), judging)
+    assert ScoreKeys.of_engine(GenerativeScorer(writer, spec)) is None
     local, own = LocalWriter.load(
         ModelConfig("tiny", device="cpu"),
         judging=judging,
