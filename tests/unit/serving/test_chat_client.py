@@ -80,4 +80,4 @@ def test_requests_at_once_are_bounded() -> None:
 def test_settings_are_checked() -> None:
     for settings in ({"base_url": "nowhere"}, {"concurrency": 0}, {"retries": -1}, {"longest_wait": 0}):
         with pytest.raises(BadInputError):
-            ChatEndpoint(**{"base_url": "http://x/v1", "model": "m"} | settings)  # type: ignore[arg-type]
+            ChatEndpoint(**{"base_url": "http://x/v1", "model": "m"} | settings)
