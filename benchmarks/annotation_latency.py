@@ -43,10 +43,10 @@ def make_queues(root: Path, names: list[str]) -> Workspace:
     for name in FILES:
         run_import(workspace, open_import(workspace, ImportConfig(str(data_folder() / f"{name}.jsonl.gz"))))
     with workspace.store.unit() as db:
-        found = [row[0] for row in db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()]
-        insert_decisions(db, [Decision(c, "gold", "A", "people_majority", "known") for c in found[:GOLD]], None)
+        pair_ids = [row[0] for row in db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()]
+        insert_decisions(db, [Decision(c, "gold", "A", "people_majority", "known") for c in pair_ids[:GOLD]], None)
     for name in names:
-        items = [QueueItem(comparison, reason="judges disagree") for comparison in found[GOLD:]]
+        items = [QueueItem(comparison, reason="judges disagree") for comparison in pair_ids[GOLD:]]
         create_queue(workspace, name, items, overlap=3, gold_checks=0.1, run_id=None, guideline="Prefer what helps.")
     return workspace
 
@@ -86,19 +86,19 @@ def painted(url: str, queue: str, person: str, keys: int) -> list[float]:
             page.wait_for_timeout(1000 * BETWEEN_KEYS_S)
             page.keyboard.press("b")
             page.wait_for_function("n => window.painted.length > n", arg=number, timeout=30_000)
-        found: list[float] = page.evaluate("window.painted")
+        latencies: list[float] = page.evaluate("window.painted")
         browser.close()
-    return found
+    return latencies
 
 
 def painted_among_others(url: str, queue: str, keys: int, number: int) -> list[float]:
     """`painted` while the others vote at the realistic pace, from before the first key until after the last."""
     seconds = keys * (BETWEEN_KEYS_S + 0.2) + 5  # starting Chromium, and up to 200 ms a key
-    with ThreadPoolExecutor(1) as others:
-        voting = others.submit(drive, url, queue, people=PEOPLE - 1, seconds=seconds, think_s=THINK_S, seed=99 + number)
-        found = painted(url, queue, f"in the browser {number}", keys)
+    with ThreadPoolExecutor(1) as pool:
+        voting = pool.submit(drive, url, queue, people=PEOPLE - 1, seconds=seconds, think_s=THINK_S, seed=99 + number)
+        latencies = painted(url, queue, f"in the browser {number}", keys)
         voting.result()
-    return found
+    return latencies
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -107,13 +107,13 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def spreads(rounds: list[Voted]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         f"p{int(100 * share)}_ms": str(Spread.of([1000 * r.percentile(share) for r in rounds])) for share in SHARES
     }
-    found["votes"] = sum(len(r.latencies) for r in rounds)
-    found["votes_per_s"] = str(Spread.of([r.votes_per_s for r in rounds]))
-    found["live_p95_ms"] = str(Spread.of([1000 * percentile(r.live, 0.95) for r in rounds]))
-    return found
+    figures["votes"] = sum(len(r.latencies) for r in rounds)
+    figures["votes_per_s"] = str(Spread.of([r.votes_per_s for r in rounds]))
+    figures["live_p95_ms"] = str(Spread.of([1000 * percentile(r.live, 0.95) for r in rounds]))
+    return figures
 
 
 def main() -> None:
@@ -135,11 +135,11 @@ def main() -> None:
                     voted[pace].append(drive(url, queue, people=PEOPLE, seconds=seconds, think_s=think, seed=number))
                 seen.append(painted_among_others(url, f"browser-{number}", KEYS, number))
                 print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
-    for pace, found in voted.items():
-        p95 = [1000 * r.percentile(0.95) for r in found]
+    for pace, latencies in voted.items():
+        p95 = [1000 * r.percentile(0.95) for r in latencies]
         report.ratios[f"{LIMIT_MS:.0f} ms / p95, {PEOPLE} people, {pace}"] = Spread.of([LIMIT_MS / p for p in p95])
-        report.figures[pace] = spreads(found)
-        report.figures[f"{pace}_failures"] = sum(r.failures for r in found)
+        report.figures[pace] = spreads(latencies)
+        report.figures[f"{pace}_failures"] = sum(r.failures for r in latencies)
     report.ratios[f"{LIMIT_MS:.0f} ms / p95, key to painted in Chromium"] = Spread.of(
         [LIMIT_MS / percentile(times, 0.95) for times in seen]
     )

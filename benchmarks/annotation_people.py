@@ -45,13 +45,13 @@ def drive(url: str, queue: str, *, people: int, seconds: float, think_s: float, 
     """So many people for so long. `think_s`: mean of the time that each looks at an item (exponential); 0: none."""
     plan = {"url": url, "queue": queue, "people": people, "seconds": seconds, "think_s": think_s, "seed": seed}
     with tempfile.TemporaryDirectory() as scratch:
-        asked, found = Path(scratch) / "plan.json", Path(scratch) / "voted.json"
-        asked.write_text(json.dumps(plan))
-        command = [sys.executable, __file__, str(asked), str(found)]
+        plan_file, votes_file = Path(scratch) / "plan.json", Path(scratch) / "voted.json"
+        plan_file.write_text(json.dumps(plan))
+        command = [sys.executable, __file__, str(plan_file), str(votes_file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120)
         if done.returncode:
             raise RuntimeError(f"the people failed: {done.stderr[-2000:]}")
-        return Voted(**json.loads(found.read_text()))
+        return Voted(**json.loads(votes_file.read_text()))
 
 
 async def _run(plan: Mapping[str, Any]) -> Voted:
@@ -87,12 +87,12 @@ async def _run(plan: Mapping[str, Any]) -> Voted:
                 }
                 started = time.perf_counter()
                 async with client.post(f"{path}/votes", json=vote) as reply:
-                    found = await reply.json()
+                    ticket = await reply.json()
                     if reply.status != 200:
                         failures += 1
                         return
                 latencies.append(time.perf_counter() - started)
-                item = found["next"]["item"]
+                item = ticket["next"]["item"]
                 if time.perf_counter() - looked > LIVE_S:
                     looked = time.perf_counter()
                     async with client.get(f"{path}/live") as reply:
@@ -108,9 +108,9 @@ async def _run(plan: Mapping[str, Any]) -> Voted:
 def main() -> None:
     import uvloop
 
-    asked, found = map(Path, sys.argv[1:])
-    voted = uvloop.run(_run(json.loads(asked.read_text())))
-    found.write_text(json.dumps(asdict(voted)))
+    plan_file, votes_file = map(Path, sys.argv[1:])
+    voted = uvloop.run(_run(json.loads(plan_file.read_text())))
+    votes_file.write_text(json.dumps(asdict(voted)))
 
 
 if __name__ == "__main__":

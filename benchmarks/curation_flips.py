@@ -30,7 +30,7 @@ from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder_loader import open_encoder
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_serving.scorer import ScoreItem
-from curation_trials import LoopSettings, Row, cross_fitted, interval, precision_recall, run_loop, told
+from curation_trials import LoopSettings, Row, cross_fitted, interval, precision_recall, run_loop, show_ci
 from measure import Report, arguments
 
 SETS = ("hh_helpful_base_test", "hh_harmless_base_test")
@@ -43,7 +43,7 @@ def read_rows(folder: Path, each: int, longest: int) -> tuple[list[Row], dict[st
     rows: list[Row] = []
     truth: dict[str, Answer] = {}
     for name in SETS:
-        found: dict[str, tuple[Row, Answer]] = {}
+        first_votes: dict[str, tuple[Row, Answer]] = {}
         with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as stream:
             for line in stream:
                 record = json.loads(line)
@@ -54,9 +54,9 @@ def read_rows(folder: Path, each: int, longest: int) -> tuple[list[Row], dict[st
                 comparison, swapped = Comparison.of(prompt_of(record["prompt"]), chosen, rejected)
                 sides = (comparison.response_a, comparison.response_b)
                 row = Row(comparison.id, comparison.prompt_id, comparison.prompt, *sides)
-                found.setdefault(comparison.id, (row, "B" if swapped else "A"))
-        for comparison_id in sorted(found, key=ids.digest)[:each]:
-            row, label = found[comparison_id]
+                first_votes.setdefault(comparison.id, (row, "B" if swapped else "A"))
+        for comparison_id in sorted(first_votes, key=ids.digest)[:each]:
+            row, label = first_votes[comparison_id]
             if comparison_id not in truth:
                 rows.append(row)
                 truth[comparison_id] = label
@@ -72,20 +72,20 @@ def trial(
     source = {c: turned[label] if c in flipped else label for c, label in truth.items()}
     groups = sorted({row.group for row in rows})
     rng.shuffle(groups)
-    halves = {group: place % 2 == 0 for place, group in enumerate(groups)}
+    halves = {group: position % 2 == 0 for position, group in enumerate(groups)}
     p = cross_fitted(cache, rows, source, halves=halves)
     settings = LoopSettings(options.people, options.iterations, options.seed_silver)
     encoder = open_encoder(options.encoder, "cpu")
     done = run_loop(rows, source, {c: (label,) for c, label in truth.items()}, cache, encoder, settings, seed=seed)
     flagged = done.flagged(source)
-    shown = {c for c, (pool, _) in done.labels.items() if pool == "gold"}
+    gold = {c for c, (pool, _) in done.labels.items() if pool == "gold"}
     shorter = {r.comparison_id for r in rows if len(r.pair(source[r.comparison_id]).chosen) < _other(r, source)}
     return {
         "at random": precision_recall(set(rng.sample(sorted(truth), len(flagged))), flipped),
         "shorter chosen": precision_recall(shorter, flipped),
         "reward model": precision_recall({c for c, q in p.items() if q <= 0.5}, flipped),
         "loop": precision_recall(flagged, flipped),
-        "loop, unseen": precision_recall(flagged - shown, flipped - shown),
+        "loop, unseen": precision_recall(flagged - gold, flipped - gold),
     }
 
 
@@ -112,8 +112,8 @@ def main() -> None:
         options.base, options.encoder, options.each, options.seeds = "tiny", "hashing", 100, 2
         options.people, options.iterations, options.seed_silver = 30, 2, 50
     rows, truth = read_rows(options.data, options.each, options.longest)
-    kept = Workspace.create(options.features) if options.features is not None else None
-    cache = FeatureCache(FrozenBackbone(options.base, max_length=512, device="cpu"), kept)
+    feature_store = Workspace.create(options.features) if options.features is not None else None
+    cache = FeatureCache(FrozenBackbone(options.base, max_length=512, device="cpu"), feature_store)
     started = time.perf_counter()
     cache.of([ScoreItem(row.prompt, text) for row in rows for text in (row.a, row.b)])
     print(f"{len(rows)} pairs, features in {time.perf_counter() - started:.0f} s", flush=True)
@@ -126,21 +126,23 @@ def main() -> None:
             f"reward model {model['precision']:.3f} {model['recall']:.3f}",
             flush=True,
         )
-    found = {
+    by_way = {
         way: {key: interval([t[way][key] for t in trials]) for key in ("precision", "recall", "flagged")}
         for way in WAYS
     }
     print(f"\n{len(rows)} pairs, {FLIPPED:.0%} of the labels flipped, people see {options.people} comparisons")
     print(f"{'way':<16} {'flagged':>8}  {'precision':<22} recall")
-    for way, figures in found.items():
-        print(f"{way:<16} {figures['flagged'][0]:>8.0f}  {told(figures['precision']):<22} {told(figures['recall'])}")
+    for way, figures in by_way.items():
+        print(
+            f"{way:<16} {figures['flagged'][0]:>8.0f}  {show_ci(figures['precision']):<22} {show_ci(figures['recall'])}"
+        )
     print()
     report = Report("curation_flips")
     mean = {way: statistics.fmean(t[way]["precision"] for t in trials) for way in WAYS}
     report.ratios["precision: loop / at random"] = mean["loop"] / mean["at random"]
     report.ratios["precision: loop on unseen / shorter chosen"] = mean["loop, unseen"] / mean["shorter chosen"]
     keys = ("base", "encoder", "each", "longest", "seeds", "people", "iterations", "seed_silver")
-    report.figures = {"settings": {key: getattr(options, key) for key in keys}, "pairs": len(rows), "ways": found}
+    report.figures = {"settings": {key: getattr(options, key) for key in keys}, "pairs": len(rows), "ways": by_way}
     report.finish(options)
 
 

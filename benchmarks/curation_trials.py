@@ -121,8 +121,8 @@ def run_loop(
         workspace = Workspace.create(Path(folder) / "workspace")
         fill(workspace, rows, source)
         models = TrialModels(workspace, model, shared=cache)
-        asked = JudgedPeople(workspace, recorded_people(people, Path(folder)))
-        parts = Parts(workspace, models, asked, encoder, embed_responses=True)
+        annotators = JudgedPeople(workspace, recorded_people(people, Path(folder)))
+        parts = Parts(workspace, models, annotators, encoder, embed_responses=True)
         with start_run(workspace, "curate-stage1", config.to_dict()) as run:
             stage1 = run_stage1(config, parts, run)
             by_id = {row.comparison_id: row for row in rows}
@@ -164,12 +164,12 @@ def fill(workspace: Workspace, rows: Sequence[Row], source: Mapping[str, Answer]
 def recorded_people(votes: Mapping[str, Sequence[Answer]], folder: Path) -> list[RecordedJudge]:
     """The first, second, ... vote on each comparison, each a person of its own."""
     people = []
-    for number in range(max(len(given) for given in votes.values())):
+    for number in range(max(len(answers) for answers in votes.values())):
         path = folder / f"voter-{number}.jsonl"
         with path.open("w", encoding="utf-8") as stream:
-            for comparison, given in votes.items():
-                if number < len(given):
-                    stream.write(json.dumps({"comparison_id": comparison, "answer": given[number]}) + "\n")
+            for comparison, answers in votes.items():
+                if number < len(answers):
+                    stream.write(json.dumps({"comparison_id": comparison, "answer": answers[number]}) + "\n")
         people.append(RecordedJudge.from_file(path, name=f"voter-{number}"))
     return people
 
@@ -185,23 +185,23 @@ def cross_fitted(
 ) -> dict[str, float]:
     """comparison -> P(the source's label) by a model of the other half; `halves`: group -> which half."""
     labelled = [row for row in rows if source[row.comparison_id] in ("A", "B")]
-    found: dict[str, float] = {}
+    by_comparison: dict[str, float] = {}
     for side in (True, False):
         model = fit(cache, [r.pair(source[r.comparison_id]) for r in labelled if halves[r.group] != side])
         mine = [r for r in labelled if halves[r.group] == side]
         probabilities = model.probabilities([r.pair(source[r.comparison_id]) for r in mine])
-        found |= {r.comparison_id: p for r, p in zip(mine, probabilities, strict=True) if p is not None}
-    return found
+        by_comparison |= {r.comparison_id: p for r, p in zip(mine, probabilities, strict=True) if p is not None}
+    return by_comparison
 
 
 def precision_recall(flagged: set[str], wrong: set[str]) -> dict[str, float]:
     """NaN where nothing was flagged, or nothing is wrong."""
-    found = len(flagged & wrong)
+    hits = len(flagged & wrong)
     return {
         "flagged": len(flagged),
         "wrong": len(wrong),
-        "precision": found / len(flagged) if flagged else math.nan,
-        "recall": found / len(wrong) if wrong else math.nan,
+        "precision": hits / len(flagged) if flagged else math.nan,
+        "recall": hits / len(wrong) if wrong else math.nan,
     }
 
 
@@ -215,9 +215,9 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def told(found: tuple[float, float, float], *, signed: bool = False) -> str:
+def show_ci(interval: tuple[float, float, float], *, signed: bool = False) -> str:
     sign = "+" if signed else ""
-    return "{:{s}.3f} [{:{s}.3f}, {:{s}.3f}]".format(*found, s=sign)
+    return "{:{s}.3f} [{:{s}.3f}, {:{s}.3f}]".format(*interval, s=sign)
 
 
 def _labels(workspace: Workspace) -> dict[str, tuple[str, str | None]]:

@@ -38,7 +38,7 @@ from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder_loader import open_encoder
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_serving.scorer import ScoreItem
-from curation_trials import LoopSettings, Row, cross_fitted, fit, interval, precision_recall, run_loop, told
+from curation_trials import LoopSettings, Row, cross_fitted, fit, interval, precision_recall, run_loop, show_ci
 from measure import Report, arguments
 
 SET = "ukpconvarg1_pairs.jsonl.gz"
@@ -55,8 +55,8 @@ class VotedRow(Row):
     @property
     def truth(self) -> str | None:
         """The answer of more people than any other; None where there is none."""
-        (first, most), *rest = Counter(self.votes).most_common()
-        return None if rest and rest[0][1] == most else first
+        (first, most), *runners_up = Counter(self.votes).most_common()
+        return None if runners_up and runners_up[0][1] == most else first
 
 
 @dataclass(frozen=True)
@@ -108,60 +108,64 @@ def scenario(rows: Sequence[VotedRow], seed: int, *, limit: int | None) -> Scena
 class Trial:
     """One seed: its arms share the features and the test debates."""
 
-    def __init__(self, made: Scenario, cache: FeatureCache, options: Any, seed: int) -> None:
-        self.made, self.cache, self.options, self.seed = made, cache, options, seed
-        self.by_id = {row.comparison_id: row for row in made.train}
+    def __init__(self, scenario: Scenario, cache: FeatureCache, options: Any, seed: int) -> None:
+        self.scenario, self.cache, self.options, self.seed = scenario, cache, options, seed
+        self.by_id = {row.comparison_id: row for row in scenario.train}
         self.accuracy: dict[str, float] = {}
         self.figures: dict[str, Any] = {}
 
     def run(self) -> None:
-        raw = {c: label for c, label in self.made.source.items() if label in ("A", "B")}
-        drawn = random.Random(self.seed + 1000).sample(sorted(self.made.people), self.options.people)
-        corrected = {c: tally([preference(a) for a in self.made.people[c]], threshold=MAJORITY).winner for c in drawn}
+        raw = {c: label for c, label in self.scenario.source.items() if label in ("A", "B")}
+        drawn = random.Random(self.seed + 1000).sample(sorted(self.scenario.people), self.options.people)
+        corrected = {
+            c: tally([preference(a) for a in self.scenario.people[c]], threshold=MAJORITY).winner for c in drawn
+        }
         self.measure("raw", raw)
         self.measure("filtered", self.filtered(raw))
         self.measure("people only", corrected)
         self.measure("raw + people", {**raw, **corrected})
         self.loop(raw)
-        self.figures["length_baseline"] = statistics.fmean(len(p.chosen) > len(p.rejected) for p in self.made.test)
+        self.figures["length_baseline"] = statistics.fmean(len(p.chosen) > len(p.rejected) for p in self.scenario.test)
         self.figures["noise_raw"] = self.noise(raw)
 
     def measure(self, arm: str, labels: Mapping[str, str | None]) -> None:
         """Train on those labels that are A or B; keep the accuracy on the debates held out."""
         pairs = [self.by_id[c].pair(label) for c, label in labels.items() if label in ("A", "B")]
-        p = fit(self.cache, pairs).probabilities(self.made.test)
+        p = fit(self.cache, pairs).probabilities(self.scenario.test)
         self.accuracy[arm] = statistics.fmean(q is not None and q > 0.5 for q in p)
         self.figures[f"pairs {arm}"] = len(pairs)
         self.figures[f"noise {arm}"] = self.noise(labels)
 
     def noise(self, labels: Mapping[str, str | None]) -> float:
         """Share of the A/B labels that differ from the majority, where that is A or B."""
-        known = [(label, self.by_id[c].truth) for c, label in labels.items() if label in ("A", "B")]
-        decided = [(label, truth) for label, truth in known if truth in ("A", "B")]
+        truths = [(label, self.by_id[c].truth) for c, label in labels.items() if label in ("A", "B")]
+        decided = [(label, truth) for label, truth in truths if truth in ("A", "B")]
         return sum(label != truth for label, truth in decided) / max(1, len(decided))
 
     def filtered(self, raw: Mapping[str, str]) -> dict[str, str]:
         """Two halves by debate; each loses what the other half's model contradicts."""
-        debates = sorted({row.group for row in self.made.train})
+        debates = sorted({row.group for row in self.scenario.train})
         random.Random(self.seed + 2000).shuffle(debates)
-        half = {debate: place % 2 == 0 for place, debate in enumerate(debates)}
-        p = cross_fitted(self.cache, self.made.train, self.made.source, halves=half)
+        half = {debate: position % 2 == 0 for position, debate in enumerate(debates)}
+        p = cross_fitted(self.cache, self.scenario.train, self.scenario.source, halves=half)
         return {c: label for c, label in raw.items() if p.get(c, 0.0) > 0.5}
 
     def loop(self, raw: Mapping[str, Answer]) -> None:
         settings = LoopSettings(self.options.people, self.options.iterations, self.options.seed_silver)
         encoder = open_encoder(self.options.encoder, "cpu")
-        made = self.made
-        done = run_loop(made.train, made.source, made.people, self.cache, encoder, settings, seed=self.seed)
+        scenario = self.scenario
+        done = run_loop(scenario.train, scenario.source, scenario.people, self.cache, encoder, settings, seed=self.seed)
         gold_silver = {c: label for c, (pool, label) in done.labels.items() if pool in ("gold", "silver")}
         recycled = {c: label for c, (pool, label) in done.labels.items() if pool == "recycled"}
         gold = {c: label for c, (pool, label) in done.labels.items() if pool == "gold"}
         self.measure("raw + loop's people", {**raw, **gold})
         self.measure("loop", gold_silver)
         self.measure("loop + recycled", {**gold_silver, **recycled})
-        known = {c for c, said in made.source.items() if said in ("A", "B") and self.by_id[c].truth in ("A", "B")}
-        wrong = {c for c in known if made.source[c] != self.by_id[c].truth}
-        self.figures["errors"] = precision_recall(done.flagged(made.source) & known, wrong)
+        decided = {
+            c for c, answer in scenario.source.items() if answer in ("A", "B") and self.by_id[c].truth in ("A", "B")
+        }
+        wrong = {c for c in decided if scenario.source[c] != self.by_id[c].truth}
+        self.figures["errors"] = precision_recall(done.flagged(scenario.source) & decided, wrong)
         self.figures |= {"stage1": done.stage1.iterations, "stage2": done.stage2, "people": done.people_asked}
 
 
@@ -184,8 +188,8 @@ def main() -> None:
         options.base, options.encoder, options.seeds, options.people, options.iterations = "tiny", "hashing", 2, 60, 2
         options.seed_silver, limit = 100, 800
     rows = read_rows(path)
-    kept = Workspace.create(options.features) if options.features is not None else None
-    cache = FeatureCache(FrozenBackbone(options.base, max_length=512, device="cpu"), kept)
+    feature_store = Workspace.create(options.features) if options.features is not None else None
+    cache = FeatureCache(FrozenBackbone(options.base, max_length=512, device="cpu"), feature_store)
     texts = {(row.prompt, text) for row in rows for text in (row.a, row.b)}
     started = time.perf_counter()
     cache.of([ScoreItem(prompt, text) for prompt, text in sorted(texts, key=str)])
@@ -197,8 +201,8 @@ def main() -> None:
         started = time.perf_counter()
         trial.run()
         trials.append(trial)
-        said = ", ".join(f"{arm} {trial.accuracy[arm]:.3f}" for arm in ARMS)
-        print(f"seed {seed}: {said} ({time.perf_counter() - started:.0f} s)", flush=True)
+        accuracies = ", ".join(f"{arm} {trial.accuracy[arm]:.3f}" for arm in ARMS)
+        print(f"seed {seed}: {accuracies} ({time.perf_counter() - started:.0f} s)", flush=True)
     report = Report("curation_ukp")
     report.figures = summary(trials, options)
     loop, people = ([t.accuracy[arm] for t in trials] for arm in ("loop", "raw + people"))
@@ -227,7 +231,7 @@ def summary(trials: Sequence[Trial], options: Any) -> dict[str, Any]:
         "settings": {
             k: getattr(options, k) for k in ("base", "encoder", "seeds", "people", "iterations", "seed_silver")
         },
-        "test_pairs": statistics.fmean(len(t.made.test) for t in trials),
+        "test_pairs": statistics.fmean(len(t.scenario.test) for t in trials),
         "length_baseline": interval([t.figures["length_baseline"] for t in trials]),
         "arms": arms,
         "errors_found": errors,
@@ -239,16 +243,17 @@ def summary(trials: Sequence[Trial], options: Any) -> dict[str, Any]:
 
 
 def show(figures: Mapping[str, Any]) -> None:
-    print(f"\nlength baseline {told(figures['length_baseline'])}, {figures['test_pairs']:.0f} test pairs a seed")
+    print(f"\nlength baseline {show_ci(figures['length_baseline'])}, {figures['test_pairs']:.0f} test pairs a seed")
     print(f"{'arm':<20} {'pairs':>6} {'noise':>6}  {'accuracy':<22} {'minus raw':<26} minus raw + people")
-    for arm, found in figures["arms"].items():
+    for arm, row in figures["arms"].items():
         print(
-            f"{arm:<20} {found['pairs']:>6.0f} {found['noise']:>6.1%}  {told(found['accuracy']):<22} "
-            f"{told(found['minus raw'], signed=True):<26} {told(found['minus raw + people'], signed=True)}"
+            f"{arm:<20} {row['pairs']:>6.0f} {row['noise']:>6.1%}  {show_ci(row['accuracy']):<22} "
+            f"{show_ci(row['minus raw'], signed=True):<26} {show_ci(row['minus raw + people'], signed=True)}"
         )
     print(
-        f"errors found: precision {told(figures['errors_found']['precision'])}, "
-        f"recall {told(figures['errors_found']['recall'])}; {figures['wrong_share_raw']:.1%} of the labels are wrong\n"
+        f"errors found: precision {show_ci(figures['errors_found']['precision'])}, "
+        f"recall {show_ci(figures['errors_found']['recall'])}; "
+        f"{figures['wrong_share_raw']:.1%} of the labels are wrong\n"
     )
 
 

@@ -88,7 +88,7 @@ def _judge(workspace: Workspace) -> None:
     for places in _batches(workspace):
         with workspace.store.unit() as db:
             judges = [insert_annotator(db, "llm", name) for name in ("judge-small", "judge-large")]
-            said = db.execute(
+            pairs = db.execute(
                 "SELECT comparison_id, answer, rowid FROM judgments WHERE rowid BETWEEN ? AND ? AND rowid % 3 = 0",
                 places,
             ).fetchall()
@@ -96,13 +96,13 @@ def _judge(workspace: Workspace) -> None:
                 Judgment(
                     comparison,
                     judge,
-                    other[answer] if (place // 3 + k) % 8 == 0 else answer,
+                    other[answer] if (position // 3 + k) % 8 == 0 else answer,
                     strength=2,
                     confidence=0.8,
                     rationale="The better one answers the question and says why.",
-                    shown_order="AB" if place % 2 else "BA",
+                    shown_order="AB" if position % 2 else "BA",
                 )
-                for comparison, answer, place in said
+                for comparison, answer, position in pairs
                 for k, judge in enumerate(judges)
             ]
         with workspace.store.unit() as db:
@@ -120,14 +120,14 @@ def _decide(workspace: Workspace) -> None:
             ids = db.execute(
                 "SELECT comparison_id, rowid FROM comparisons WHERE rowid BETWEEN ? AND ? AND rowid % 2 = 0", places
             ).fetchall()
-            made = []
-            for comparison, place in ids:
-                pool = pools[place // 2 % 7] if place % 100 else "gold"
-                label = None if pool in ("discarded", "pending") else "A" if place % 3 else "B"
-                if place % 10 == 0:
-                    made.append(Decision(comparison, "pending", None, "queued", "waits for an answer"))
-                made.append(Decision(comparison, pool, label, "rule", f"decided {pool}", iteration=1))  # type: ignore[arg-type]
-            insert_decisions(db, made, None)
+            decisions = []
+            for comparison, position in ids:
+                pool = pools[position // 2 % 7] if position % 100 else "gold"
+                label = None if pool in ("discarded", "pending") else "A" if position % 3 else "B"
+                if position % 10 == 0:
+                    decisions.append(Decision(comparison, "pending", None, "queued", "waits for an answer"))
+                decisions.append(Decision(comparison, pool, label, "rule", f"decided {pool}", iteration=1))  # type: ignore[arg-type]
+            insert_decisions(db, decisions, None)
 
 
 def _score(workspace: Workspace) -> None:
@@ -191,7 +191,7 @@ def cases(rows: int) -> dict[str, tuple[Filter, dict[str, Any]]]:
     }
 
 
-def browse(workspace: Workspace, wanted: Filter, options: dict[str, Any]) -> int:
+def browse(workspace: Workspace, criteria: Filter, options: dict[str, Any]) -> int:
     """The first page that has rows, each try with a DuckDB instance of its own. Returns how many rows."""
     from assay.browsing.page import first_rows
     from assay.store.instances import close_idle
@@ -200,7 +200,7 @@ def browse(workspace: Workspace, wanted: Filter, options: dict[str, Any]) -> int
     while True:
         close_idle()
         with workspace.store.unit() as db:
-            page = first_rows(db, wanted, limit=LIMIT, **options)
+            page = first_rows(db, criteria, limit=LIMIT, **options)
         if page.rows or page.after is None:
             return len(page.rows)
         options["after"] = page.after
@@ -219,17 +219,17 @@ def pages(workspace: Workspace) -> Iterator[httpx.Client]:
         yield client
 
 
-def asked_of_server(client: httpx.Client, wanted: Filter, options: dict[str, Any]) -> Iterator[int]:
+def asked_of_server(client: httpx.Client, criteria: Filter, options: dict[str, Any]) -> Iterator[int]:
     """Rows of each page until one has some."""
-    said: dict[str, Any] = {
-        "pool": wanted.pools,
-        "source": wanted.sources,
-        "category": wanted.categories,
-        "label": wanted.labels,
+    parameters: dict[str, Any] = {
+        "pool": criteria.pools,
+        "source": criteria.sources,
+        "category": criteria.categories,
+        "label": criteria.labels,
     }
-    said |= {name: getattr(wanted, name) for name in ("conflict", "scored_by", "reward_low", "text", "id")}
-    said |= {"language": wanted.languages, "limit": LIMIT, **options}
-    query = {name: str(v) if name == "after" else v for name, v in said.items() if v not in (None, "", ())}
+    parameters |= {name: getattr(criteria, name) for name in ("conflict", "scored_by", "reward_low", "text", "id")}
+    parameters |= {"language": criteria.languages, "limit": LIMIT, **options}
+    query = {name: str(v) if name == "after" else v for name, v in parameters.items() if v not in (None, "", ())}
     while True:
         page = client.get("/api/comparisons", params=query).raise_for_status().json()
         yield len(page["rows"])
@@ -248,14 +248,14 @@ def searched_to_the_end(client: httpx.Client, report: Report) -> None:
         if rows:
             raise RuntimeError("found what stands nowhere")
         waits.append(1e3 * (time.perf_counter() - started) - sum(waits))
-    found = {
+    figures = {
         "first_answer_ms": round(waits[0]),
         "longest_answer_ms": round(max(waits)),
         "whole_s": round(sum(waits) / 1e3, 1),
         "answers": len(waits),
     }
-    print("text that stands nowhere: " + ", ".join(f"{name} {value}" for name, value in found.items()))
-    report.figures["nowhere"] = found
+    print("text that stands nowhere: " + ", ".join(f"{name} {value}" for name, value in figures.items()))
+    report.figures["nowhere"] = figures
 
 
 #: What the same question is in plain SQL over the views, and in Polars over the flat file.
@@ -348,17 +348,17 @@ def percentile(values: list[float], share: float) -> float:
 
 def all_cases(workspace: Workspace, client: httpx.Client, rounds: int, report: Report) -> list[float]:
     """Milliseconds of every page."""
-    asked = cases(report.figures["rows"])
-    cold: dict[str, list[tuple[float, float]]] = {name: [] for name in asked}
-    page: dict[str, list[float]] = {name: [] for name in asked}
+    all_filters = cases(report.figures["rows"])
+    cold: dict[str, list[tuple[float, float]]] = {name: [] for name in all_filters}
+    page: dict[str, list[float]] = {name: [] for name in all_filters}
     for _ in range(rounds):
-        for name, (wanted, options) in asked.items():
-            cold[name].append(measured(lambda w=wanted, o=options: browse(workspace, w, o)))  # type: ignore[misc]
-        for name, (wanted, options) in asked.items():
-            page[name].append(measured(lambda w=wanted, o=options: sum(asked_of_server(client, w, o)))[0])  # type: ignore[misc]
+        for name, (criteria, options) in all_filters.items():
+            cold[name].append(measured(lambda w=criteria, o=options: browse(workspace, w, o)))  # type: ignore[misc]
+        for name, (criteria, options) in all_filters.items():
+            page[name].append(measured(lambda w=criteria, o=options: sum(asked_of_server(client, w, o)))[0])  # type: ignore[misc]
     print(f"{'first rows of':<30}{'page p50':>10}{'p95 ms':>8}{'cold p50':>10}{'p95 ms':>8}{'CPU ms':>8}")
     figures = {}
-    for name in [*asked, "all"]:
+    for name in [*all_filters, "all"]:
         walls = page[name] if name in page else [wall for values in page.values() for wall in values]
         colds = cold[name] if name in cold else [pair for values in cold.values() for pair in values]
         figures[name] = {
@@ -375,21 +375,21 @@ def all_cases(workspace: Workspace, client: httpx.Client, rounds: int, report: R
 
 
 def against_peers(workspace: Workspace, file: Path, rounds: int, report: Report) -> None:
-    asked = cases(report.figures["rows"])
+    all_filters = cases(report.figures["rows"])
     speeds: dict[str, list[float]] = {"assay": [], "select": [], "polars": []}
     for case, condition in PLAIN.items():
-        wanted, options = asked[case]
+        criteria, options = all_filters[case]
         contenders: dict[str, Callable[[], float]] = {
-            "assay": lambda w=wanted, o=options: 1e3 / measured(lambda: browse(workspace, w, o))[0],  # type: ignore[misc]
+            "assay": lambda w=criteria, o=options: 1e3 / measured(lambda: browse(workspace, w, o))[0],  # type: ignore[misc]
             "select": lambda c=condition: 1e3 / measured(lambda: plain_select(workspace, c))[0],  # type: ignore[misc]
             "polars": lambda c=case: 1e3 / measured(lambda: polars_head(file, polars_condition(c)))[0],  # type: ignore[misc]
         }
         rates = interleaved(contenders, rounds)
         for name, values in rates.items():
             speeds[name] += values
-        told = {name: round(1e3 / statistics.median(values)) for name, values in rates.items()}
-        print(f"{case:<30}" + "".join(f"  {name} {ms} ms" for name, ms in told.items()), flush=True)
-        report.figures.setdefault("peers_ms", {})[case] = told
+        milliseconds = {name: round(1e3 / statistics.median(values)) for name, values in rates.items()}
+        print(f"{case:<30}" + "".join(f"  {name} {ms} ms" for name, ms in milliseconds.items()), flush=True)
+        report.figures.setdefault("peers_ms", {})[case] = milliseconds
     report.ratios["first rows / SELECT over pools"] = ratio(speeds["assay"], speeds["select"])
     report.ratios["first rows / Polars over Parquet"] = ratio(speeds["assay"], speeds["polars"])
 

@@ -41,11 +41,11 @@ def prepare(folder: Path, rows: int) -> None:
     workspace = Workspace.create(folder / STORE)
     run_import(workspace, open_import(workspace, ImportConfig(str(texts))))
     texts.unlink()
-    made = folder / "rows.parquet"
-    if _assay(folder, made) != rows:
+    rows_file = folder / "rows.parquet"
+    if _assay(folder, rows_file) != rows:
         raise RuntimeError("the export is not what was imported")
     with duckdb.connect(str(folder / FLAT)) as db:
-        db.execute(f"CREATE TABLE flat AS SELECT * FROM '{made}'")
+        db.execute(f"CREATE TABLE flat AS SELECT * FROM '{rows_file}'")
 
 
 def _assay(folder: Path, out: Path) -> int:
@@ -111,13 +111,13 @@ def measure(folder: Path, rows: int, rounds: int, report: Report) -> None:
             result: ChildResult = run_child(
                 [sys.executable, __file__, "--child", name, str(folder), ending], timeout=TIMEOUT
             )
-            found: dict[str, Any] = result.last_object()
-            if found["rows"] != rows:
-                raise RuntimeError(f"{name} wrote {found['rows']} of {rows} rows")
+            figures: dict[str, Any] = result.last_object()
+            if figures["rows"] != rows:
+                raise RuntimeError(f"{name} wrote {figures['rows']} of {rows} rows")
             key = f"{name} {ending}"
             peaks[key] = max(peaks.get(key, 0.0), result.peak_mb)
-            written[key] = found["mb"]
-            return float(rows / found["seconds"])
+            written[key] = figures["mb"]
+            return float(rows / figures["seconds"])
 
         return measured
 
@@ -126,11 +126,11 @@ def measure(folder: Path, rows: int, rounds: int, report: Report) -> None:
         rates = interleaved({name: contender(name, ending) for name in ("assay", "datasets", "duckdb")}, rounds)
         report.ratios[f"export {ending} / datasets"] = ratio(rates["assay"], rates["datasets"])
         report.ratios[f"export {ending} / duckdb COPY of a flat table"] = ratio(rates["assay"], rates["duckdb"])
-        for name, found in rates.items():
+        for name, contender_rates in rates.items():
             key = f"{name} {ending}"
-            middle = sorted(found)[len(found) // 2]
+            middle = sorted(contender_rates)[len(contender_rates) // 2]
             print(f"{key:<18}{middle:>10.0f}{peaks[key]:>9.0f}{written[key]:>9.0f}", flush=True)
-            report.figures.setdefault("rows_per_second", {})[key] = [round(rate) for rate in found]
+            report.figures.setdefault("rows_per_second", {})[key] = [round(rate) for rate in contender_rates]
     report.figures["peak_mb"] = {key: round(peak) for key, peak in peaks.items()}
 
 

@@ -58,9 +58,9 @@ class Child:
         assert self.process.stdin is not None
         self.process.stdin.write("step\n")
         self.process.stdin.flush()
-        found = self._answer()
-        self.steps.append(found)
-        return float(found["tokens"] / found["seconds"]["whole"])
+        answer = self._answer()
+        self.steps.append(answer)
+        return float(answer["tokens"] / answer["seconds"]["whole"])
 
     def rates(self, stage: str) -> list[float]:
         """Tokens a second of a stage, step by step."""
@@ -125,8 +125,8 @@ def run(options: argparse.Namespace, folder: Path, running: ExitStack) -> None:
         "TRL": running.enter_context(Child("trl_grpo_child.py", settings, folder)),
     }
     if options.vllm_python:
-        own = {**settings, "vllm_python": options.vllm_python}
-        contenders["assay, vLLM sampler"] = running.enter_context(OwnChild(own, folder / "vllm"))
+        our_settings = {**settings, "vllm_python": options.vllm_python}
+        contenders["assay, vLLM sampler"] = running.enter_context(OwnChild(our_settings, folder / "vllm"))
     else:
         report.figures["vLLM sampler"] = "skipped: no environment named by --vllm-python or ASSAY_VLLM_PYTHON"
     for child in contenders.values():  # the first step compiles, allocates and reads files

@@ -57,13 +57,13 @@ def drive(
     plan["timeout"] = timeout
     # Both ways by files: a reply of some 100 kB was once cut in a pipe.
     with tempfile.TemporaryDirectory() as scratch:
-        asked, found = Path(scratch) / "plan.json", Path(scratch) / "load.json"
-        asked.write_text(json.dumps(plan))
-        command = [sys.executable, __file__, str(asked), str(found)]
+        plan_file, load_file = Path(scratch) / "plan.json", Path(scratch) / "load.json"
+        plan_file.write_text(json.dumps(plan))
+        command = [sys.executable, __file__, str(plan_file), str(load_file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout + 60)
         if done.returncode:
             raise RuntimeError(f"the load generator failed: {done.stderr[-2000:]}")
-        return Load(**json.loads(found.read_text()))
+        return Load(**json.loads(load_file.read_text()))
 
 
 async def _run(plan: Mapping[str, Any]) -> Load:
@@ -77,14 +77,14 @@ async def _run(plan: Mapping[str, Any]) -> Load:
     headers = {"Content-Type": "application/json", **plan["headers"]}
 
     async def client(session: aiohttp.ClientSession) -> None:
-        for place in waiting:
+        for index in waiting:
             started = time.perf_counter()
             try:
-                async with session.post(plan["url"], data=sent[place], headers=headers) as response:
+                async with session.post(plan["url"], data=sent[index], headers=headers) as response:
                     body = await response.read()
                     statuses[str(response.status)] += 1
                     if plan["keep"]:
-                        replies[place] = json.loads(body)
+                        replies[index] = json.loads(body)
             except (aiohttp.ClientError, TimeoutError):
                 statuses["error"] += 1
             latencies.append(time.perf_counter() - started)
@@ -101,9 +101,9 @@ async def _run(plan: Mapping[str, Any]) -> Load:
 def main() -> None:
     import uvloop
 
-    asked, found = map(Path, sys.argv[1:])
-    load = uvloop.run(_run(json.loads(asked.read_text())))
-    found.write_text(json.dumps(asdict(load)))
+    plan_file, load_file = map(Path, sys.argv[1:])
+    load = uvloop.run(_run(json.loads(plan_file.read_text())))
+    load_file.write_text(json.dumps(asdict(load)))
 
 
 if __name__ == "__main__":

@@ -69,10 +69,10 @@ class Source:
             drawn[near, part + number[near] % PROMPT] += PHRASES
         unlike = np.isin(role, UNLIKE)
         drawn[unlike, PROMPT + RESPONSE :] = again[unlike, PROMPT + RESPONSE :]
-        shown = self.benchmark[number % BENCHMARK_PROMPTS]
+        prompt_text = self.benchmark[number % BENCHMARK_PROMPTS]
         leak, miss = np.isin(role, LEAKS), np.isin(role, MISSES)
-        drawn[leak, 3:7] = shown[leak, 2:6]  # 16 words of the benchmark's prompt
-        drawn[miss, 3:6] = shown[miss, 2:5]  # 12 words
+        drawn[leak, 3:7] = prompt_text[leak, 2:6]  # 16 words of the benchmark's prompt
+        drawn[miss, 3:6] = prompt_text[miss, 2:5]  # 12 words
         prompt = self._text(drawn[:, :PROMPT])
         duplicate = pa.array(np.isin(role, DUPLICATES))
         prompt = pc.if_else(duplicate, pc.replace_substring(pc.utf8_upper(prompt), " ", "  "), prompt)
@@ -179,12 +179,12 @@ def step(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def quality(name: str, found: dict[str, Any]) -> tuple[float, float]:
+def quality(name: str, figures: dict[str, Any]) -> tuple[float, float]:
     """(recall, precision) on what was planted. Of a pair and its copy either may go: roles 50 on are the originals."""
     planted = {"dedup": DUPLICATES, "decontaminate": LEAKS, "near_dup": NEAR}.get(name, range(0))
-    gone = {int(role): n for role, n in found["discarded"].items()}
+    gone = {int(role): n for role, n in figures["discarded"].items()}
     right = sum(n for role, n in gone.items() if role in planted or role - BLOCK // 2 in planted)
-    expected = sum(len(range(role, found["comparisons"], BLOCK)) for role in planted)
+    expected = sum(len(range(role, figures["comparisons"], BLOCK)) for role in planted)
     everything = sum(gone.values())
     return (right / expected if expected else 1.0), (right / everything if everything else 1.0)
 
@@ -231,8 +231,8 @@ def against_rensa(folder: Path, rounds: int) -> tuple[Any, dict[str, float]]:
             index.query_duplicate_flags(sketches)
         return len(texts) / (time.perf_counter() - started)
 
-    found = interleaved({"assay": ours, "rensa": bare}, rounds)
-    return ratio(found["assay"], found["rensa"]), {k: round(max(v)) for k, v in found.items()}
+    timings = interleaved({"assay": ours, "rensa": bare}, rounds)
+    return ratio(timings["assay"], timings["rensa"]), {k: round(max(v)) for k, v in timings.items()}
 
 
 def main() -> None:
@@ -260,15 +260,15 @@ def main() -> None:
             if size == min(sizes[-1], RATIO_SIZE) or (headline is None and size == sizes[-1]):
                 headline = against_rensa(folder, options.rounds)
             for name in STEPS:
-                found = run_step(name, folder, 7_200)
-                recall, precision = quality(name, found)
-                rate = size / found["seconds"]
-                rates.setdefault(name, []).append(size / found["cpu_s"])  # others on the machine count less
+                measured = run_step(name, folder, 7_200)
+                recall, precision = quality(name, measured)
+                rate = size / measured["seconds"]
+                rates.setdefault(name, []).append(size / measured["cpu_s"])  # others on the machine count less
                 figures = {
-                    "seconds": found["seconds"],
-                    "cpu_s": found["cpu_s"],
+                    "seconds": measured["seconds"],
+                    "cpu_s": measured["cpu_s"],
                     "rate": rate,
-                    "peak_mb": found["peak_mb"],
+                    "peak_mb": measured["peak_mb"],
                 }
                 report.figures["steps"][f"{name}_{size}"] = figures | {"recall": recall, "precision": precision}
                 values = [f"{figures['seconds']:.1f}", f"{figures['cpu_s']:.1f}", f"{rate:.0f}"]

@@ -87,14 +87,14 @@ def datasets_batches(file: Path, folder: Path) -> int:
         sides = list(zip(prompts, chosen, rejected, strict=True))
         comparisons = [ids.comparison_id(*three) for three in sides]
         answers = ["A" if first < second else "B" for _, first, second in sides]
-        said = zip(comparisons, answers, strict=True)
+        labelled = zip(comparisons, answers, strict=True)
         return {
             "prompt_id": prompts,
             "messages": [[message.to_dict()] for message in messages],
             "chosen_id": chosen,
             "rejected_id": rejected,
             "comparison_id": comparisons,
-            "judgment_id": [ids.judgment_id(comparison, "a-0", answer, None, "") for comparison, answer in said],
+            "judgment_id": [ids.judgment_id(comparison, "a-0", answer, None, "") for comparison, answer in labelled],
             "answer": answers,
         }
 
@@ -123,8 +123,8 @@ def split(file: Path, folder: Path) -> int:
     from assay.workspace import Workspace
 
     workspace = Workspace.open(folder / "workspace")
-    kept, held = create_split(workspace, "all", Selection(), holdout=0.1, by="prompt", seed=0, run_id=None)
-    return kept.items + held.items
+    train, held = create_split(workspace, "all", Selection(), holdout=0.1, by="prompt", seed=0, run_id=None)
+    return train.items + held.items
 
 
 CONTENDERS: dict[str, Callable[[Path, Path], int]] = {
@@ -156,10 +156,10 @@ def run(name: str, file: Path, rows: int, *, keep: Path | None = None) -> tuple[
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
         folder = keep or Path(scratch)
         result = run_child([sys.executable, __file__, "--child", name, file, folder], timeout=TIMEOUT)
-    found = result.last_object()
-    if found["rows"] != rows:
-        raise RuntimeError(f"{name} took {found['rows']} of {rows} rows")
-    return rows / found["seconds"], result
+    figures = result.last_object()
+    if figures["rows"] != rows:
+        raise RuntimeError(f"{name} took {figures['rows']} of {rows} rows")
+    return rows / figures["seconds"], result
 
 
 def against_peers(file: Path, small: Path, sizes: tuple[int, int], rounds: int, report: Report) -> None:
@@ -184,8 +184,8 @@ def against_peers(file: Path, small: Path, sizes: tuple[int, int], rounds: int, 
     report.ratios["import / datasets load + map"] = ratio(slow["assay_import"], slow["datasets_rows"])
     report.ratios["import / datasets load + batched map"] = ratio(slow["assay_import"], slow["datasets_batches"])
     report.ratios["import / duckdb read_json into memory"] = ratio(rates["assay_import"], rates["duckdb_memory"])
-    report.figures["rows_per_second"] = {f"{name}@{rows}": [round(r) for r in found] for name, found in rates.items()}
-    report.figures["rows_per_second"] |= {f"{name}@{few}": [round(r) for r in found] for name, found in slow.items()}
+    report.figures["rows_per_second"] = {f"{name}@{rows}": [round(r) for r in series] for name, series in rates.items()}
+    report.figures["rows_per_second"] |= {f"{name}@{few}": [round(r) for r in series] for name, series in slow.items()}
     report.figures["peak_mb"] = {key: round(peak) for key, peak in peaks.items()}
 
 
@@ -213,9 +213,9 @@ def growth(folder: Path, sizes: list[int], report: Report) -> None:
             **{f"{name}_peak_mb": round(peak) for name, (_, peak) in after.items()},
         }
         table.append(entry)
-        shown = ("rows", "rows_per_second", "seconds_per_million", "peak_mb", "store_mb", "stats_s", "split_s")
+        columns = ("rows", "rows_per_second", "seconds_per_million", "peak_mb", "store_mb", "stats_s", "split_s")
         widths = (10, 8, 8, 8, 9, 8, 8)
-        print(" ".join(f"{entry[key]:>{width}}" for key, width in zip(shown, widths, strict=True)), flush=True)
+        print(" ".join(f"{entry[key]:>{width}}" for key, width in zip(columns, widths, strict=True)), flush=True)
         shutil.rmtree(home)
         file.unlink()
     report.figures["growth"] = table

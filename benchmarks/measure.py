@@ -56,12 +56,12 @@ def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int) -> d
     """Each contender once a round, in turn, every second round in reverse order. A contender returns its own
     measurement (a rate, or seconds: `lambda: timed(work)`); the lists are in the order of the rounds.
     """
-    found: dict[str, list[float]] = {name: [] for name in contenders}
+    timings: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds):
         order = list(contenders) if number % 2 == 0 else list(contenders)[::-1]
         for name in order:
-            found[name].append(contenders[name]())
-    return found
+            timings[name].append(contenders[name]())
+    return timings
 
 
 def ratio(ours: Sequence[float], peer: Sequence[float]) -> Spread:

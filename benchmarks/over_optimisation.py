@@ -45,8 +45,8 @@ def main() -> None:
     options.steps = options.steps or (12 if options.quick else 40)
     options.pair_prompts = options.pair_prompts or (16 if options.quick else 96)
     report = Report("over_optimisation")
-    shown = ("policy", "reward_base", "pair_prompts", "steps", "lr", "max_new_tokens")
-    report.figures = {name: getattr(options, name) for name in shown}
+    columns = ("policy", "reward_base", "pair_prompts", "steps", "lr", "max_new_tokens")
+    report.figures = {name: getattr(options, name) for name in columns}
     runs = []
     for seed in range(options.seeds):
         with tempfile.TemporaryDirectory() as scratch:
@@ -158,8 +158,8 @@ def held_out_accuracy(scorer: Any, path: Path) -> float:
     from assay_serving.scorer import ScoreItem
 
     rows = [json.loads(row) for row in path.read_text().splitlines()]
-    asked = [ScoreItem(prompt_of(r["prompt"]), r[side]) for r in rows for side in ("chosen", "rejected")]
-    rewards = [score.reward for score in scorer.score(asked)]
+    score_items = [ScoreItem(prompt_of(r["prompt"]), r[side]) for r in rows for side in ("chosen", "rejected")]
+    rewards = [score.reward for score in scorer.score(score_items)]
     return round(fmean(a > b for a, b in zip(rewards[::2], rewards[1::2], strict=True)), 3)
 
 

@@ -75,7 +75,7 @@ def main() -> None:
         for recipe in options.recipe:
             runs.append(learn(options, recipe, seed))
     for recipe in options.recipe:
-        told(report, recipe, [run for run in runs if run["recipe"] == recipe])
+        add_figures(report, recipe, [run for run in runs if run["recipe"] == recipe])
     if options.plot:
         draw(runs, options.plot)
     report.finish(options)
@@ -94,15 +94,15 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     from assay_policy_training.training.loop import PolicyTrainer
 
     settings = {key: str(value) for key, value in vars(options).items() if key in SETTINGS}
-    known = [e for e in logged(options.log) if e["recipe"] == name and e["settings"] == settings]
-    there = [e for e in known if e["seed"] == seed]
-    if there and there[-1]["step"] == options.steps:
-        return {"recipe": name, "seed": seed, "curve": there}
-    bases = [e for e in known if e["step"] == 0]  # the same policy, prompts and random numbers in every training
+    earlier = [e for e in logged(options.log) if e["recipe"] == name and e["settings"] == settings]
+    logged_runs = [e for e in earlier if e["seed"] == seed]
+    if logged_runs and logged_runs[-1]["step"] == options.steps:
+        return {"recipe": name, "seed": seed, "curve": logged_runs}
+    bases = [e for e in earlier if e["step"] == 0]  # the same policy, prompts and random numbers in every training
 
     def prompts(n: int, split: Split, drawn: int) -> list[PromptItem]:
-        made = generate_prompts(n, drawn, kinds=KINDS, split=split)
-        return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in made]
+        generated = generate_prompts(n, drawn, kinds=KINDS, split=split)
+        return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in generated]
 
     overrides = [
         f"seed={seed}",
@@ -135,21 +135,23 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
 
         def evaluate(step: int, rows: Sequence[dict[str, Any]] = ()) -> None:
             began = time.perf_counter()
-            found: dict[str, list[float]]
+            measured: dict[str, list[float]]
             if step == 0 and bases:
-                found = {key: bases[0][key] for key in ("held-out", "IFEval") if key in bases[0]}
+                measured = {key: bases[0][key] for key in ("held-out", "IFEval") if key in bases[0]}
             else:
-                found = {"held-out": passes(trainer.sampler, held_out, options.samples)}
+                measured = {"held-out": passes(trainer.sampler, held_out, options.samples)}
                 if other and step in (0, options.steps):
-                    found["IFEval"] = passes(longer, other, 1)
-            entry: dict[str, Any] = {"recipe": name, "seed": seed, "step": step, "settings": settings, **found}
+                    measured["IFEval"] = passes(longer, other, 1)
+            entry: dict[str, Any] = {"recipe": name, "seed": seed, "step": step, "settings": settings, **measured}
             entry["training_seconds"] = round(began - started)
-            kept = ("verifier_pass_rate", "kl_k3", "entropy", "length_mean", "seconds", "tokens_per_second")
+            names = ("verifier_pass_rate", "kl_k3", "entropy", "length_mean", "seconds", "tokens_per_second")
             entry |= {
-                key: statistics.mean(row[key] for row in rows if key in row) for key in kept if rows and key in rows[-1]
+                key: statistics.mean(row[key] for row in rows if key in row)
+                for key in names
+                if rows and key in rows[-1]
             }
             curve.append(entry)
-            print(f"{name}, seed {seed}, step {step}: held-out {statistics.mean(found['held-out']):.3f}", flush=True)
+            print(f"{name}, seed {seed}, step {step}: held-out {statistics.mean(measured['held-out']):.3f}", flush=True)
             if options.log:
                 with options.log.open("a") as stream:
                     stream.write(json.dumps(entry) + "\n")
@@ -172,12 +174,12 @@ def passes(sampler: Any, items: Sequence[Any], samples: int) -> list[float]:
     """Whether each of `samples` responses to each prompt meets all constraints, samples of a prompt together."""
     from assay_policy_training.rollouts.rewards import verifier_accuracy
 
-    found: list[float] = []
+    pass_rates: list[float] = []
     for start in range(0, len(items), 32):
         part = items[start : start + 32]
         batch = sampler.rollout(part, samples, seed=7 + start, version=0)
-        found += verifier_accuracy(batch.items, batch.responses).tolist()
-    return found
+        pass_rates += verifier_accuracy(batch.items, batch.responses).tolist()
+    return pass_rates
 
 
 def ifeval_items(path: Path | None, most: int) -> list[Any]:
@@ -195,10 +197,10 @@ def ifeval_items(path: Path | None, most: int) -> list[Any]:
         constraints = ifeval_constraints(row["meta"]["instruction_id_list"], row["meta"]["kwargs"])
         if constraints is not None:
             items.append(PromptItem((Message("user", row["prompt"][0]["content"]),), constraints))
-    return [items[place * len(items) // most] for place in range(most)] if len(items) > most else items
+    return [items[index * len(items) // most] for index in range(most)] if len(items) > most else items
 
 
-def told(report: Report, recipe: str, runs: Sequence[dict[str, Any]]) -> None:
+def add_figures(report: Report, recipe: str, runs: Sequence[dict[str, Any]]) -> None:
     """Change of the pass rate: by seed with a bootstrap over prompts, over seeds with Student's t."""
     import numpy as np
 
@@ -207,7 +209,7 @@ def told(report: Report, recipe: str, runs: Sequence[dict[str, Any]]) -> None:
             continue
         changes, rows = [], []
         for run in runs:
-            before, after = (np.array(run["curve"][place][name]) for place in (0, -1))
+            before, after = (np.array(run["curve"][position][name]) for position in (0, -1))
             samples = report.figures["samples"] if name == "held-out" else 1
             by_prompt = (after - before).reshape(-1, samples).mean(1)
             drawn = np.random.default_rng(0).integers(len(by_prompt), size=(4000, len(by_prompt)))

@@ -39,17 +39,17 @@ def write_pairs(
             db.register("texts", table)
             db.execute(f"COPY ({_select(form)}) TO '{part}' (FORMAT json)")
             db.unregister("texts")
-            with part.open("rb") as made:
-                shutil.copyfileobj(made, out, 1 << 20)
+            with part.open("rb") as part_file:
+                shutil.copyfileobj(part_file, out, 1 << 20)
     part.unlink()
 
 
 def _select(form: Form) -> str:
     if form == "text":
         return "SELECT prompt, chosen, rejected FROM texts"
-    said = "[{{'role': '{role}', 'content': {column}}}] AS {column}"
+    expression = "[{{'role': '{role}', 'content': {column}}}] AS {column}"
     columns = (("user", "prompt"), ("assistant", "chosen"), ("assistant", "rejected"))
-    return f"SELECT {', '.join(said.format(role=role, column=column) for role, column in columns)} FROM texts"
+    return f"SELECT {', '.join(expression.format(role=role, column=column) for role, column in columns)} FROM texts"
 
 
 def _vocabulary(rng: Any) -> Any:
@@ -62,8 +62,8 @@ def _vocabulary(rng: Any) -> Any:
     drawn = "".join(rng.choice(letters, size=lengths.sum(), p=share / share.sum()))
     ends = lengths.cumsum()
     words = [drawn[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-    for place, word in ODD.items():
-        words[place] = word
+    for position, word in ODD.items():
+        words[position] = word
     return pa.array(words)
 
 

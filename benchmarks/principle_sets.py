@@ -108,8 +108,8 @@ def shepherd(folder: Path) -> list[PrincipleRow]:
         prompt, [response] = _prompt(record), record["responses"]
         ticked = set(record["ratings"]["error_types"])
         judged = [(principle, error not in ticked) for error, principle in ERRORS.items()]
-        for asked, principle in QUALITIES.items():
-            level = int((record["ratings"]["likert"].get(asked) or ["3"])[0].split()[0])
+        for quality, principle in QUALITIES.items():
+            level = int((record["ratings"]["likert"].get(quality) or ["3"])[0].split()[0])
             if level != 3:
                 judged.append((principle, level >= 4))
         rows += [PrincipleRow(prompt, response, p, ok, "shepherd", record["category"]) for p, ok in judged]
@@ -162,8 +162,8 @@ def usr(folder: Path) -> list[PrincipleRow]:
                     continue
                 share = (ratings[aspect] - low) / (high - low)
                 if not 1 / 3 < share < 2 / 3:
-                    asked = f"{principle}: {fact}" if aspect == "groundedness" else principle
-                    rows.append(PrincipleRow(prompt, response, asked, share > 0.5, "usr", aspect))
+                    statement = f"{principle}: {fact}" if aspect == "groundedness" else principle
+                    rows.append(PrincipleRow(prompt, response, statement, share > 0.5, "usr", aspect))
     return rows
 
 

@@ -80,10 +80,10 @@ def reasons(folder: Path) -> list[Reason]:
     ]
 
 
-def judged(given: Sequence[Reason]) -> list[PrincipleRow]:
+def judged(reasons: Sequence[Reason]) -> list[PrincipleRow]:
     """Both sides of every reason as rows; an argument's label under a principle is the majority over its pairs."""
     balance: dict[tuple[Any, str, str], int] = {}
-    for reason in given:
+    for reason in reasons:
         for response, vote in ((reason.pair.chosen, 1), (reason.pair.rejected, -1)):
             key = (reason.pair.prompt, response, reason.principle)
             balance[key] = balance.get(key, 0) + vote
@@ -92,19 +92,19 @@ def judged(given: Sequence[Reason]) -> list[PrincipleRow]:
     ]
 
 
-def divided(given: Sequence[Reason], sizes: Sizes, seed: int) -> tuple[list[Reason], list[Reason]]:
+def divided(reasons: Sequence[Reason], sizes: Sizes, seed: int) -> tuple[list[Reason], list[Reason]]:
     """Reasons of `sizes.train` pairs of the training topics, and of `sizes.test` pairs of the held-out ones. Both
     stances of a debate are one topic."""
     rng = random.Random(seed)
-    topics = sorted({_topic(reason) for reason in given})
+    topics = sorted({_topic(reason) for reason in reasons})
     rng.shuffle(topics)
     away = set(topics[: sizes.topics])
     parts = []
     for held, size in ((False, sizes.train), (True, sizes.test)):
-        pairs = sorted({_identity(r) for r in given if (_topic(r) in away) == held})
+        pairs = sorted({_identity(r) for r in reasons if (_topic(r) in away) == held})
         rng.shuffle(pairs)
-        kept = set(pairs[:size])
-        parts.append([r for r in given if _identity(r) in kept])
+        train_pairs = set(pairs[:size])
+        parts.append([r for r in reasons if _identity(r) in train_pairs])
     return parts[0], parts[1]
 
 
@@ -131,18 +131,18 @@ def untrained(config: TrainingConfig) -> Scorer:
 
 def ranked(scorer: Scorer, items: Sequence[Reason], principles: Sequence[str | None]) -> list[float]:
     """1.0 for each item whose satisfying response has the higher reward. Raises RuntimeError where one has none."""
-    asked = [
+    questions = [
         ScoreItem(item.pair.prompt, text, principle)
         for item, principle in zip(items, principles, strict=True)
         for text in (item.pair.chosen, item.pair.rejected)
     ]
-    unique = list(dict.fromkeys(asked))
+    unique = list(dict.fromkeys(questions))
     rewards = {}
     for item, result in zip(unique, scorer.score(unique), strict=True):
         if not isinstance(result, Score):
             raise RuntimeError(f"{scorer.info.name}: {result.message}")
         rewards[item] = result.reward
-    values = [rewards[item] for item in asked]
+    values = [rewards[item] for item in questions]
     return [float(a > b) for a, b in zip(values[::2], values[1::2], strict=True)]
 
 
@@ -184,16 +184,16 @@ def compared(folder: Path, sizes: Sizes, config: TrainingConfig) -> dict[str, An
     }
 
 
-def _single(found: PrincipleEvaluation) -> dict[str, Any]:
+def _single(evaluation: PrincipleEvaluation) -> dict[str, Any]:
     return {
-        "rows": found.scored,
-        "accuracy": found.overall.accuracy,
-        "base_rate": found.overall.baseline,
-        "gain": asdict(found.overall.gain) if found.overall.gain else None,
-        "macro": found.macro_accuracy,
-        "macro_base_rate": found.macro_baseline,
-        "ece": found.ece,
-        "cells": {cell.name: [cell.rows, cell.accuracy, cell.baseline] for cell in found.cells},
+        "rows": evaluation.scored,
+        "accuracy": evaluation.overall.accuracy,
+        "base_rate": evaluation.overall.baseline,
+        "gain": asdict(evaluation.overall.gain) if evaluation.overall.gain else None,
+        "macro": evaluation.macro_accuracy,
+        "macro_base_rate": evaluation.macro_baseline,
+        "ece": evaluation.ece,
+        "cells": {cell.name: [cell.rows, cell.accuracy, cell.baseline] for cell in evaluation.cells},
     }
 
 

@@ -35,8 +35,8 @@ def clustered(n: int, queries: int, seed: int = 0) -> tuple[Any, Any]:
     return draw(n), draw(queries)
 
 
-def recall(truth: Neighbours, found: Neighbours) -> float:
-    shared = sum(len({n for n, _ in a} & {n for n, _ in b}) for a, b in zip(truth, found, strict=True))
+def recall(truth: Neighbours, neighbours: Neighbours) -> float:
+    shared = sum(len({n for n, _ in a} & {n for n, _ in b}) for a, b in zip(truth, neighbours, strict=True))
     return shared / sum(len(answer) for answer in truth)
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     n, queries, rounds = (30_000, 500, 3) if options.quick else (200_000, 1_000, 5)
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
-    rows, asked = clustered(n, queries)
+    rows, queries_matrix = clustered(n, queries)
     ids = [f"c-{i:09d}" for i in range(n)]
     vectors = ArrayVectors(ids, rows)
     exact = ExactIndex(vectors)
@@ -53,13 +53,13 @@ def main() -> None:
     flat.add(rows)
 
     def numpy_matrix() -> object:
-        near = asked @ rows.T
+        near = queries_matrix @ rows.T
         return np.argpartition(-near, K, axis=1)[:, :K]
 
     peers: dict[str, Callable[[], object]] = {
-        "faiss IndexFlatIP": lambda: flat.search(asked, K),
+        "faiss IndexFlatIP": lambda: flat.search(queries_matrix, K),
         "sentence-transformers semantic_search": lambda: semantic_search(
-            torch.from_numpy(asked), torch.from_numpy(rows), top_k=K
+            torch.from_numpy(queries_matrix), torch.from_numpy(rows), top_k=K
         ),
         "NumPy full matrix": numpy_matrix,
     }
@@ -71,34 +71,34 @@ def main() -> None:
     def rate(work: Callable[[], object]) -> Callable[[], float]:
         return lambda: queries / timed(work)
 
-    found = interleaved(
+    timings = interleaved(
         {
-            "exact": rate(lambda: exact.nearest(asked, K)),
-            "approximate": rate(lambda: approximate.nearest(asked, K)),
+            "exact": rate(lambda: exact.nearest(queries_matrix, K)),
+            "approximate": rate(lambda: approximate.nearest(queries_matrix, K)),
             **{name: rate(work) for name, work in peers.items()},
         },
         rounds,
     )
-    truth = exact.nearest(asked, K)
-    _, flat_answer = flat.search(asked, K)
+    truth = exact.nearest(queries_matrix, K)
+    _, flat_answer = flat.search(queries_matrix, K)
     same = recall(truth, [[(ids[int(i)], 0.0) for i in row] for row in flat_answer])
     report = Report("retrieval")
     for name in peers:
-        report.ratios[f"exact / {name}"] = ratio(found["exact"], found[name])
-    report.ratios["approximate / exact"] = ratio(found["approximate"], found["exact"])
-    per_query = 1 / Spread.of(found["exact"]).median - 1 / Spread.of(found["approximate"]).median
+        report.ratios[f"exact / {name}"] = ratio(timings["exact"], timings[name])
+    report.ratios["approximate / exact"] = ratio(timings["approximate"], timings["exact"])
+    per_query = 1 / Spread.of(timings["exact"]).median - 1 / Spread.of(timings["approximate"]).median
     report.figures = {
         "vectors": n,
         "queries": queries,
-        "rates": {name: round(Spread.of(values).median, 1) for name, values in found.items()},
+        "rates": {name: round(Spread.of(values).median, 1) for name, values in timings.items()},
         "agreement_with_faiss_flat": same,
         "recall_at_8": {
-            f"probes {share}": recall(truth, _with_probes(approximate, share).nearest(asked, K))
+            f"probes {share}": recall(truth, _with_probes(approximate, share).nearest(queries_matrix, K))
             for share in (0.02, 0.05, 0.1)
         },
         "build_s": round(build, 2),
         "breaks_even": round(build / per_query) if per_query > 0 else None,
-        "hnsw": _hnsw(rows, asked, ids, truth),
+        "hnsw": _hnsw(rows, queries_matrix, ids, truth),
         "peak_mb": round(peak_rss_mb()),
         "versions": versions("faiss-cpu", "numpy", "torch", "sentence-transformers"),
     }
@@ -112,14 +112,14 @@ def _with_probes(index: ApproximateIndex, share: float) -> ApproximateIndex:
     return index
 
 
-def _hnsw(rows: Any, asked: Any, ids: list[str], truth: Neighbours) -> dict[str, float]:
+def _hnsw(rows: Any, queries: Any, ids: list[str], truth: Neighbours) -> dict[str, float]:
     graph = faiss.IndexHNSWFlat(DIMENSION, 16, faiss.METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction, graph.hnsw.efSearch = 128, 64
     build = timed(lambda: graph.add(rows))
-    seconds = timed(lambda: graph.search(asked, K))
-    _, places = graph.search(asked, K)
+    seconds = timed(lambda: graph.search(queries, K))
+    _, places = graph.search(queries, K)
     answer: Neighbours = [[(ids[int(i)], 0.0) for i in row if i >= 0] for row in places]
-    return {"build_s": round(build, 2), "rate": round(len(asked) / seconds, 1), "recall_at_8": recall(truth, answer)}
+    return {"build_s": round(build, 2), "rate": round(len(queries) / seconds, 1), "recall_at_8": recall(truth, answer)}
 
 
 if __name__ == "__main__":

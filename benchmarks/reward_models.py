@@ -104,14 +104,14 @@ def split(
     order = sorted(groups)
     random.Random(seed).shuffle(order)
     parts: tuple[list[Row], list[Row], list[Row]] = ([], [], [])
-    wanted = (sizes.train, sizes.dev, sizes.test)
-    shares = [w / sum(wanted) for w in wanted]
+    split_sizes = (sizes.train, sizes.dev, sizes.test)
+    shares = [w / sum(split_sizes) for w in split_sizes]
     for name in order:  # to the part that lacks most of its share, so that few large groups (debates) spread too
         filled = sum(len(part) for part in parts) or 1
         lacking = max(range(3), key=lambda i: shares[i] - len(parts[i]) / filled)
         parts[lacking].extend(groups[name])
     rng = random.Random(seed + 1)
-    for part, size in zip(parts, wanted, strict=True):
+    for part, size in zip(parts, split_sizes, strict=True):
         rng.shuffle(part)
         del part[size:]
     return parts
@@ -138,13 +138,13 @@ def trained_once(workspace: Workspace, plan: TrainingPlan, rows: Sequence[Any]) 
     The same settings and the same rows, that is: other rows may be among those that are to be tested on.
     """
     stored = workspace.root / f"trained-{plan.name}.json"
-    given = hashlib.sha256(repr((plan.config, plan.method, rows)).encode()).hexdigest()
-    if not stored.is_file() or json.loads(stored.read_text())["given"] != given:
+    settings_hash = hashlib.sha256(repr((plan.config, plan.method, rows)).encode()).hexdigest()
+    if not stored.is_file() or json.loads(stored.read_text())["given"] != settings_hash:
         trained = train_model(workspace, plan, rows)
-        found = {"given": given, "path": str(trained.path.resolve()), "seconds": trained.summary.seconds}
-        stored.write_text(json.dumps(found) + "\n")
-    known = json.loads(stored.read_text())
-    return known["path"], known["seconds"]
+        record = {"given": settings_hash, "path": str(trained.path.resolve()), "seconds": trained.summary.seconds}
+        stored.write_text(json.dumps(record) + "\n")
+    previous = json.loads(stored.read_text())
+    return previous["path"], previous["seconds"]
 
 
 def pair_figures(
@@ -179,8 +179,8 @@ def pair_figures(
 
 def timed_evaluation(scorer: Any, pairs: Sequence[PreferencePair]) -> tuple[PairEvaluation, float]:
     started = time.perf_counter()
-    found = evaluate(scorer, pairs)
-    return found, time.perf_counter() - started
+    evaluation = evaluate(scorer, pairs)
+    return evaluation, time.perf_counter() - started
 
 
 def training_config(base: str, sizes: Sizes, seed: int) -> TrainingConfig:
@@ -217,9 +217,11 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
     measured = evaluate_rows(scorer, in_cells(train, test))
     seconds = time.perf_counter() - started
     note = f"prompts resampled; NLL of the base rate {measured.baseline_nll:.3f}" if measured.baseline_nll else ""
-    known = [(item.reward, item.fulfilled) for item in judged.items if item.reward is not None]
+    judged_rewards = [(item.reward, item.fulfilled) for item in judged.items if item.reward is not None]
     try:
-        fitted = fit_judgments([reward for reward, _ in known], [said_yes for _, said_yes in known], fitted_on="dev")
+        fitted = fit_judgments(
+            [reward for reward, _ in judged_rewards], [said_yes for _, said_yes in judged_rewards], fitted_on="dev"
+        )
         after = measured.calibrated(fitted)
     except BadInputError as error:
         after, note = measured, "; ".join(filter(None, (note, str(error))))
@@ -312,7 +314,7 @@ def main() -> None:
     base = options.base
     if options.quick:
         sizes, base = Sizes(32, 16, 32, 1500), "tiny"
-    wanted = set(filter(None, options.only.split(",")))
+    selected = set(filter(None, options.only.split(",")))
     with tempfile.TemporaryDirectory() as scratch:
         work = options.work or Path(scratch)
         work.mkdir(parents=True, exist_ok=True)
@@ -320,14 +322,14 @@ def main() -> None:
         rows = []
         for kind, make in JOBS.items():
             for name in SETS[kind]:
-                if wanted and not {kind, f"{kind}:{name}"} & wanted:
+                if selected and not {kind, f"{kind}:{name}"} & selected:
                     continue
                 stored = work / f"{kind}-{name}.json"
                 if options.measure_again:
                     stored.unlink(missing_ok=True)
-                found = once(stored, make, workspace, name, options.data, base, sizes, options.seed)
-                rows.append(found)
-                print(line(found), flush=True)
+                figures = once(stored, make, workspace, name, options.data, base, sizes, options.seed)
+                rows.append(figures)
+                print(line(figures), flush=True)
     report = Report("reward_models")
     report.figures = {"settings": {"base": base, "seed": options.seed, **asdict(sizes)}, "rows": rows}
     report.ratios = {f"{r['kind']} {r['data']}: accuracy / baseline": r["accuracy"] / r["baseline"] for r in rows}
@@ -338,10 +340,10 @@ def once(
     stored: Path, make: Callable[..., Found], workspace: Workspace, name: str, folder: Path, *settings: Any
 ) -> dict[str, Any]:
     """A row of the table: made now, or by an earlier run in the same --work with the same settings."""
-    known = json.loads(stored.read_text()) if stored.is_file() else {}
-    if known.get("settings") != repr(settings):
-        known = {"settings": repr(settings), "row": asdict(make(workspace, name, folder, *settings))}
-        stored.write_text(json.dumps(known) + "\n")
+    stored_figures = json.loads(stored.read_text()) if stored.is_file() else {}
+    if stored_figures.get("settings") != repr(settings):
+        stored_figures = {"settings": repr(settings), "row": asdict(make(workspace, name, folder, *settings))}
+        stored.write_text(json.dumps(stored_figures) + "\n")
     row: dict[str, Any] = json.loads(stored.read_text())["row"]
     return row
 

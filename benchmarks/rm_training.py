@@ -53,32 +53,32 @@ def main() -> None:
 
 def run(options: argparse.Namespace, scratch: Path) -> None:
     number, rounds = (16, 1) if options.quick else (64, 3)
-    given = settings(options, options.pairs or number, scratch)
+    run_settings = settings(options, options.pairs or number, scratch)
     results: dict[str, list[ChildResult]] = {"assay": [], "TRL": []}
 
     def contender(name: str, peer: dict[str, Any] | None = None) -> float:
         path = scratch / "settings.json"
-        path.write_text(json.dumps({**given, "peer": peer or TUNED}), encoding="utf-8")
+        path.write_text(json.dumps({**run_settings, "peer": peer or TUNED}), encoding="utf-8")
         python = [sys.executable, HERE / "rm_training.py", "--ours"]
         command = python if name == "assay" else [options.trl_python, HERE / "trl_reward.py"]
         threads = {"OMP_NUM_THREADS": str(options.threads), "TOKENIZERS_PARALLELISM": "false"}
-        found = run_child([*command, path], timeout=3600, environment=threads)
-        results[name].append(found)
-        row = found.last_object()
+        child = run_child([*command, path], timeout=3600, environment=threads)
+        results[name].append(child)
+        row = child.last_object()
         rate: float = row["pairs"] / row["seconds"]
-        print(f"{name}: {rate:.3g} pairs/s, {row['cpu_s']:.0f} CPU s, {found.peak_mb:.0f} MB {peer or ''}", flush=True)
+        print(f"{name}: {rate:.3g} pairs/s, {row['cpu_s']:.0f} CPU s, {child.peak_mb:.0f} MB {peer or ''}", flush=True)
         return rate
 
     if options.tune:
         best = max(TO_TUNE, key=lambda peer: contender("TRL", peer))
         print(f"best: {best}")
         return
-    found = interleaved(
+    timings = interleaved(
         {"assay": lambda: contender("assay"), "TRL": lambda: contender("TRL")}, options.rounds or rounds
     )
     report = Report("rm_training")
-    report.ratios["assay / TRL RewardTrainer"] = ratio(found["assay"], found["TRL"])
-    report.figures = figures(options, given, results)
+    report.ratios["assay / TRL RewardTrainer"] = ratio(timings["assay"], timings["TRL"])
+    report.figures = figures(options, run_settings, results)
     for name, value in report.figures.items():
         print(f"{name}: {value}")
     report.finish(options)
@@ -111,24 +111,25 @@ def settings(options: argparse.Namespace, number: int, scratch: Path) -> dict[st
 
 
 def figures(
-    options: argparse.Namespace, given: dict[str, Any], results: dict[str, list[ChildResult]]
+    options: argparse.Namespace, run_settings: dict[str, Any], results: dict[str, list[ChildResult]]
 ) -> dict[str, Any]:
     """Rates, memory, and where the gain comes from."""
     from assay.models.attention.packing import group_of
 
-    tokens = sum(len(side) for pair in given["pairs"] for side in pair)
-    shared = tokens - sum(group_of(pair).computed for pair in given["pairs"])
+    tokens = sum(len(side) for pair in run_settings["pairs"] for side in pair)
+    shared = tokens - sum(group_of(pair).computed for pair in run_settings["pairs"])
     rows = {name: [result.last_object() for result in runs] for name, runs in results.items()}
-    first = {name: found[0] for name, found in rows.items()}
-    made: dict[str, Any] = {
-        "pairs": len(given["pairs"]),
-        "batch_size": given["batch_size"],
-        "precision": "bfloat16 products, float32 weights" if given["bfloat16"] else "float32",
-        "tokens_a_side": round(tokens / 2 / len(given["pairs"]), 1),
-        "pairs_per_s": {name: _rate(found, len(given["pairs"])) for name, found in rows.items()},
-        "tokens_per_s": {name: _rate(found, tokens) for name, found in rows.items()},
+    first = {name: runs[0] for name, runs in rows.items()}
+    summary: dict[str, Any] = {
+        "pairs": len(run_settings["pairs"]),
+        "batch_size": run_settings["batch_size"],
+        "precision": "bfloat16 products, float32 weights" if run_settings["bfloat16"] else "float32",
+        "tokens_a_side": round(tokens / 2 / len(run_settings["pairs"]), 1),
+        "pairs_per_s": {name: _rate(runs, len(run_settings["pairs"])) for name, runs in rows.items()},
+        "tokens_per_s": {name: _rate(runs, tokens) for name, runs in rows.items()},
         "cpu_s_per_pair": {
-            name: round(min(row["cpu_s"] for row in found) / len(given["pairs"]), 3) for name, found in rows.items()
+            name: round(min(row["cpu_s"] for row in runs) / len(run_settings["pairs"]), 3)
+            for name, runs in rows.items()
         },
         "peak_mb": {name: round(max(result.peak_mb for result in runs)) for name, runs in results.items()},
         "padded_share": {
@@ -144,11 +145,11 @@ def figures(
     }
     if card := first["assay"].get("card"):
         peak = options.peak_tflops or next((v for name, v in PEAK_TFLOPS.items() if name in card), None)
-        made["card"] = card
-        made["device_memory_mb"] = {name: row["device_memory_mb"] for name, row in first.items()}
+        summary["card"] = card
+        summary["device_memory_mb"] = {name: row["device_memory_mb"] for name, row in first.items()}
         if peak:
             parameters = first["assay"]["parameters"]
-            made["mfu"] = {
+            summary["mfu"] = {
                 # 6 operations a weight and position (forward 2, backward 4); padding is not work done.
                 name: round(
                     6
@@ -161,8 +162,8 @@ def figures(
                 for name, row in first.items()
             }
     else:
-        made["card"] = "none at hand: measured on the CPU"
-    return made
+        summary["card"] = "none at hand: measured on the CPU"
+    return summary
 
 
 def _rate(rows: list[dict[str, Any]], amount: int) -> str:
@@ -185,26 +186,26 @@ def train_ours(path: Path) -> None:
     from assay_rm_training.training.metrics_file import read_metrics
     from assay_rm_training.training_config import TrainingConfig
 
-    given = json.loads(path.read_text(encoding="utf-8"))
-    torch.set_num_threads(given["threads"])
+    run_settings = json.loads(path.read_text(encoding="utf-8"))
+    torch.set_num_threads(run_settings["threads"])
     device = pick_device()
     config = TrainingConfig(
-        base=given["model"],
-        lr=given["lr"],
-        head_lr=given["lr"],
-        batch_size=given["batch_size"],
-        epochs=given["epochs"],
+        base=run_settings["model"],
+        lr=run_settings["lr"],
+        head_lr=run_settings["lr"],
+        batch_size=run_settings["batch_size"],
+        epochs=run_settings["epochs"],
         schedule="constant",
         warmup_ratio=0.0,
-        max_length=given["max_length"],
-        dtype="bfloat16" if given["bfloat16"] else "float32",
-        seed=given["seed"],
+        max_length=run_settings["max_length"],
+        dtype="bfloat16" if run_settings["bfloat16"] else "float32",
+        seed=run_settings["seed"],
         save_every=0,
     )
     method = BradleyTerry()
     trainable = method.load(config, device)
     items = []
-    for chosen, rejected in given["pairs"]:
+    for chosen, rejected in run_settings["pairs"]:
         sides = [np.asarray(side, dtype=np.int32) for side in (chosen, rejected)]
         items.append(EncodedPair(sides[0], sides[1], 0.0, 1.0, common_prefix(sides)))
     data = EncodedDataset(items, {}, 0, digest="benchmark")

@@ -77,10 +77,10 @@ class VllmPeer:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            said = self._process.stderr.read() if self._process.stderr else ""
-            raise RuntimeError(f"the vLLM process ended: {said[-2000:]}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+            stderr_text = self._process.stderr.read() if self._process.stderr else ""
+            raise RuntimeError(f"the vLLM process ended: {stderr_text[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 def main() -> None:
@@ -141,23 +141,23 @@ def compare(report: Report, scorer: Any, stock: Any, peer: VllmPeer | None, numb
         def ours(batches: Any = batches, scores: Any = scores, work: Any = work) -> float:
             items = batches[len(scores.setdefault("assay", []))]
             started = time.perf_counter()
-            found = scorer.score(items)
+            score_results = scorer.score(items)
             seconds = time.perf_counter() - started
-            scores["assay"].append([score.reward for score in found])
+            scores["assay"].append([score.reward for score in score_results])
             work.append({"tokens": scorer.last_tokens, "computed": scorer.last_computed})
             return len(items) / seconds
 
         def plain(batches: Any = batches, scores: Any = scores) -> float:
             rows = tokens_of(scorer, batches[len(scores.setdefault("plain", []))])
-            seconds, found = plain_loop(stock, rows)
-            scores["plain"].append(found)
+            seconds, rewards = plain_loop(stock, rows)
+            scores["plain"].append(rewards)
             return len(rows) / seconds
 
         def vllm(batches: Any = batches, scores: Any = scores) -> float:
             assert peer is not None
             rows = tokens_of(scorer, batches[len(scores.setdefault("vLLM", []))])
-            seconds, found = peer.score(rows)
-            scores["vLLM"].append(found)
+            seconds, rewards = peer.score(rows)
+            scores["vLLM"].append(rewards)
             return len(rows) / seconds
 
         contenders: dict[str, Callable[[], float]] = {"assay": ours, "plain": plain}
@@ -167,10 +167,10 @@ def compare(report: Report, scorer: Any, stock: Any, peer: VllmPeer | None, numb
             contender()
         work.clear()
         rates[kind] = interleaved(contenders, rounds)
-        for name, found in scores.items():
+        for name, contender_scores in scores.items():
             gaps = [
                 abs(one - other)
-                for ours_found, theirs in zip(scores["assay"], found, strict=True)
+                for ours_found, theirs in zip(scores["assay"], contender_scores, strict=True)
                 for one, other in zip(ours_found, theirs, strict=True)
             ]
             report.figures["largest_difference"][f"{kind}, {name}"] = max(gaps)
@@ -185,8 +185,8 @@ def compare(report: Report, scorer: Any, stock: Any, peer: VllmPeer | None, numb
                 label = "plain transformers" if name == "plain" else name
                 report.ratios[f"{kind}: assay / {label}"] = ratio(rates[kind]["assay"], rates[kind][name])
     report.figures["scores_per_s"] = {
-        kind: {name: round(Spread.of(values).median, 2) for name, values in found.items()}
-        for kind, found in rates.items()
+        kind: {name: round(Spread.of(values).median, 2) for name, values in contender_scores.items()}
+        for kind, contender_scores in rates.items()
     }
 
 
@@ -215,12 +215,12 @@ def items_of(group: int, number: int, *, seed: int) -> list[Any]:
     pairs = hh_pairs(max(number, 2), seed=seed)
     if group == 1:
         return [ScoreItem(pair.prompt, pair.chosen) for pair in pairs[:number]]
-    others = [text for pair in pairs for text in (pair.chosen, pair.rejected)]
+    all_texts = [text for pair in pairs for text in (pair.chosen, pair.rejected)]
     items = []
     for pair in pairs[: number // group]:
-        texts = list(dict.fromkeys((pair.chosen, pair.rejected, *others)))
+        texts = list(dict.fromkeys((pair.chosen, pair.rejected, *all_texts)))
         items += [ScoreItem(pair.prompt, text) for text in texts[:group]]
-        others = others[group - 2 :]
+        all_texts = all_texts[group - 2 :]
     random.Random(seed).shuffle(items)
     return items
 

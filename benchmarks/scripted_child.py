@@ -15,10 +15,10 @@ def scripted(
 ) -> tuple[dict[str, Scorer], dict[str, ModelConfig]]:
     """A plan's reference is "scripted" or "nothing"."""
     scorers: dict[str, Scorer] = {}
-    named = {plan.served_as or plan.reference: plan for plan in plans}
-    for name, plan in named.items():
+    plans_by_name = {plan.served_as or plan.reference: plan for plan in plans}
+    for name, plan in plans_by_name.items():
         scorers[name] = ScriptedScorer(name, nothing=plan.reference == "nothing")
-    return scorers, named
+    return scorers, plans_by_name
 
 
 if __name__ == "__main__":

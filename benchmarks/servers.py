@@ -32,10 +32,10 @@ def server(
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The command's process, once `url + ready` answers 200. Raises RuntimeError with what it said if it does not."""
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [str(part) for part in command],
-            stdout=said,
+            stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **(environment or {})},
@@ -45,8 +45,8 @@ def server(
             deadline = time.monotonic() + START_S
             while not _answers(url + ready, headers or {}):
                 if process.poll() is not None or time.monotonic() > deadline:
-                    said.seek(0)
-                    raise RuntimeError(f"{command[0]} did not start: {said.read()[-3000:].decode(errors='replace')}")
+                    log.seek(0)
+                    raise RuntimeError(f"{command[0]} did not start: {log.read()[-3000:].decode(errors='replace')}")
                 time.sleep(0.2)
             yield process
         finally:

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
             for kind in SIZES:
                 rounds = 1 if clients > 1 else 4
                 bodies = [native(request) for request in requests_of(SIZES[kind], clients * rounds)]
-                told(report, "real model", f"{clients} clients, {kind}", SIZES[kind], post(url, bodies, clients))
+                add_figures(report, "real model", f"{clients} clients, {kind}", SIZES[kind], post(url, bodies, clients))
     nothing = 200 if options.quick else 2000
     hits = without_engine(report, options, nothing)
     report.figures["a cache hit's p50 over the engine that does nothing, ms"] = hits
@@ -96,23 +96,23 @@ def beside_peers(report: Report, scorer: Any, urls: dict[str, str], kind: str, r
     size = SIZES[kind]
     work = [requests_of(size, PEERS_AT, start=PEERS_AT * number) for number in range(rounds + 1)]
     work[0] = work[0][:4]
-    found: dict[str, list[list[float]]] = {}
+    latencies: dict[str, list[list[float]]] = {}
     loads: list[Load] = []
 
     def offline() -> float:
-        requests = work[len(found.setdefault("engine offline", []))]
+        requests = work[len(latencies.setdefault("engine offline", []))]
         started = time.perf_counter()
         scores = scorer.score([item for request in requests for item in request])
         seconds = time.perf_counter() - started
-        found["engine offline"].append([score.reward for score in scores])
+        latencies["engine offline"].append([score.reward for score in scores])
         return len(scores) / seconds
 
     def over_http(name: str, path: str, body: Callable[[Any], Any], read: Callable[[Any], list[float]]) -> float:
-        requests = work[len(found.setdefault(name, []))]
+        requests = work[len(latencies.setdefault(name, []))]
         load = drive(urls[name] + path, [body(request) for request in requests], clients=PEERS_AT, keep=True)
         if not load.all_answered:
             sys.exit(f"{name}, {kind}: {load.statuses}")
-        found[name].append([reward for reply in load.replies for reward in read(reply)])
+        latencies[name].append([reward for reply in load.replies for reward in read(reply)])
         if name == "assay":
             loads.append(load)
         return size * load.requests_per_s
@@ -139,10 +139,10 @@ def beside_peers(report: Report, scorer: Any, urls: dict[str, str], kind: str, r
         contender()
     loads.clear()
     rates = interleaved(contenders, rounds)
-    for name, values in found.items():
+    for name, values in latencies.items():
         gaps = [
             abs(one - other)
-            for ours, theirs in zip(found["engine offline"], values, strict=True)
+            for ours, theirs in zip(latencies["engine offline"], values, strict=True)
             for one, other in zip(ours, theirs, strict=True)
         ]
         if max(gaps) > TOLERANCE:
@@ -175,10 +175,10 @@ def without_engine(report: Report, options: argparse.Namespace, number: int) -> 
                                 sys.exit("what was asked for twice does not come from the cache")
                         load = post(url, bodies, clients)
                         what = "cache hit" if cached else "no engine"
-                        told(report, f"{what}, {way}", f"{clients} clients, {kind}", size, load)
+                        add_figures(report, f"{what}, {way}", f"{clients} clients, {kind}", size, load)
                         if clients == 1:
                             medians.setdefault(f"{way}, {kind}", {})[what] = 1000 * load.percentile(0.5)
-    return {name: round(found["cache hit"] - found["no engine"], 3) for name, found in medians.items()}
+    return {name: round(arms["cache hit"] - arms["no engine"], 3) for name, arms in medians.items()}
 
 
 def post(url: str, bodies: Sequence[Any], clients: int) -> Load:
@@ -188,7 +188,7 @@ def post(url: str, bodies: Sequence[Any], clients: int) -> Load:
     return load
 
 
-def told(report: Report, group: str, name: str, size: int, load: Load) -> None:
+def add_figures(report: Report, group: str, name: str, size: int, load: Load) -> None:
     figures = {"requests/s": round(load.requests_per_s, 2), "items/s": round(size * load.requests_per_s, 2)}
     figures |= {f"p{int(100 * share)} ms": round(1000 * load.percentile(share), 2) for share in (0.5, 0.95, 0.99)}
     report.figures.setdefault(group, {})[name] = figures
@@ -214,13 +214,13 @@ def requests_of(size: int, number: int, *, start: int = 0) -> list[list[Any]]:
     ]
     drawn = random.Random(start)
     responses = [pair.chosen for pair in pairs]
-    found = []
-    for place in range(start, start + number):
-        pair = pairs[place % len(pairs)]
-        first = pair.chosen if place < len(pairs) else drawn.choice(responses)
-        own = [first, *drawn.sample(responses, size - 1)]
-        found.append([ScoreItem(pair.prompt, response) for response in own])
-    return found
+    requests = []
+    for index in range(start, start + number):
+        pair = pairs[index % len(pairs)]
+        first = pair.chosen if index < len(pairs) else drawn.choice(responses)
+        responses_drawn = [first, *drawn.sample(responses, size - 1)]
+        requests.append([ScoreItem(pair.prompt, response) for response in responses_drawn])
+    return requests
 
 
 if __name__ == "__main__":

@@ -270,8 +270,8 @@ class Asker:
         status = int(reply.split(b" ", 2)[1])
         self.tally.statuses[str(status)] += 1
         if status == 200:
-            found = json.loads(reply.split(b"\r\n\r\n", 1)[1])["results"][0]["reward"]
-            self.check("a slow client", found, f"p\n{text}")
+            reward = json.loads(reply.split(b"\r\n\r\n", 1)[1])["results"][0]["reward"]
+            self.check("a slow client", reward, f"p\n{text}")
         elif status != 503:
             self.tally.blame(f"a slow client: {status}")
 
@@ -321,7 +321,7 @@ async def answers_after_all(session: Any, tally: Tally) -> None:
 def processes(root: int) -> dict[int, tuple[str, float]]:
     """Command line and resident MB of a process and of all that descend from it."""
     parents: dict[int, int] = {}
-    found: dict[int, tuple[str, float]] = {}
+    children: dict[int, tuple[str, float]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
@@ -330,11 +330,11 @@ def processes(root: int) -> dict[int, tuple[str, float]]:
             continue
         if fields[0] != "Z":
             parents[int(folder.name)] = int(fields[1])
-            found[int(folder.name)] = (command, int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+            children[int(folder.name)] = (command, int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 1e6)
     descended = {root}
     while more := {pid for pid, parent in parents.items() if parent in descended} - descended:
         descended |= more
-    return {pid: what for pid, what in found.items() if pid in descended}
+    return {pid: what for pid, what in children.items() if pid in descended}
 
 
 def growth(samples: list[tuple[float, float]]) -> tuple[float, float]:

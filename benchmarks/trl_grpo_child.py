@@ -65,11 +65,11 @@ def main() -> None:
 
         def outer(*args: Any, **kwargs: Any) -> Any:
             started = time.perf_counter()
-            found = inner(*args, **kwargs)
+            output = inner(*args, **kwargs)
             seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
             if stage == "collect":
-                tokens[0] += int(found["completion_mask"].sum())
-            return found
+                tokens[0] += int(output["completion_mask"].sum())
+            return output
 
         setattr(trainer, name, outer)
 

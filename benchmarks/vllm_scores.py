@@ -44,9 +44,9 @@ def main() -> None:
         prompts = [{"prompt_token_ids": ids} for ids in json.loads(line)]
         engine.reset_prefix_cache()  # nothing of an earlier round is remembered
         started = time.perf_counter()
-        found = engine.classify(prompts, use_tqdm=False)
+        outputs = engine.classify(prompts, use_tqdm=False)
         seconds = time.perf_counter() - started
-        scores = [output.outputs.probs[0] for output in found]
+        scores = [output.outputs.probs[0] for output in outputs]
         print(json.dumps({"seconds": seconds, "scores": scores}), file=answers, flush=True)
 
 

@@ -86,8 +86,8 @@ def _vllm() -> Check:
             return Check("vllm", "ok", f"{version(package)} ({package}): assay serve --engine vllm")
         except PackageNotFoundError:
             continue
-    named = os.environ.get("ASSAY_VLLM_PYTHON")
-    where = f"; ASSAY_VLLM_PYTHON names {named}" if named else ""
+    interpreter = os.environ.get("ASSAY_VLLM_PYTHON")
+    where = f"; ASSAY_VLLM_PYTHON names {interpreter}" if interpreter else ""
     return Check("vllm", "optional", f"not in this environment, it needs its own{where}", "docs/serving/engines.md")
 
 

@@ -83,8 +83,8 @@ class Kind(Generic[T]):
     def entries(self) -> list[Member]:
         """Every named member, in the order of names. A built-in name cannot be taken by a package."""
         built_in = [Member(self.name, name, target, "built in") for name, target in self.members.items()]
-        others = [member for member in _installed(self.name) if member.name not in self.members]
-        return sorted([*built_in, *others], key=lambda member: member.name)
+        installed = [member for member in _installed(self.name) if member.name not in self.members]
+        return sorted([*built_in, *installed], key=lambda member: member.name)
 
     def help(self) -> str:
         """What an option's help says about the names: the names, and how to give one's own."""
@@ -119,19 +119,19 @@ class Kind(Generic[T]):
 
         Raises BadInputError for a setting that it does not have, lacks or refuses, naming `field`.
         """
-        given = dict(settings or {})
+        arguments = dict(settings or {})
         factory: Any = self.find(name, folder=folder, field=field)
-        known = [setting.name for setting in settings_of(factory)]
-        for setting in given:
-            if known and setting not in known and not _takes_any(factory):
-                raise unknown(f"setting of {self.name} {name!r}", setting, known, field=field or self.option)
+        setting_names = [setting.name for setting in settings_of(factory)]
+        for setting in arguments:
+            if setting_names and setting not in setting_names and not _takes_any(factory):
+                raise unknown(f"setting of {self.name} {name!r}", setting, setting_names, field=field or self.option)
         try:
-            created = factory(**given)
+            created = factory(**arguments)
         except AssayError:
             raise
         except (TypeError, ValueError) as error:
             raise BadInputError(f"{self.name} {name!r}: {error}", field=field or self.option) from error
-        remember(created, Made(self.name, name, MappingProxyType(given)))
+        remember(created, Made(self.name, name, MappingProxyType(arguments)))
         return created
 
     def absolute(self, name: str, folder: Path | None = None) -> str:
@@ -166,8 +166,8 @@ def unknown(
     """The error for a name that is not there: it says the nearest names, or all of them."""
     names = sorted(names)
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
-    known = f"one of {', '.join(names)}" if names else "none is installed"
-    hint = f"did you mean {' or '.join(near)}?" if near else known
+    choices = f"one of {', '.join(names)}" if names else "none is installed"
+    hint = f"did you mean {' or '.join(near)}?" if near else choices
     return BadInputError(f"no {what} is named {name!r}; {hint}" + (f" (or {more})" if more else ""), field=field)
 
 
@@ -209,18 +209,18 @@ def settings_of(thing: Any) -> list[Setting]:
 _made: dict[int, tuple[weakref.ref[Any], Made]] = {}
 
 
-def remember(thing: Any, made: Made) -> None:
+def remember(instance: Any, origin: Made) -> None:
     """Keep how `thing` was made for as long as it lives. What cannot be referred to weakly is not kept."""
-    key = id(thing)
+    key = id(instance)
 
     def forget(_: weakref.ref[Any]) -> None:
         _made.pop(key, None)
 
     try:
-        reference = weakref.ref(thing, forget)
+        reference = weakref.ref(instance, forget)
     except TypeError:
         return
-    _made[key] = (reference, made)
+    _made[key] = (reference, origin)
 
 
 def made_by(thing: object) -> Made | None:
@@ -289,7 +289,7 @@ def _execute(path: Path, name: str) -> ModuleType:
 
 
 def _near(thing: object, name: str) -> str:
-    near = difflib.get_close_matches(name, [known for known in dir(thing) if not known.startswith("_")], n=2)
+    near = difflib.get_close_matches(name, [a for a in dir(thing) if not a.startswith("_")], n=2)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

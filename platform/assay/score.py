@@ -78,9 +78,9 @@ def score_from_dict(payload: dict[str, Any]) -> ScoreResult:
     """Inverse of `to_dict`. Unknown fields are ignored, so that a newer server can answer an older client."""
     if (error := payload.get("error")) is not None:
         return ScoreFailure(code=str(error["code"]), message=str(error["message"]), model=error.get("model"))
-    known = {name: payload[name] for name in Score.__dataclass_fields__ if name in payload}
-    known["parts"] = tuple(
+    fields = {name: payload[name] for name in Score.__dataclass_fields__ if name in payload}
+    fields["parts"] = tuple(
         Part(**{name: part[name] for name in Part.__dataclass_fields__ if name in part})
         for part in payload.get("parts") or ()
     )
-    return Score(**known)
+    return Score(**fields)

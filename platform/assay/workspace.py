@@ -66,11 +66,11 @@ class Workspace:
             raise NotFoundError(f"no workspace at {folder}; make one with: assay init {root}")
         require_duckdb_path(folder)
         try:
-            found = tomllib.loads(marker.read_text(encoding="utf-8")).get("format")
+            marker_format = tomllib.loads(marker.read_text(encoding="utf-8")).get("format")
         except tomllib.TOMLDecodeError as error:
             raise BadInputError(f"not readable: {error}", file=marker) from error
-        if found != FORMAT:
-            raise BadInputError(f"workspace format {found}, this Assay reads {FORMAT}", file=marker)
+        if marker_format != FORMAT:
+            raise BadInputError(f"workspace format {marker_format}, this Assay reads {FORMAT}", file=marker)
         return cls(folder, wait=wait)
 
     @classmethod
@@ -78,8 +78,8 @@ class Workspace:
         """The named folder, else $ASSAY_WORKSPACE, else the nearest workspace at or above the current folder."""
         if root is not None:
             return cls.open(root, wait=wait)
-        if named := os.environ.get(ENVIRONMENT):
-            return cls.open(named, wait=wait)
+        if configured := os.environ.get(ENVIRONMENT):
+            return cls.open(configured, wait=wait)
         here = Path.cwd()
         for folder in (here, *here.parents):
             if (folder / MARKER).is_file():

@@ -169,7 +169,7 @@ def rl(
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
     from assay.errors import BadInputError
-    from assay.models.parallelism.distributed import division_named, is_follower, world_size
+    from assay.models.parallelism.distributed import is_follower, parse_parallel, world_size
     from assay.runs.record import require_unfinished
     from assay.workspace import Workspace
     from assay_policy_training.plugins.prompts.source import load_prompts
@@ -196,7 +196,7 @@ def rl(
             recipe=replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps),
             name=name or plan.name,
             rewards=tuple(recorded_reward(reference, model) for reference in reward or ()) or plan.rewards,
-            parallel=division_named(parallel) if parallel else same_parallel,
+            parallel=parse_parallel(parallel) if parallel else same_parallel,
         )
     else:
         options = {
@@ -221,7 +221,7 @@ def rl(
             tensorboard=tensorboard,
             watch=tuple(recorded_reward(reference, None, "--watch") for reference in watch or ()),
             watch_share=watch_share,
-            parallel=division_named(parallel or "auto"),
+            parallel=parse_parallel(parallel or "auto"),
         )
     if plan.evaluation_prompts and not plan.evaluate:
         raise BadInputError("say how many of them: --evaluate N", field="--eval-prompts")

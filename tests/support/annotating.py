@@ -58,8 +58,8 @@ def standing(workspace: Workspace, queue: str) -> list[QueueVote]:
 def take(client: httpx.Client, queue: str) -> dict[str, Any]:
     reply = client.post(f"/api/annotate/queues/{queue}/item")
     assert reply.status_code == 200, reply.text
-    found: dict[str, Any] = reply.json()
-    return found
+    ticket: dict[str, Any] = reply.json()
+    return ticket
 
 
 def body_of(item: dict[str, Any], person: str, **more: Any) -> dict[str, Any]:
@@ -72,6 +72,6 @@ def cast(client: httpx.Client, queue: str, item: dict[str, Any], person: str, **
 
 def prompt_of(page: Page) -> str:
     page.get_by_role("button", name="A is better").wait_for()
-    found = page.get_by_label("Response A").inner_text()
-    assert found
-    return found
+    response_text = page.get_by_label("Response A").inner_text()
+    assert response_text
+    return response_text

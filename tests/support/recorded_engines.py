@@ -88,19 +88,19 @@ def elsewhere(routes: dict[str, Answer]) -> Iterator[Elsewhere]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            told.posted.append((self.path, body))
-            told.keys.append(self.headers.get("Authorization"))
+            recorded_server.posted.append((self.path, body))
+            recorded_server.keys.append(self.headers.get("Authorization"))
             self.answer(body)
 
         def log_message(self, *_: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        told = Elsewhere(f"http://127.0.0.1:{server.server_port}", routes)
+        recorded_server = Elsewhere(f"http://127.0.0.1:{server.server_port}", routes)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
-            yield told
+            yield recorded_server
         finally:
             server.shutdown()
             thread.join(10)

@@ -18,7 +18,7 @@ def rollouts(
     rows, wide = len(lengths), max([*lengths, width or 0])
     mask = torch.arange(wide) < torch.tensor(lengths)[:, None]
     context = torch.ones(rows, 1, dtype=torch.bool)
-    made = {
+    columns = {
         "uid": tuple(uid or map(str, range(rows))),
         "prompts": ((),) * rows,
         "responses": ("",) * rows,
@@ -36,14 +36,14 @@ def rollouts(
         "truncated": torch.zeros(rows, dtype=torch.bool),
         "reward": torch.zeros(rows, dtype=torch.float64),
     }
-    return RolloutBatch(**(made | fields))
+    return RolloutBatch(**(columns | fields))
 
 
 def context_of_rows(batch: RolloutBatch, **fields: Any) -> UpdateContext:
     """What an objective sees of all rows at once."""
     assert batch.adv is not None
     assert batch.logp_old is not None
-    made = {
+    columns = {
         "adv": batch.adv,
         "mask": batch.mask,
         "loss_mask": batch.loss_mask,
@@ -52,4 +52,4 @@ def context_of_rows(batch: RolloutBatch, **fields: Any) -> UpdateContext:
         "entropy": batch.entropy,
         "rows": batch,
     }
-    return UpdateContext(**(made | fields))
+    return UpdateContext(**(columns | fields))

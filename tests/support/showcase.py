@@ -48,19 +48,19 @@ def exercise(n: int, chance: random.Random) -> dict[str, Any]:
     a, b, c = chance.randrange(12, 90), chance.randrange(3, 12), chance.randrange(20, 80)
     kind = ("arithmetic", "units", "percentages")[n % 3]
     if kind == "arithmetic":
-        asked = f"A box holds {a} screws. How many are in {b} boxes, when {c} of them are taken out?"
+        question = f"A box holds {a} screws. How many are in {b} boxes, when {c} of them are taken out?"
         good = f"{b} boxes hold {a} x {b} = {a * b} screws. Without the {c} there are {a * b - c}."
         bad = f"{a} + {b} - {c} = {a + b - c} screws."
     elif kind == "units":
-        asked = f"How many metres does a cyclist ride in {b} minutes at {a} km/h?"
+        question = f"How many metres does a cyclist ride in {b} minutes at {a} km/h?"
         good = f"{a} km/h is {1000 * a / 60:.1f} metres a minute, so {1000 * a / 60 * b:,.0f} metres."
         bad = f"{a} times {b}: {a * b} metres."
     else:
-        asked = f"A bill of {a} euros rises by {b} % in each of two years. What is it then, to the cent?"
+        question = f"A bill of {a} euros rises by {b} % in each of two years. What is it then, to the cent?"
         good = f"{a} x 1.{b:02}^2 = {a * (1 + b / 100) ** 2:.2f} euros: the second rise is on the first one's result."
         bad = f"Twice {b} % is {2 * b} %, so {a * (1 + 2 * b / 100):.2f} euros."
     chosen, rejected = (bad, good) if n % 8 == 4 else (good, bad)
-    return {"id": f"drill-{n:03}", "prompt": asked, "chosen": chosen, "rejected": rejected, "category": kind}
+    return {"id": f"drill-{n:03}", "prompt": question, "chosen": chosen, "rejected": rejected, "category": kind}
 
 
 def drills() -> list[dict[str, Any]]:
@@ -77,11 +77,11 @@ def good_answers() -> list[str]:
 def exam() -> list[dict[str, Any]]:
     """Items as RM-Bench has them: three right and three wrong responses in rising style."""
     with EXAM.open(encoding="utf-8", newline="") as file:
-        asked = [tuple(row.values()) for row in csv.DictReader(file)]
+        questions = [tuple(row.values()) for row in csv.DictReader(file)]
     for a, b, c in ((2, 3, 4), (5, 6, 2), (7, 2, 8), (9, 4, 3), (1, 8, 6), (6, 7, 5)):
         right, wrong = str(a + b * c), str((a + b) * c)
         question, first = f"What is {a} + {b} x {c}?", f"{b} x {c} = {b * c} comes first, then {a} is added"
-        asked.append(("math", question, right, first, wrong, f"{a} + {b} = {a + b} comes first, times {c}"))
+        questions.append(("math", question, right, first, wrong, f"{a} + {b} = {a + b} comes first, times {c}"))
     return [
         {
             "id": n,
@@ -90,7 +90,7 @@ def exam() -> list[dict[str, Any]]:
             "chosen": styles(question, right, why),
             "rejected": styles(question, wrong, mistake),
         }
-        for n, (domain, question, right, why, wrong, mistake) in enumerate(asked)
+        for n, (domain, question, right, why, wrong, mistake) in enumerate(questions)
     ]
 
 
@@ -129,8 +129,8 @@ def fill(workspace: Workspace, folder: Path) -> None:
     fair = [{**person, "name": name, "accuracy": right} for name, right in (("judge-small", 0.8), ("judge-large", 0.9))]
     hasty = {**person, "name": "judge-hasty", "accuracy": 0.7, "position_bias": 0.7, "both_orders": True}
     written(loops / "judges.yaml", [{"judges": [*fair, hasty]}])
-    asked = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "price_in": 0.6, "price_out": 2.4}
-    written(loops / "priced.yaml", [{"judges": [{**asked, "model": "judge-large"}]}])
+    endpoint_config = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "price_in": 0.6, "price_out": 2.4}
+    written(loops / "priced.yaml", [{"judges": [{**endpoint_config, "model": "judge-large"}]}])
     loop = {
         "name": "spring",
         "iterations": 2,
@@ -148,9 +148,9 @@ def fill(workspace: Workspace, folder: Path) -> None:
 
 def desk_ids(workspace: Workspace) -> list[str]:
     """The comparisons of `showcase_pairs.jsonl`, in its order."""
-    asked = "SELECT comparison_id FROM origins WHERE record_id LIKE 'desk-%' ORDER BY record_id"
+    query = "SELECT comparison_id FROM origins WHERE record_id LIKE 'desk-%' ORDER BY record_id"
     with workspace.store.unit() as db:
-        return [row[0] for row in db.execute(asked).fetchall()]
+        return [row[0] for row in db.execute(query).fetchall()]
 
 
 def vote(url: str, queue: str, person: str, likes: dict[str, float], most: int) -> None:
@@ -160,7 +160,7 @@ def vote(url: str, queue: str, person: str, likes: dict[str, float], most: int) 
         for n in range(most):
             if (item := reply["item"]) is None:
                 return
-            first, second = (likes.get(item[place], 0.0) for place in ("first", "second"))
+            first, second = (likes.get(item[rank], 0.0) for rank in ("first", "second"))
             choice = "first" if first > second else "second" if second > first else "tie"
             body = {
                 "person": person,

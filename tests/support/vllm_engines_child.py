@@ -23,21 +23,21 @@ OPTIONS = {"kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}
 
 
 def main(request: Path, reply: Path) -> None:
-    asked: dict[str, Any] = json.loads(request.read_text())
-    found: dict[str, Any] = {}
-    for folder in asked["folders"]:
+    request_body: dict[str, Any] = json.loads(request.read_text())
+    scores: dict[str, Any] = {}
+    for folder in request_body["folders"]:
         scorer = load_scorer(ModelConfig(folder, engine="vllm", engine_options=OPTIONS))
-        results = scorer.score(items(asked["items"], principle=scorer.info.kind == "principle"))
-        found[folder] = [r.reward if isinstance(r, Score) else r.code for r in results]
+        results = scorer.score(items(request_body["items"], principle=scorer.info.kind == "principle"))
+        scores[folder] = [r.reward if isinstance(r, Score) else r.code for r in results]
         scorer.engine.close()  # type: ignore[attr-defined]  # of these engines
-    judging = Judging(POINTWISE.name, POINTWISE.hash, max_new_tokens=asked["max_new_tokens"])
-    loader = InProcessLoader(ModelConfig(asked["writer"], engine_options=OPTIONS))
-    found["written"] = written(loader.writer(judging)[0], judging)
-    reply.write_text(json.dumps(found))
+    judging = Judging(POINTWISE.name, POINTWISE.hash, max_new_tokens=request_body["max_new_tokens"])
+    loader = InProcessLoader(ModelConfig(request_body["writer"], engine_options=OPTIONS))
+    scores["written"] = written(loader.writer(judging)[0], judging)
+    reply.write_text(json.dumps(scores))
 
 
-def items(given: list[list[str]], *, principle: bool) -> list[ScoreItem]:
-    return [ScoreItem((Message("user", p),), r, "correctness" if principle else None) for p, r in given]
+def items(texts: list[list[str]], *, principle: bool) -> list[ScoreItem]:
+    return [ScoreItem((Message("user", p),), r, "correctness" if principle else None) for p, r in texts]
 
 
 def written(writer: Any, judging: Judging) -> dict[str, Any]:
@@ -48,14 +48,14 @@ def written(writer: Any, judging: Judging) -> dict[str, Any]:
     prompts = [POINTWISE.ask((Message("user", "Name a metal."),), (metal,), None) for metal in metals]
     answers = writer.answer(prompts, POINTWISE, judging, seed=0, on_progress=lambda _: None)
     labels = (*POINTWISE.labels, POINTWISE.labels[0])
-    texts = [f"It is {metal}.\n{POINTWISE.final_line(said)}" for metal, said in zip(metals, labels, strict=True)]
+    texts = [f"It is {metal}.\n{POINTWISE.final_line(label)}" for metal, label in zip(metals, labels, strict=True)]
     rows = [writer.renderer.encode(prompt).ids for prompt in prompts]
     drawing = SamplingParams(6, 0.8, 0.9)
     drawn = [writer.generate(part, drawing, samples=2, seed=3) for part in (rows, rows[1:])]
     return {
-        "answers": [[(a.text, a.tokens_in, a.tokens_out, a.ended) for a in own] for own in answers],
+        "answers": [[(a.text, a.tokens_in, a.tokens_out, a.ended) for a in answer_list] for answer_list in answers],
         "logps": writer.label_logps(prompts, texts, POINTWISE),
-        "draws": [[[list(sample.ids) for sample in own] for own in part] for part in drawn],
+        "draws": [[[list(sample.ids) for sample in answer_list] for answer_list in part] for part in drawn],
     }
 
 

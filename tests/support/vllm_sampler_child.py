@@ -45,22 +45,22 @@ def main(folder: str, reply: Path) -> None:
     policy = Policy(folder, device=torch.device("cpu"), max_prompt_tokens=96)
     options = {"kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}
     sampler = Vllm(options=options).open(policy, SAMPLING)
-    found: dict[str, Any] = {"before": gap(policy, sampler, 0)}
+    gaps: dict[str, Any] = {"before": gap(policy, sampler, 0)}
     move(list(policy.trainable().values()), 1)
-    found["stale"] = gap(policy, sampler, 1)
+    gaps["stale"] = gap(policy, sampler, 1)
     sampler.publish(policy, 2)
-    found["checked"], found["after"] = sampler.difference, gap(policy, sampler, 2)
+    gaps["checked"], gaps["after"] = sampler.difference, gap(policy, sampler, 2)
     move([policy.model.get_input_embeddings().weight], 3)
     policy_engine.RELOAD = "reload_weights"  # vLLM's own
     try:
         sampler.publish(policy, 3)
-        found["plain"] = "published"
+        gaps["plain"] = "published"
     except BackendError as error:
-        found["plain"] = str(error)
+        gaps["plain"] = str(error)
     policy_engine.RELOAD = "load_policy"
     sampler.publish(policy, 4)
-    found["again"] = gap(policy, sampler, 4)
-    reply.write_text(json.dumps(found))
+    gaps["again"] = gap(policy, sampler, 4)
+    reply.write_text(json.dumps(gaps))
 
 
 if __name__ == "__main__":

@@ -108,18 +108,18 @@ def opened(
         assert not errors, errors
 
 
-def foreign(asked: str, url: str) -> bool:
-    return not asked.startswith((url, "data:", "blob:"))
+def foreign(requested_url: str, url: str) -> bool:
+    return not requested_url.startswith((url, "data:", "blob:"))
 
 
 def check_accessible(page: Page) -> None:
     """No violation of WCAG 2.1 A and AA that axe finds, in what is shown now."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
+    violations = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
     problems = [
         f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
-        for violation in found.response["violations"]
+        for violation in violations.response["violations"]
     ]
     assert not problems, "\n".join(problems)
 
@@ -138,15 +138,15 @@ def picture(page: Page, name: str, *, height: int) -> None:
     page.mouse.move(0, 0)
     page.wait_for_timeout(400)  # what depends on the size is drawn anew
     if folder := kept_in():
-        taken = Image.open(BytesIO(page.screenshot())).convert("RGB")
-        few = taken.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        screenshot = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        few = screenshot.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         few.save(folder / f"{name}.png", optimize=True)
 
 
 def kept_in() -> Path | None:
-    named = os.environ.get(SCREENSHOTS)
-    if not named:
+    folder_name = os.environ.get(SCREENSHOTS)
+    if not folder_name:
         return None
-    folder = Path(named).resolve()
+    folder = Path(folder_name).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -8,7 +8,7 @@ in the journal, and `assay_pipelines.annotation.recovery` makes a lost file anew
 
 from __future__ import annotations
 
-from assay.system.sqlite_file import OperationalFile
+from assay.system.sqlite_file import SQLiteFile
 
 FILE = "annotation.sqlite"
 VERSION = 2  #: 2 added vote_principles
@@ -65,7 +65,7 @@ CREATE TABLE IF NOT EXISTS events (
 """
 
 
-class Ledger(OperationalFile):
+class Ledger(SQLiteFile):
     """The open file of annotation."""
 
     schema = _SCHEMA

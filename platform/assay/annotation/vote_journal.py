@@ -163,8 +163,8 @@ def fold(workspace: Workspace) -> FoldReport:
         entries: list[_Entry] = []
         sound: list[tuple[Path, bool]] = []
         for path, finished in files:
-            found, damaged = _read(path, report, finished)
-            entries += found
+            file_entries, damaged = _read(path, report, finished)
+            entries += file_entries
             if finished:
                 sound.append((path, damaged))
         votes = [entry for kind, entry in entries if kind == "vote"]
@@ -221,8 +221,8 @@ def _read(path: Path, report: FoldReport, finished: bool) -> tuple[list[_Entry],
         content = path.read_bytes()
     except FileNotFoundError:
         return [], False
-    *lines, rest = content.split(b"\n")
-    if rest and finished:
+    *lines, unfinished_line = content.split(b"\n")
+    if unfinished_line and finished:
         report.torn += 1
         report.problems.append(f"{path.name}: the last line is torn; that vote was never acknowledged")
     entries, damaged = [], False
@@ -338,11 +338,11 @@ def check_vote(
         "confidence": int | float | None,
         "seconds": int | float | None,
     }
-    for name, wanted in types.items():
-        value = getattr(judgment, name)
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise BadInputError(f"wrong type: {value!r}", field=name)
-        _check_unicode(name, value)
+    for name, expected_type in types.items():
+        field_value = getattr(judgment, name)
+        if not isinstance(field_value, expected_type) or isinstance(field_value, bool):
+            raise BadInputError(f"wrong type: {field_value!r}", field=name)
+        _check_unicode(name, field_value)
     if ids.annotator_id(kind, annotator) != judgment.annotator_id:
         raise BadInputError(f"is not the id of {kind} {annotator!r}", field="annotator_id")
     if judgment.answer not in ANSWERS:
@@ -360,20 +360,22 @@ def check_vote(
 
 def _check_principles(principles: Sequence[PrincipleAnswer]) -> None:
     seen = set()
-    for said in principles:
-        if said.response not in ("A", "B"):
+    for answer in principles:
+        if answer.response not in ("A", "B"):
             raise BadInputError("a principle is answered of response A or B", field="principles")
-        if not isinstance(said.principle, str) or not said.principle.strip():
+        if not isinstance(answer.principle, str) or not answer.principle.strip():
             raise BadInputError("a principle without words", field="principles")
-        if said.answer not in FULFILMENTS:
-            raise BadInputError(f"unknown answer {said.answer!r}; one of {', '.join(FULFILMENTS)}", field="principles")
-        if said.evidence is not None and (not isinstance(said.evidence, str) or not said.evidence.strip()):
+        if answer.answer not in FULFILMENTS:
+            raise BadInputError(
+                f"unknown answer {answer.answer!r}; one of {', '.join(FULFILMENTS)}", field="principles"
+            )
+        if answer.evidence is not None and (not isinstance(answer.evidence, str) or not answer.evidence.strip()):
             raise BadInputError("evidence without words", field="principles")
-        if (said.response, said.principle) in seen:
-            raise BadInputError(f"two answers for {said.response} on {said.principle!r}", field="principles")
-        seen.add((said.response, said.principle))
-        _check_unicode("principles", said.principle)
-        _check_unicode("principles", said.evidence)
+        if (answer.response, answer.principle) in seen:
+            raise BadInputError(f"two answers for {answer.response} on {answer.principle!r}", field="principles")
+        seen.add((answer.response, answer.principle))
+        _check_unicode("principles", answer.principle)
+        _check_unicode("principles", answer.evidence)
 
 
 def _check_unicode(name: str, value: object) -> None:
@@ -397,10 +399,10 @@ def _encode(kind: str, entry: dict[str, Any]) -> bytes:
 
 def _decode(line: bytes) -> _Entry | None:
     try:
-        found = json.loads(line)
-        kind = "vote" if "vote" in found else "withdrawal"
-        entry = found[kind]
-        return (kind, entry) if ids.digest(_canonical(entry)) == found["check"] else None
+        record = json.loads(line)
+        kind = "vote" if "vote" in record else "withdrawal"
+        entry = record[kind]
+        return (kind, entry) if ids.digest(_canonical(entry)) == record["check"] else None
     except (ValueError, KeyError, TypeError):
         return None
 

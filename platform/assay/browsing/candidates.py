@@ -96,8 +96,8 @@ def candidates_by_id(workspace: Workspace, comparison_ids: Sequence[str]) -> lis
         return []
     with workspace.store.unit() as db:
         rows = db.execute(_CHOSEN_QUERY).fetchall() if choose(db, comparison_ids) else []
-    found = {row[0]: _candidate(*row) for row in rows}
-    return [found[comparison] for comparison in comparison_ids if comparison in found]
+    candidates = {row[0]: _candidate(*row) for row in rows}
+    return [candidates[comparison] for comparison in comparison_ids if comparison in candidates]
 
 
 def _candidate(

@@ -257,49 +257,49 @@ def comparison(db: duckdb.DuckDBPyConnection, comparison_id: str) -> ComparisonR
     if row is None:
         raise NotFoundError(f"there is no comparison {comparison_id!r}")
     prompt_id, a, b, run_id = row
-    found = {"id": comparison_id, "prompt": prompt_id, "a": a, "b": b}
+    parameters = {"id": comparison_id, "prompt": prompt_id, "a": a, "b": b}
     texts = dict(
         db.execute(f"SELECT response_id, content FROM {_rows('responses', _OF_RESPONSE)}", {"a": a, "b": b}).fetchall()
     )
-    said = db.execute(
+    prompts = db.execute(
         f"SELECT messages FROM {_rows('prompts', 'prompt_id = $prompt')}", {"prompt": prompt_id}
     ).fetchall()
-    judgments = _records(db, JudgmentRecord, found)
-    decisions = _records(db, DecisionRecord, found)
+    judgments = _records(db, JudgmentRecord, parameters)
+    decisions = _records(db, DecisionRecord, parameters)
     source_label = _source_label(judgments)
     return ComparisonRecord(
         comparison_id,
         prompt_id,
-        [ConversationTurn(m["role"], m["content"]) for (messages,) in said for m in messages],
+        [ConversationTurn(m["role"], m["content"]) for (messages,) in prompts for m in messages],
         ResponseText(a, texts.get(a, "")),
         ResponseText(b, texts.get(b, "")),
         decisions[-1].pool if decisions else "unverified",
         decisions[-1].label if decisions else source_label,
         source_label,
         run_id,
-        _records(db, OriginRecord, found),
+        _records(db, OriginRecord, parameters),
         judgments,
-        _records(db, ScoreRecord, found),
-        _records(db, PrincipleVote, found),
-        _records(db, FeedbackText, found),
-        _records(db, ResponseCheck, found),
+        _records(db, ScoreRecord, parameters),
+        _records(db, PrincipleVote, parameters),
+        _records(db, FeedbackText, parameters),
+        _records(db, ResponseCheck, parameters),
         decisions,
-        _records(db, AttributeRecord, found),
-        _records(db, SnapshotHolding, found),
-        _records(db, BenchmarkOverlap, found),
+        _records(db, AttributeRecord, parameters),
+        _records(db, SnapshotHolding, parameters),
+        _records(db, BenchmarkOverlap, parameters),
     )
 
 
-def _records(db: duckdb.DuckDBPyConnection, record: type[R], found: dict[str, str]) -> list[R]:
+def _records(db: duckdb.DuckDBPyConnection, record: type[R], parameters: dict[str, str]) -> list[R]:
     """The rows of the record's query, whose columns are the record's fields in their order."""
     query = _QUERIES[record]
-    values = {name: value for name, value in found.items() if f"${name}" in query}
+    values = {name: value for name, value in parameters.items() if f"${name}" in query}
     return [record(*row) for row in db.execute(query, values).fetchall()]
 
 
 def _source_label(judgments: list[JudgmentRecord]) -> str | None:
     """As the view `source_labels` has it: where all statements of sources agree."""
-    said = {
+    labels = {
         j.answer if j.answer in ("A", "B") else "tie" for j in judgments if j.kind == "source" and j.answer != "skip"
     }
-    return said.pop() if len(said) == 1 else None
+    return labels.pop() if len(labels) == 1 else None

@@ -55,7 +55,7 @@ _OTHERS = "annotator_id IN (SELECT annotator_id FROM annotators WHERE kind <> 's
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class CandidateQuery:
     """The candidates that a condition names: `query` gives one column `key`, "comparison_id" or "response_id", of a
     comparison or of one of its responses.
 
@@ -120,13 +120,13 @@ class Filter:
                 f"SELECT comparison_id FROM {table} SEMI JOIN ({_BY_ID[_kind(self.id)]}) USING (comparison_id)",
                 {"id": self.id},
             )
-        for column, wanted in self._origins():
+        for column, accepted in self._origins():
             if column == met:
                 continue
             yield (
                 f"""SELECT comparison_id FROM origins SEMI JOIN {table} USING (comparison_id)
                     WHERE list_contains(${column}, {column})""",
-                {column: list(wanted)},
+                {column: list(accepted)},
             )
         if self.pools and not self.labels:
             yield (
@@ -162,24 +162,24 @@ class Filter:
             values,
         )
 
-    def few(self) -> Iterator[Named]:
+    def few(self) -> Iterator[CandidateQuery]:
         """Of each condition that few rows may meet, candidates among which every match is."""
         if self.id:
-            yield Named("comparison_id", _BY_ID[_kind(self.id)], {"id": self.id}, meets="id")
-        for column, wanted in self._origins():
+            yield CandidateQuery("comparison_id", _BY_ID[_kind(self.id)], {"id": self.id}, meets="id")
+        for column, accepted in self._origins():
             query = f"SELECT comparison_id FROM origins WHERE list_contains($wanted, {column})"
-            yield Named("comparison_id", query, {"wanted": list(wanted)}, meets=column)
+            yield CandidateQuery("comparison_id", query, {"wanted": list(accepted)}, meets=column)
         if self.pools and "unverified" not in self.pools:
             query = "SELECT comparison_id FROM decisions WHERE list_contains($wanted, pool)"
-            yield Named("comparison_id", query, {"wanted": list(self.pools)})
+            yield CandidateQuery("comparison_id", query, {"wanted": list(self.pools)})
         if self.labels == ("tie",):
             query = """SELECT comparison_id FROM judgments WHERE answer IN ('tie', 'both_good', 'both_bad')
                        UNION ALL SELECT comparison_id FROM decisions WHERE label = 'tie'"""
-            yield Named("comparison_id", query, {})
+            yield CandidateQuery("comparison_id", query, {})
         if self.conflict in ("annotators", "against_source"):
-            yield Named("comparison_id", f"SELECT comparison_id FROM judgments WHERE {_OTHERS}", {})
+            yield CandidateQuery("comparison_id", f"SELECT comparison_id FROM judgments WHERE {_OTHERS}", {})
         if self.scored_by is not None:
-            yield Named("response_id", self._scores(), self._bounds(), meets="scored_by")
+            yield CandidateQuery("response_id", self._scores(), self._bounds(), meets="scored_by")
 
     def _scores(self) -> str:
         return """SELECT response_id FROM scores
@@ -192,7 +192,7 @@ class Filter:
 
     def _origins(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         columns = (("source", self.sources), ("category", self.categories), ("language", self.languages))
-        return ((column, wanted) for column, wanted in columns if wanted)
+        return ((column, accepted) for column, accepted in columns if accepted)
 
 
 _BY_ID: dict[str, str] = {

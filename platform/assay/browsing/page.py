@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.browsing.filters import DECIDED, SAID, Filter
 from assay.browsing.texts import locate
-from assay.browsing.walk import Cursor, Order, Walked, walk
+from assay.browsing.walk import Cursor, Order, WalkResult, walk
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,7 +63,7 @@ class ComparisonPage:
 
 def first_rows(
     db: duckdb.DuckDBPyConnection,
-    wanted: Filter,
+    criteria: Filter,
     *,
     after: Cursor | None = None,
     order: Order = "oldest",
@@ -71,8 +71,8 @@ def first_rows(
     seconds: float = 0.15,
 ) -> ComparisonPage:
     """The matches behind `after`, at most `limit`; begins no further look after `seconds`."""
-    walked = walk(db, wanted, after=after, order=order, limit=limit, seconds=seconds)
-    return ComparisonPage(_rows(db, wanted, walked), walked.after, walked.examined, walked.total)
+    walked = walk(db, criteria, after=after, order=order, limit=limit, seconds=seconds)
+    return ComparisonPage(_rows(db, criteria, walked), walked.after, walked.examined, walked.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +87,21 @@ class Counted:
 
 def count(
     db: duckdb.DuckDBPyConnection,
-    wanted: Filter,
+    criteria: Filter,
     *,
     after: Cursor | None = None,
     order: Order = "oldest",
     seconds: float = 0.15,
 ) -> Counted:
     """How many match, from `after` on as far as `seconds` reach."""
-    if wanted == Filter() and after is None:
+    if criteria == Filter() and after is None:
         total = int(db.execute("SELECT count(*) FROM comparisons").fetchall()[0][0])
         return Counted(total, None, total, total)
-    walked = walk(db, wanted, after=after, order=order, seconds=seconds)
+    walked = walk(db, criteria, after=after, order=order, seconds=seconds)
     return Counted(len(walked.places), walked.after, walked.examined, walked.total)
 
 
-def _rows(db: duckdb.DuckDBPyConnection, wanted: Filter, walked: Walked) -> list[ComparisonRow]:
+def _rows(db: duckdb.DuckDBPyConnection, criteria: Filter, walked: WalkResult) -> list[ComparisonRow]:
     if not walked.places:
         return []
     db.execute(
@@ -110,17 +110,17 @@ def _rows(db: duckdb.DuckDBPyConnection, wanted: Filter, walked: Walked) -> list
            WHERE rowid IN (SELECT unnest($places))""",
         {"places": walked.places},
     )
-    prompts, responses = _texts(db, wanted, walked)
+    prompts, responses = _texts(db, criteria, walked)
     decided = dict(db.execute(DECIDED.format(table="page")).fetchall())
-    said = {row[0]: row[1:] for row in db.execute(_SAID).fetchall()}
+    judgments = {row[0]: row[1:] for row in db.execute(_SAID).fetchall()}
     origins = {row[0]: row[1:] for row in db.execute(_ORIGINS).fetchall()}
     rows: dict[int, ComparisonRow] = {}
-    for place, comparison_id, prompt_id, a, b in db.execute("FROM page").fetchall():
+    for position, comparison_id, prompt_id, a, b in db.execute("FROM page").fetchall():
         decision: dict[str, Any] | None = decided.get(comparison_id)
-        label, opinions, conflict = said.get(comparison_id, (None, 0, False))
+        label, opinions, conflict = judgments.get(comparison_id, (None, 0, False))
         sources, categories, languages = origins.get(comparison_id, ([], [], []))
         turns, prompt = prompts[prompt_id]
-        rows[place] = ComparisonRow(
+        rows[position] = ComparisonRow(
             comparison_id,
             prompt,
             turns,
@@ -135,7 +135,7 @@ def _rows(db: duckdb.DuckDBPyConnection, wanted: Filter, walked: Walked) -> list
             opinions,
             conflict,
         )
-    return [rows[place] for place in walked.places]
+    return [rows[position] for position in walked.places]
 
 
 _SAID = f"""SELECT comparison_id, source_label, opinions,
@@ -147,25 +147,27 @@ _ORIGINS = """
 
 
 def _texts(
-    db: duckdb.DuckDBPyConnection, wanted: Filter, walked: Walked
+    db: duckdb.DuckDBPyConnection, criteria: Filter, walked: WalkResult
 ) -> tuple[dict[str, tuple[int, Excerpt]], dict[str, Excerpt]]:
     """Excerpts by id; of a prompt also how many messages it has."""
     span = (min(walked.places) / walked.total, (max(walked.places) + 1) / walked.total)
     locate(db, "prompts", "SELECT DISTINCT prompt_id FROM page", span)
     locate(db, "responses", "SELECT response_a FROM page UNION SELECT response_b FROM page", span)
-    values = {"pattern": wanted.pattern} if wanted.text else {}
+    values = {"pattern": criteria.pattern} if criteria.text else {}
     # A prompt is told by what was last asked; where an earlier message has the searched text, by that message.
-    told = "messages[-1].content"
-    if wanted.text:
-        told = f"coalesce(list_filter(messages, lambda m: regexp_matches(m.content, $pattern))[1].content, {told})"
+    message = "messages[-1].content"
+    if criteria.text:
+        message = (
+            f"coalesce(list_filter(messages, lambda m: regexp_matches(m.content, $pattern))[1].content, {message})"
+        )
     prompts = db.execute(
-        f"""SELECT prompt_id, len(messages), {_excerpt("told", wanted)} FROM (
-            SELECT prompt_id, messages, coalesce({told}, '') AS told FROM prompts
+        f"""SELECT prompt_id, len(messages), {_excerpt("excerpted", criteria)} FROM (
+            SELECT prompt_id, messages, coalesce({message}, '') AS excerpted FROM prompts
             WHERE rowid IN (SELECT place FROM at_prompts))""",
         values,
     ).fetchall()
     responses = db.execute(
-        f"""SELECT response_id, {_excerpt("content", wanted)} FROM responses
+        f"""SELECT response_id, {_excerpt("content", criteria)} FROM responses
             WHERE rowid IN (SELECT place FROM at_responses)""",
         values,
     ).fetchall()
@@ -175,14 +177,14 @@ def _texts(
     )
 
 
-def _excerpt(column: str, wanted: Filter) -> str:
+def _excerpt(column: str, criteria: Filter) -> str:
     """SQL: text, length, found, cut."""
     plain = f"left({column}, {EXCERPT}), length({column})"
-    if not wanted.text:
+    if not criteria.text:
         return plain
-    found = f"regexp_matches({column}, $pattern)"
+    matches = f"regexp_matches({column}, $pattern)"
     # The position of the match, from the text before it.
     at = f"length(regexp_extract({column}, '(?is)^(.*?)' || substr($pattern, 6), 1))"
     begin = f"greatest({at} - {BEFORE}, 0)"
-    return f"""if({found}, substr({column}, {begin} + 1, {EXCERPT}), left({column}, {EXCERPT})), length({column}),
-        {found}, {found} AND {begin} > 0"""
+    return f"""if({matches}, substr({column}, {begin} + 1, {EXCERPT}), left({column}, {EXCERPT})), length({column}),
+        {matches}, {matches} AND {begin} > 0"""

@@ -20,7 +20,7 @@ KEYS = {"prompts": "prompt_id", "responses": "response_id"}
 def locate(
     db: duckdb.DuckDBPyConnection,
     table: Literal["prompts", "responses"],
-    wanted: str,
+    ids_query: str,
     span: tuple[float, float],
 ) -> None:
     """Put `place` (row number) and key of each id that the query `wanted` names into the temporary table `at_TABLE`.
@@ -30,7 +30,7 @@ def locate(
     key = KEYS[table]
     rows = _one(db, f"SELECT count(*) FROM {table}")
     low, high = int(span[0] * rows) - SLACK, int(span[1] * rows) + SLACK
-    db.execute(f"CREATE OR REPLACE TEMP TABLE sought ({key}) AS {wanted}")
+    db.execute(f"CREATE OR REPLACE TEMP TABLE sought ({key}) AS {ids_query}")
     near = f"WHERE rowid BETWEEN {max(low, 0)} AND {high}" if high - low < rows // 2 else ""
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE at_{table} AS

@@ -35,13 +35,13 @@ PATIENCE = 1 / 3  #: of the time, for a search's first page that has a row: it i
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a walk goes on: behind `place`, with so large a `window`."""
+    """Where a walk resumes: after row `position`, with a window of `window` rows."""
 
-    place: int
+    position: int
     window: int = FIRST
 
     def __str__(self) -> str:
-        return f"{self.place}.{self.window}"
+        return f"{self.position}.{self.window}"
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
@@ -55,7 +55,7 @@ _CURSOR = re.compile(r"(\d{1,15})\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class WalkResult:
     """`places` of the matches, in order. `after`: where to go on, None at the end. `examined` of `total` comparisons
     lie before it."""
 
@@ -67,24 +67,24 @@ class Walked:
 
 def walk(
     db: duckdb.DuckDBPyConnection,
-    wanted: Filter,
+    criteria: Filter,
     *,
     after: Cursor | None = None,
     order: Order = "oldest",
     limit: int | None = None,
     seconds: float = 0.15,
-) -> Walked:
+) -> WalkResult:
     """Matches that lie behind place `after`, at most `limit`. Begins no further window after `seconds`, nor, at the
     start of a search that has a match, after a part of them: it may return few or none and still not be at the end."""
     started = time.monotonic()
     total = _one(db, "SELECT coalesce(max(rowid), -1) + 1 FROM comparisons")
     up = order == "oldest"
-    at = (0 if up else total - 1) if after is None else (after.place + 1 if up else after.place - 1)
-    first = FIRST_TEXT if wanted.text else FIRST
-    size = min(after.window if after is not None else first, LARGEST_TEXT if wanted.text else LARGEST)
+    at = (0 if up else total - 1) if after is None else (after.position + 1 if up else after.position - 1)
+    first = FIRST_TEXT if criteria.text else FIRST
+    size = min(after.window if after is not None else first, LARGEST_TEXT if criteria.text else LARGEST)
     sparse = size > first
-    seed = _seed(db, wanted, max(FEW, round(MANY * total)) if sparse else FEW)
-    found: list[int] = []
+    seed = _seed(db, criteria, max(FEW, round(MANY * total)) if sparse else FEW)
+    matches: list[int] = []
     end: int | None = None
     while 0 <= at < total:
         began = time.monotonic()
@@ -96,29 +96,29 @@ def walk(
         if end is None:  # no further candidate
             break
         low, high = min(at, end), max(at, end)
-        found += sorted(_matching(db, wanted, seed, low, high, total), reverse=not up)
-        if limit is not None and len(found) >= limit:
-            found = found[:limit]
-            end = found[-1]
+        matches += sorted(_matching(db, criteria, seed, low, high, total), reverse=not up)
+        if limit is not None and len(matches) >= limit:
+            matches = matches[:limit]
+            end = matches[-1]
             at = end + 1 if up else end - 1
             break
         at = end + 1 if up else end - 1
         now = time.monotonic()
-        size = _next_size(size, wanted, now - began, seconds)
-        shown = wanted.text and found and limit is not None and after is None
-        if now - started >= (seconds * PATIENCE if shown else seconds):
+        size = _next_size(size, criteria, now - began, seconds)
+        first_match_shown = criteria.text and matches and limit is not None and after is None
+        if now - started >= (seconds * PATIENCE if first_match_shown else seconds):
             break
         if seed is None and not sparse:
-            sparse, seed = True, _seed(db, wanted, round(MANY * total))
+            sparse, seed = True, _seed(db, criteria, round(MANY * total))
     if end is not None and 0 <= at < total and not (seed is not None and _seeded_end(db, at, 1, up) is None):
-        return Walked(found, Cursor(end, size), at if up else total - 1 - at, total)
-    return Walked(found, None, total, total)
+        return WalkResult(matches, Cursor(end, size), at if up else total - 1 - at, total)
+    return WalkResult(matches, None, total, total)
 
 
-def _next_size(size: int, wanted: Filter, took: float, seconds: float) -> int:
+def _next_size(size: int, criteria: Filter, took: float, seconds: float) -> int:
     """Of the window after one of `size` that took so long. Larger, because most of a small window's time does not
     depend on its size; but on a slow machine no larger than what somebody waits for."""
-    first, largest, growth = (FIRST_TEXT, LARGEST_TEXT, GROWTH_TEXT) if wanted.text else (FIRST, LARGEST, GROWTH)
+    first, largest, growth = (FIRST_TEXT, LARGEST_TEXT, GROWTH_TEXT) if criteria.text else (FIRST, LARGEST, GROWTH)
     if took > 2 * seconds > 0:
         return max(size // GROWTH, first + 1)
     return size if took > seconds > 0 else min(size * growth, largest)
@@ -135,7 +135,7 @@ def _seeded_end(db: duckdb.DuckDBPyConnection, at: int, size: int, up: bool) -> 
 
 
 def _matching(
-    db: duckdb.DuckDBPyConnection, wanted: Filter, seed: Seed | None, low: int, high: int, total: int
+    db: duckdb.DuckDBPyConnection, criteria: Filter, seed: Seed | None, low: int, high: int, total: int
 ) -> list[int]:
     """Places of the candidates between `low` and `high` that meet every condition."""
     if seed is not None and not seed.looks:
@@ -145,18 +145,18 @@ def _matching(
             SELECT rowid AS place, comparison_id, prompt_id, response_a, response_b FROM comparisons
             WHERE rowid BETWEEN {low} AND {high} {"AND rowid IN (FROM seed)" if seed is not None else ""}"""
     )
-    for number, (query, values) in enumerate(wanted.conditions("looked", seed.meets if seed is not None else None)):
+    for number, (query, values) in enumerate(criteria.conditions("looked", seed.meets if seed is not None else None)):
         db.execute(f"CREATE OR REPLACE TEMP TABLE met_{number} AS {query}", values)
         db.execute(
             f"""CREATE OR REPLACE TEMP TABLE looked AS SELECT * FROM looked SEMI JOIN met_{number}
                 USING (comparison_id)"""
         )
-    if wanted.text:
-        return _containing(db, wanted, low, high, total)
-    return [place for (place,) in db.execute("SELECT place FROM looked").fetchall()]
+    if criteria.text:
+        return _containing(db, criteria, low, high, total)
+    return [position for (position,) in db.execute("SELECT place FROM looked").fetchall()]
 
 
-def _containing(db: duckdb.DuckDBPyConnection, wanted: Filter, low: int, high: int, total: int) -> list[int]:
+def _containing(db: duckdb.DuckDBPyConnection, criteria: Filter, low: int, high: int, total: int) -> list[int]:
     """Those whose prompt or a response has the text."""
     span = (low / total, (high + 1) / total)
     locate(db, "prompts", "SELECT DISTINCT prompt_id FROM looked", span)
@@ -173,29 +173,29 @@ def _containing(db: duckdb.DuckDBPyConnection, wanted: Filter, low: int, high: i
                WHERE len(list_filter(messages, lambda m: regexp_matches(m.content, $pattern))) > 0)
            SELECT place FROM looked WHERE response_a IN (FROM said) OR response_b IN (FROM said)
               OR prompt_id IN (FROM asked)""",
-        {"pattern": wanted.pattern},
+        {"pattern": criteria.pattern},
     ).fetchall()
-    return [place for (place,) in rows]
+    return [position for (position,) in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """The temporary table `seed` has the places of the candidates that one condition names. `meets`: as `Named` has
-    it. `looks`: whether there is anything else that a match must meet."""
+    """The temporary table `seed` holds row numbers of one condition's candidates. `meets`: as in `CandidateQuery`.
+    `looks`: whether a match must meet anything else."""
 
     meets: str | None
     looks: bool
 
 
-def _seed(db: duckdb.DuckDBPyConnection, wanted: Filter, most: int) -> Seed | None:
+def _seed(db: duckdb.DuckDBPyConnection, criteria: Filter, most: int) -> Seed | None:
     """By the condition that names the fewest, if those are not more than `most`."""
     fewest, best = most, None
-    for named in wanted.few():
+    for candidates in criteria.few():
         rows = db.execute(
-            f"SELECT count(*) FROM (SELECT 1 FROM ({named.query}) LIMIT {most + 1})", named.values
+            f"SELECT count(*) FROM (SELECT 1 FROM ({candidates.query}) LIMIT {most + 1})", candidates.values
         ).fetchall()
         if rows[0][0] <= fewest:
-            fewest, best = rows[0][0], named
+            fewest, best = rows[0][0], candidates
     if best is None:
         return None
     columns = ("comparison_id",) if best.key == "comparison_id" else ("response_a", "response_b")
@@ -205,7 +205,7 @@ def _seed(db: duckdb.DuckDBPyConnection, wanted: Filter, most: int) -> Seed | No
         for column in columns
     )
     db.execute(f"CREATE OR REPLACE TEMP TABLE seed AS WITH named AS ({best.query}) {places}", best.values)
-    return Seed(best.meets, bool(wanted.text) or next(wanted.conditions("looked", best.meets), None) is not None)
+    return Seed(best.meets, bool(criteria.text) or next(criteria.conditions("looked", best.meets), None) is not None)
 
 
 def _one(db: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -84,14 +84,14 @@ def split_pair(prompt: object, chosen: object, rejected: object) -> tuple[Turns,
         if prompt is not None:
             return prompt_turns(prompt), first, second
         return _split_text(first, second)
-    given = prompt_turns(prompt) if prompt is not None else []
-    left, first = _last_turn(turns_of(chosen, "chosen"), given, "chosen")
-    right, second = _last_turn(turns_of(rejected, "rejected"), given, "rejected")
-    if left != right:
+    shared_turns = prompt_turns(prompt) if prompt is not None else []
+    chosen_prompt, first = _last_turn(turns_of(chosen, "chosen"), shared_turns, "chosen")
+    rejected_prompt, second = _last_turn(turns_of(rejected, "rejected"), shared_turns, "rejected")
+    if chosen_prompt != rejected_prompt:
         raise RowError(DIVERGED, field="rejected")
-    if not left:
+    if not chosen_prompt:
         raise RowError("missing", field="prompt")
-    return left, first, second
+    return chosen_prompt, first, second
 
 
 def check_unicode(text: str, field: str) -> None:
@@ -105,10 +105,10 @@ def check_unicode(text: str, field: str) -> None:
 
 def _last_turn(side: Turns, prompt: Turns, field: str) -> tuple[Turns, str]:
     """The conversation before the side's last turn, and that turn's text. The prompt may be repeated in the side."""
-    whole = side if prompt and side[: len(prompt)] == prompt else prompt + side
-    if whole[-1]["role"] != "assistant":
+    turns = side if prompt and side[: len(prompt)] == prompt else prompt + side
+    if turns[-1]["role"] != "assistant":
         raise RowError("the last message is not the assistant's", field=field)
-    return whole[:-1], text_of(whole[-1]["content"], field)
+    return turns[:-1], text_of(turns[-1]["content"], field)
 
 
 def _split_text(chosen: str, rejected: str) -> tuple[Turns, str, str]:

@@ -29,13 +29,13 @@ def read_rows(path: str | Path, parse: Callable[[dict[str, Any]], Iterable[Row]]
     without = 0
     for number, line in Lines(path):
         try:
-            made = list(parse(parse_object(line)))
+            parsed = list(parse(parse_object(line)))
         except RowError as error:
             raise BadInputError(error.reason, file=path, row=number, field=error.field) from error
         except BadInputError as error:
             raise BadInputError(str(error), file=path, row=number) from error
-        without += not made
-        rows += made
+        without += not parsed
+        rows += parsed
     if not rows:
         raise BadInputError(f"holds no {what}", file=path)
     if without:

@@ -72,13 +72,13 @@ class Selection:
     def where(self) -> tuple[str, dict[str, Any]]:
         """SQL condition over the view `pools AS p`, and its parameters."""
         parts, values = ["list_contains($pools, p.pool)"], {"pools": list(self.pools)}
-        for column, wanted in (("source", self.sources), ("category", self.categories)):
-            if wanted:
+        for column, accepted in (("source", self.sources), ("category", self.categories)):
+            if accepted:
                 parts.append(
                     f"EXISTS (SELECT 1 FROM origins o WHERE o.comparison_id = p.comparison_id "
                     f"AND list_contains(${column}s, o.{column}))"
                 )
-                values[f"{column}s"] = list(wanted)
+                values[f"{column}s"] = list(accepted)
         if self.slice is not None:
             part, group = self.slice, _SAME_PROMPT
             if part.by == "category":
@@ -137,10 +137,10 @@ def create_split(
         raise BadInputError(f"the holdout is a share between 0 and 1, not {holdout}")
     if selection.slice is not None:
         raise BadInputError("a selection that is a slice already cannot be split")
-    kept, out = (HashSlice(holdout, 1.0, by, seed), HashSlice(0.0, holdout, by, seed))
+    train_slice, holdout_slice = (HashSlice(holdout, 1.0, by, seed), HashSlice(0.0, holdout, by, seed))
     with workspace.store.unit() as db:
-        held = _create(db, f"{name}-holdout", _sliced(selection, out), run_id)
-        return _create(db, name, _sliced(selection, kept), run_id), held
+        holdout_snapshot = _create(db, f"{name}-holdout", _sliced(selection, holdout_slice), run_id)
+        return _create(db, name, _sliced(selection, train_slice), run_id), holdout_snapshot
 
 
 def list_snapshots(workspace: Workspace, *, newest: int | None = None) -> list[Snapshot]:
@@ -202,12 +202,12 @@ def _create(db: duckdb.DuckDBPyConnection, name: str, selection: Selection, run_
     if not items:
         raise BadInputError(f"snapshot {name!r} would be empty: {why_empty(db, selection, unlabelled)}")
     content = _digest(db, _ITEMS.format(table="selected"))
-    there = db.execute("SELECT content_hash FROM snapshots WHERE name = ?", [name]).fetchone()
-    if there is not None and there[0] != content:
+    existing = db.execute("SELECT content_hash FROM snapshots WHERE name = ?", [name]).fetchone()
+    if existing is not None and existing[0] != content:
         raise BadInputError(
             f"snapshot {name!r} exists with other content, and snapshots do not change: choose a new name"
         )
-    created = there is None
+    created = existing is None
     if created:
         snapshot = "s-" + ids.digest(name + ids.FIELD + content)
         db.execute(
@@ -221,12 +221,12 @@ def _create(db: duckdb.DuckDBPyConnection, name: str, selection: Selection, run_
             [snapshot],
         )
     db.execute("DROP TABLE selected")
-    found = _find(db, name)
+    stored = _find(db, name)
     if run_id is not None:
         db.execute(
-            "INSERT INTO run_links VALUES (?, 'output', 'snapshot', ?) ON CONFLICT DO NOTHING", [run_id, found.id]
+            "INSERT INTO run_links VALUES (?, 'output', 'snapshot', ?) ON CONFLICT DO NOTHING", [run_id, stored.id]
         )
-    return Snapshot(**{**asdict(found), "unlabelled": unlabelled, "created": created})
+    return Snapshot(**{**asdict(stored), "unlabelled": unlabelled, "created": created})
 
 
 def _find(db: duckdb.DuckDBPyConnection, name: str) -> Snapshot:
@@ -235,8 +235,8 @@ def _find(db: duckdb.DuckDBPyConnection, name: str) -> Snapshot:
     ).fetchone()
     if row is None:
         names = [r[0] for r in db.execute("SELECT name FROM snapshots ORDER BY created_at DESC LIMIT 10").fetchall()]
-        there = f"there are: {', '.join(names)}" if names else "there are none yet: assay data snapshot NAME"
-        raise NotFoundError(f"no snapshot {name!r}; {there}")
+        available = f"there are: {', '.join(names)}" if names else "there are none yet: assay data snapshot NAME"
+        raise NotFoundError(f"no snapshot {name!r}; {available}")
     counts = db.execute(
         "SELECT pool, count(*), count(*) FILTER (label = 'tie') FROM snapshot_items WHERE snapshot_id = ? GROUP BY ALL",
         [row[0]],
@@ -259,19 +259,19 @@ def _sliced(selection: Selection, part: HashSlice) -> Selection:
 def why_empty(db: duckdb.DuckDBPyConnection, selection: Selection, unlabelled: int = 0) -> str:
     """Why nothing matches: the first source or category that no comparison has, with those that there are; else a
     holdout's share, `unlabelled` matches that were left out, or what the pools hold."""
-    for column, wanted in (("source", selection.sources), ("category", selection.categories)):
+    for column, accepted in (("source", selection.sources), ("category", selection.categories)):
         query = f"SELECT {column}, count(*) AS n FROM origins WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY n DESC, 1"
-        there = [value for value, _ in db.execute(query).fetchall()] if wanted else []
-        for name in wanted:
-            if there and name not in there:
-                more = f", and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
-                return f"no {column} {name!r}; there are: {', '.join(map(repr, there[:_NAMED]))}{more}"
+        present = [value for value, _ in db.execute(query).fetchall()] if accepted else []
+        for name in accepted:
+            if present and name not in present:
+                more = f", and {len(present) - _NAMED} more" if len(present) > _NAMED else ""
+                return f"no {column} {name!r}; there are: {', '.join(map(repr, present[:_NAMED]))}{more}"
     if selection.slice is not None:
         condition, values = replace(selection, slice=None).where()
         row = db.execute(f"SELECT count(*) FROM pools p WHERE p.label IS NOT NULL AND {condition}", values).fetchone()
         if row is not None and row[0]:
-            said = f"none of the {row[0]} labelled comparisons falls to its share"
-            return f"{said}: choose another share or seed, or no holdout"
+            reason = f"none of the {row[0]} labelled comparisons falls to its share"
+            return f"{reason}: choose another share or seed, or no holdout"
     if unlabelled:
         return f"all {unlabelled} comparisons that match have no label"
     pools = db.execute("SELECT pool, count(*) FROM pools GROUP BY pool ORDER BY pool").fetchall()

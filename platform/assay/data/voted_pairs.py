@@ -195,10 +195,10 @@ def _votes(ratings: dict[str, Any], *, swapped: bool, fits: bool) -> Votes:
         raise RowError("wrong type: not a list of objects", field="ratings.votes")
     if not (fits or swapped):
         return Votes()
-    said = [vote.get("value") for vote in listed]
-    if any(value != "skip" and value not in _OUTCOMES for value in said):
+    labels = [vote.get("value") for vote in listed]
+    if any(value != "skip" and value not in _OUTCOMES for value in labels):
         raise RowError("a vote that is none of A, B, tie, both_good, both_bad, skip", field="ratings.votes")
-    outcomes = [_OUTCOMES[value] for value in said if value != "skip"]
+    outcomes = [_OUTCOMES[value] for value in labels if value != "skip"]
     first, second = outcomes.count("first"), outcomes.count("second")
     return Votes(second, first, outcomes.count("tie")) if swapped else Votes(first, second, outcomes.count("tie"))
 

@@ -54,13 +54,13 @@ def mount_pages(app: FastAPI) -> None:
             with_google_fonts=False,
         )
 
-    found = find_spec(_PACKAGE.replace("-", "_"))
+    assets_package = find_spec(_PACKAGE.replace("-", "_"))
     for path, page in ((DOCS, swagger), (REDOC, redoc)):
-        shown = _missing if found is None else _showing(page)
-        app.add_api_route(path, shown, methods=["GET", "HEAD"], include_in_schema=False)
-    if found is None or found.origin is None:
+        endpoint = _missing if assets_package is None else _showing(page)
+        app.add_api_route(path, endpoint, methods=["GET", "HEAD"], include_in_schema=False)
+    if assets_package is None or assets_package.origin is None:
         return
-    folder = Path(found.origin).parent / "static"
+    folder = Path(assets_package.origin).parent / "static"
     for name, media_type in _TYPES.items():
         sent = _sending(folder / name, media_type)
         app.add_api_route(f"{_FOLDER}/{name}", sent, methods=["GET", "HEAD"], include_in_schema=False)

@@ -132,8 +132,8 @@ def problem_of(error: AssayError) -> ProblemError:
 def problem_of_invalid(error: RequestValidationError) -> ProblemError:
     """The reply to a body or parameters of the wrong shape, naming the fields."""
     # Of a union's branches the one that got furthest is what the caller meant.
-    found = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
-    fields = _merged([_told(error) for error in found])
+    furthest = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
+    fields = _merged([_field_error(error) for error in furthest])
     first = fields[0]
     where = f"{first['field']}: " if first["field"] else ""
     return ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
@@ -165,7 +165,7 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, on_invalid)
 
 
-def _told(error: Mapping[str, Any]) -> dict[str, str]:
+def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
     """Pydantic's error as the field and what is wrong with it, in words for somebody who sends requests by hand."""
     if error["type"] == "json_invalid":
         # Where, but not what: pydantic's message quotes no text of the caller's, FastAPI's own has no such place.
@@ -181,25 +181,25 @@ def _told(error: Mapping[str, Any]) -> dict[str, str]:
 
 def _merged(fields: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """One entry a field: what each branch of a union wanted of it."""
-    wanted: dict[str, list[str]] = {}
+    by_field: dict[str, list[str]] = {}
     for each in fields:
-        messages = wanted.setdefault(each["field"], [])
+        messages = by_field.setdefault(each["field"], [])
         if each["message"] not in messages:
             messages.append(each["message"])
-    return [{"field": field, "message": "; or: ".join(messages)} for field, messages in wanted.items()]
+    return [{"field": field, "message": "; or: ".join(messages)} for field, messages in by_field.items()]
 
 
 def _json_place(error: Mapping[str, Any]) -> str:
     """`: ... at line 1 column 7` of pydantic's message, where it is pydantic's."""
-    _, _, said = str(error["msg"]).partition("Invalid JSON: ")
-    return f": {said}" if said else ""
+    _, _, position = str(error["msg"]).partition("Invalid JSON: ")
+    return f": {position}" if position else ""
 
 
-def _field_name(place: Sequence[str | int]) -> str:
+def _field_name(location: Sequence[str | int]) -> str:
     """`items.0.prompt` of pydantic's place in the body; the names of a union's branches are left out."""
-    return ".".join(str(part) for part in place[1:] if not _BRANCH.fullmatch(str(part)))
+    return ".".join(str(part) for part in location[1:] if not _BRANCH.fullmatch(str(part)))
 
 
 def request_id_of(request: Request) -> str | None:
-    found: str | None = request.scope.get("state", {}).get("request_id")
-    return found
+    request_id: str | None = request.scope.get("state", {}).get("request_id")
+    return request_id

@@ -94,10 +94,10 @@ def _check_text(value: Any) -> None:
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(members)
-    if len(made) != len(members):
+    mapping = dict(members)
+    if len(mapping) != len(members):
         raise JsonError("an object of the body has the same name twice")
-    return made
+    return mapping
 
 
 def _constant(_: str) -> NoReturn:

@@ -113,11 +113,11 @@ class Calibration:
         return f"{self.method} {self.temperature:.4g}{offset}"
 
     def _interpolated(self, size: float) -> float:
-        place = bisect.bisect_right(self.knots, size, key=lambda knot: knot[0])
-        if place == len(self.knots):
+        index = bisect.bisect_right(self.knots, size, key=lambda knot: knot[0])
+        if index == len(self.knots):
             return self.knots[-1][1]
-        low_d, low_p = self.knots[place - 1] if place else (0.0, 0.5)
-        high_d, high_p = self.knots[place]
+        low_d, low_p = self.knots[index - 1] if index else (0.0, 0.5)
+        high_d, high_p = self.knots[index]
         return low_p + (high_p - low_p) * (size - low_d) / (high_d - low_d)
 
 

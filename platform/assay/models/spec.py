@@ -118,8 +118,8 @@ class RewardModelSpec:
             return None
         try:
             payload: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if (found := payload.pop("format", None)) != FORMAT:
-                raise BadInputError(f"spec format {found}, this Assay reads {FORMAT}", file=path)
+            if (file_format := payload.pop("format", None)) != FORMAT:
+                raise BadInputError(f"spec format {file_format}, this Assay reads {FORMAT}", file=path)
             calibration = payload.pop("calibration", None)
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
             judging, stepwise = payload.pop("judging", None), payload.pop("stepwise", None)
@@ -149,8 +149,8 @@ class RewardModelSpec:
 
     def corrected(self, correction: LengthCorrection) -> RewardModelSpec:
         """With this length correction, in the place of one of its name."""
-        others = tuple(c for c in self.length_corrections if c.name != correction.name)
-        return replace(self, length_corrections=(*others, correction))
+        remaining = tuple(c for c in self.length_corrections if c.name != correction.name)
+        return replace(self, length_corrections=(*remaining, correction))
 
 
 def _rating_heads(payload: dict[str, Any]) -> RatingHeads:

@@ -46,8 +46,8 @@ class BenchmarkState:
         if self.state in ("not_checked", "unknown"):
             text = "not checked" if self.state == "not_checked" else "not known, the model was not trained here"
         else:
-            found = "clean" if self.state == "clean" else f"{self.overlaps} overlaps"
-            text = f"{found} ({self.ngram} {self.unit}s, {self.run_id})"
+            summary = "clean" if self.state == "clean" else f"{self.overlaps} overlaps"
+            text = f"{summary} ({self.ngram} {self.unit}s, {self.run_id})"
         return f"{self.benchmark}: {text}" + (f", waived: {self.waived}" if self.waived is not None else "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,10 +108,10 @@ def contamination_of(
         )
         states = []
         for name, content in benchmarks.items():
-            if (found := checks.get(name)) is None:
+            if (check_row := checks.get(name)) is None:
                 states.append(BenchmarkState(name, content, "not_checked", waived=waived.get(name)))
                 continue
-            check, _, ngram, unit, by = found
+            check, _, ngram, unit, by = check_row
             row = db.execute(_OVERLAPS, {"snapshot": snapshot_id, "check": check}).fetchone()
             overlaps = int(row[0]) if row else 0
             state: State = "overlaps" if overlaps else "clean"
@@ -127,17 +127,17 @@ def require_clean(
     Raises BadInputError where a benchmark is neither clean nor waived, for a waiver without a reason and for one of a
     benchmark that is not registered.
     """
-    known = {state.benchmark for state in states}
+    registered = {state.benchmark for state in states}
     for name, reason in waivers.items():
-        if name not in known:
-            there = ", ".join(sorted(known)) or "none are registered"
-            raise BadInputError(f"cannot waive {name!r}: not a registered benchmark ({there})")
+        if name not in registered:
+            available = ", ".join(sorted(registered)) or "none are registered"
+            raise BadInputError(f"cannot waive {name!r}: not a registered benchmark ({available})")
         if not reason.strip():
             raise BadInputError(f"waiving {name!r} needs a reason: --waive-contamination {name}=REASON")
     open_ = [state for state in states if state.state != "clean" and state.benchmark not in waivers]
     if open_:
         first = open_[0]
-        said = (
+        problem = (
             f"has {first.overlaps} overlaps with benchmark {first.benchmark!r}"
             if first.state == "overlaps"
             else f"is not checked against benchmark {first.benchmark!r}"
@@ -149,7 +149,7 @@ def require_clean(
             else "the ledger knows snapshots only: import the file"
         )
         raise BadInputError(
-            f"{data} {said}{more}; {way}; or train all the same: --waive-contamination {first.benchmark}=REASON"
+            f"{data} {problem}{more}; {way}; or train all the same: --waive-contamination {first.benchmark}=REASON"
         )
     return [
         replace(state, waived=waivers[state.benchmark].strip())

@@ -294,9 +294,9 @@ def _grow(
             continue
         ids = [row[0] for row in rows[: int(width)]]
         total = len(rows) if len(rows) <= width else _count(db, query, node.id)
-        known = _told(db, ids)
+        described = _describe(db, ids)
         nodes = [
-            _grow(db, Node(ref, *known.get(ref, ("unknown", ""))), relations, depth - 1, width, seen) for ref in ids
+            _grow(db, Node(ref, *described.get(ref, ("unknown", ""))), relations, depth - 1, width, seen) for ref in ids
         ]
         node.branches.append(Branch(relation, nodes, total - len(nodes)))
     return node
@@ -309,15 +309,15 @@ def _count(db: duckdb.DuckDBPyConnection, query: str, ref: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _told(db: duckdb.DuckDBPyConnection, refs: Sequence[str]) -> dict[str, tuple[str, str]]:
+def _describe(db: duckdb.DuckDBPyConnection, refs: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Kind and one line of each that there is."""
     by_kind: dict[str, list[str]] = {}
     for ref in dict.fromkeys(refs):
         kind = next((kind for prefix, kind in PREFIXES.items() if ref.startswith(prefix)), "file")
         by_kind.setdefault(kind, []).append(ref)
-    found = {ref: (kind, about) for kind, those in by_kind.items() for ref, about in _lines(db, kind, those)}
-    named = [ref for kind, those in by_kind.items() if kind != "file" for ref in those if ref not in found]
-    return found | {ref: ("file", about) for ref, about in _lines(db, "file", named)}
+    described = {ref: (kind, about) for kind, those in by_kind.items() for ref, about in _lines(db, kind, those)}
+    files = [ref for kind, those in by_kind.items() if kind != "file" for ref in those if ref not in described]
+    return described | {ref: ("file", about) for ref, about in _lines(db, "file", files)}
 
 
 def _lines(db: duckdb.DuckDBPyConnection, kind: str, refs: Sequence[str]) -> list[tuple[str, str]]:
@@ -330,8 +330,8 @@ def _lines(db: duckdb.DuckDBPyConnection, kind: str, refs: Sequence[str]) -> lis
 
 
 def _node(db: duckdb.DuckDBPyConnection, ref: str) -> Node | None:
-    told = _told(db, [ref]).get(ref)
-    return None if told is None else Node(ref, *told)
+    description = _describe(db, [ref]).get(ref)
+    return None if description is None else Node(ref, *description)
 
 
 def _resolve(db: duckdb.DuckDBPyConnection, name: str) -> Node | None:

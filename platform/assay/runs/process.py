@@ -91,9 +91,9 @@ def note_process(folder: Path, kind: str, started: str) -> None:
 
 def note_end(folder: Path, status: str, error: str | None) -> None:
     """Write down how the run ended: from now on it is not this process that is spoken of."""
-    if (found := process_of(folder)) is not None:
+    if (process := process_of(folder)) is not None:
         ended = datetime.now(UTC).isoformat(timespec="seconds")
-        _write(folder, replace(found, status=status, error=error, ended=ended))
+        _write(folder, replace(process, status=status, error=error, ended=ended))
 
 
 def process_of(folder: Path) -> RunProcess | None:
@@ -136,9 +136,9 @@ def caught_signals(pid: int) -> set[int]:
     return {number for number in range(1, 65) if mask and int(mask[1], 16) >> (number - 1) & 1}
 
 
-def _write(folder: Path, found: RunProcess) -> None:
+def _write(folder: Path, process: RunProcess) -> None:
     with replacing(folder / FILE) as temporary:
-        temporary.write_text(json.dumps(asdict(found)) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(asdict(process)) + "\n", encoding="utf-8")
 
 
 def _stat(pid: int) -> list[str]:

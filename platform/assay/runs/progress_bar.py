@@ -50,15 +50,15 @@ def _shown(description: str, total: int | None, unit: str) -> Iterator[Advance]:
             task = bar.add_task(description, total=total)
             yield lambda n: bar.advance(task, n)
         return
-    started = shown = time.monotonic()
+    started = last_print = time.monotonic()
     done = 0
 
     def advance(n: int) -> None:
-        nonlocal done, shown
+        nonlocal done, last_print
         done += n
         now = time.monotonic()
-        if now - shown >= LOG_EVERY_S:
-            shown = now
+        if now - last_print >= LOG_EVERY_S:
+            last_print = now
             of = f"/{total}" if total is not None else ""
             print(f"{description}: {done}{of} {noun_for(total or done, unit)}".rstrip(), file=sys.stderr, flush=True)
 

@@ -75,13 +75,13 @@ def noted(what: str, total: int | None = None, *, unit: str = "") -> Iterator[Ca
         for notes, count in going:
             notes.advance(count, n)
 
-    whole = False
+    completed = False
     try:
         yield advance
-        whole = True
+        completed = True
     finally:
         for notes, count in going:
-            notes.end(count, whole=whole)
+            notes.end(count, completed=completed)
 
 
 def progress_of(folder: Path) -> list[Progress]:
@@ -116,7 +116,7 @@ class _Count:
         while len(self._before) > 1 and now - self._before[1][0] >= WINDOW_S:
             self._before.popleft()
 
-    def told(self) -> Progress:
+    def progress(self) -> Progress:
         rate = None
         if self._before:
             since, done = self._before[0]
@@ -147,18 +147,18 @@ class _Notes:
             if time.monotonic() - self._written >= EVERY_S:
                 self._write()
 
-    def end(self, count: _Count, *, whole: bool) -> None:
-        """`whole`: it came to its end. Otherwise what was counted within it stays: it says where the run stopped."""
+    def end(self, count: _Count, *, completed: bool) -> None:
+        """`completed`: otherwise the counts within it are kept, because they say where the run stopped."""
         with self._lock:
             count.ended = True
-            if whole and count in self._counts:
+            if completed and count in self._counts:
                 self._counts = self._counts[: self._counts.index(count) + 1]
             self._write()
 
     def _write(self) -> None:
         """Whole or not at all; not fsynced, for it is worth nothing after a crash. A full disk stops nobody's work."""
         self._written = time.monotonic()
-        text = json.dumps([asdict(count.told()) for count in self._counts])
+        text = json.dumps([asdict(count.progress()) for count in self._counts])
         temporary = self._folder / f".{FILE}.{os.getpid()}.part"
         with suppress(OSError):
             temporary.write_text(text, encoding="utf-8")

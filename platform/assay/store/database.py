@@ -61,9 +61,9 @@ class Database:
         """
         import duckdb
 
-        asked = time.monotonic()
+        requested_at = time.monotonic()
         with _LOCKS.setdefault(str(self.path.resolve()), threading.RLock()), self._instance() as instance:
-            connection = self._connect(instance, asked)
+            connection = self._connect(instance, requested_at)
             try:
                 migrate(connection)
                 connection.execute("BEGIN")
@@ -82,7 +82,7 @@ class Database:
         spill = self.spill or self.path.with_name(self.path.name + ".spill")
         return lent_instance(memory_limit=self.memory_limit, threads=self.threads, spill=spill)
 
-    def _connect(self, instance: duckdb.DuckDBPyConnection, asked: float) -> duckdb.DuckDBPyConnection:
+    def _connect(self, instance: duckdb.DuckDBPyConnection, requested_at: float) -> duckdb.DuckDBPyConnection:
         """A connection of its own to the file, attached to `instance`: what it makes for itself ends with it.
 
         `asked`: when the unit was asked for. Threads that waited for their turn while another one waited for the same
@@ -90,7 +90,7 @@ class Database:
         """
         import duckdb
 
-        pause, told = 0.02, False
+        pause, warned = 0.02, False
         while True:
             try:
                 attach(instance, self.path)
@@ -101,14 +101,14 @@ class Database:
                 text = str(error)
                 if not is_held(text):
                     raise BackendError(f"cannot open {self.path}: {_first_line(error)}") from error
-                waited = time.monotonic() - asked
+                waited = time.monotonic() - requested_at
                 if waited >= self.wait:
                     raise BusyError(
                         f"{self.path} is held by {holder_of(text)}; waited {self.wait:g} s",
                         retry_after=max(self.wait, 1.0),
                     ) from error
-                if waited >= SILENCE_S and not told:
-                    told = True
+                if waited >= SILENCE_S and not warned:
+                    warned = True
                     log.warning("waiting up to %g s for %s, held by %s", self.wait, self.path, holder_of(text))
                 time.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 1.5, 0.5)
@@ -146,17 +146,17 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> list[int]:
     connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, applied_at TIMESTAMPTZ)"
     )
-    known = migrations()
+    shipped = migrations()
     applied = {row[0] for row in connection.execute("SELECT version FROM schema_migrations").fetchall()}
-    if unknown := applied - known.keys():
+    if unknown := applied - shipped.keys():
         raise BadInputError(
-            f"the store has schema version {max(unknown)}, this Assay knows {max(known)}: upgrade Assay"
+            f"the store has schema version {max(unknown)}, this Assay knows {max(shipped)}: upgrade Assay"
         )
-    missing = sorted(known.keys() - applied)
+    missing = sorted(shipped.keys() - applied)
     for version in missing:
         connection.execute("BEGIN")
         try:
-            connection.execute(known[version])
+            connection.execute(shipped[version])
             connection.execute("INSERT INTO schema_migrations VALUES (?, now())", [version])
             connection.execute("COMMIT")
         except BaseException:
@@ -197,4 +197,4 @@ def _is_storage_failure(error: BaseException) -> bool:
     # FatalException: a checkpoint could not be written. A log that could not comes as a TransactionException, whose
     # other cause, two writers in conflict, cannot arise in units of work: only its text tells them apart.
     kinds = duckdb.IOException | duckdb.OutOfMemoryException | duckdb.FatalException
-    return isinstance(error, kinds) or any(said in str(error) for said in _DISK)
+    return isinstance(error, kinds) or any(phrase in str(error) for phrase in _DISK)

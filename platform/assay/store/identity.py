@@ -38,8 +38,8 @@ def annotator_id(kind: str, name: str) -> str:
 
 def judgment_id(comparison: str, annotator: str, answer: str, strength: str, origin: str) -> str:
     """`strength`: a nullable integer expression."""
-    given = f"coalesce(({strength})::VARCHAR, '')"
-    parts = (comparison, annotator, answer, given, origin)
+    strength_text = f"coalesce(({strength})::VARCHAR, '')"
+    parts = (comparison, annotator, answer, strength_text, origin)
     return f"'j-' || {digest(f' || {FIELD} || '.join(parts))}"
 
 

@@ -185,14 +185,14 @@ def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch,
         db.execute(_STAGE)
     db.execute(_VOICES)
     db.execute(_ANNOTATORS)
-    there: dict[str, int] = {}
+    existing: dict[str, int] = {}
     for table, candidates in _CANDIDATES.items():
         db.execute(f"CREATE OR REPLACE TEMP TABLE candidates_{table} AS {candidates}")
-        there[table] = _known(db, table, there)
+        existing[table] = _known(db, table, existing)
     counts: dict[str, int] = {}
     for table, statement in _INSERTS.items():
         keys = ", ".join(KEYS[table])
-        old = f"ANTI JOIN known_{table} USING ({keys})" if there[table] else ""
+        old = f"ANTI JOIN known_{table} USING ({keys})" if existing[table] else ""
         db.execute(f"CREATE OR REPLACE TEMP VIEW fresh AS SELECT place FROM candidates_{table} {old}")
         counts[table] = _changed(db, statement, {"run": run_id})
     db.execute("DROP VIEW fresh; DROP TABLE voices; DROP TABLE intake")
@@ -201,11 +201,11 @@ def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch,
     return IntakeCounts(**counts)
 
 
-def _known(db: duckdb.DuckDBPyConnection, table: str, there: dict[str, int]) -> int:
+def _known(db: duckdb.DuckDBPyConnection, table: str, existing: dict[str, int]) -> int:
     """How many of the batch's keys the table has already; they are in `known_TABLE` where there are any."""
     candidates = f"candidates_{table}"
     if (target := _REFERS_TO.get(table)) is not None:
-        if not there[target]:
+        if not existing[target]:
             return 0
         key = KEYS[target][0]
         candidates = f"(SELECT * FROM {candidates} SEMI JOIN known_{target} USING ({key}))"

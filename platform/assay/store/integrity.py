@@ -60,25 +60,25 @@ _UNIQUE = {**KEYS, "vote_principles": ("judgment_id", "side", "principle_id")}
 
 def dangling(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Reference -> how many rows point nowhere; only those with any."""
-    found = {}
+    counts = {}
     for table, column, target, key in REFERENCES:
         row = db.execute(
             f"""SELECT count(*) FROM {table} t
                 WHERE t.{column} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {target} x WHERE x.{key} = t.{column})"""
         ).fetchone()
         if row and row[0]:
-            found[f"{table}.{column}"] = int(row[0])
-    return found
+            counts[f"{table}.{column}"] = int(row[0])
+    return counts
 
 
 def repeated(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Table -> how many of its rows have a key that an earlier row has; only those with any."""
-    found = {}
+    counts = {}
     for table, columns in _UNIQUE.items():
         key = ", ".join(columns)
         row = db.execute(
             f"SELECT sum(n - 1) FROM (SELECT count(*) AS n FROM {table} GROUP BY {key} HAVING n > 1)"
         ).fetchone()
         if row and row[0]:
-            found[table] = int(row[0])
-    return found
+            counts[table] = int(row[0])
+    return counts

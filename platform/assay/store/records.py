@@ -176,7 +176,7 @@ def insert_scores(
     )
     types = ("text", "text", "text", "text", "text", "real", "real", "real", "big", "flag", "text", "text")
     rows: dict[tuple[str, str], tuple[Any, ...]] = {}
-    for (response_id, result), asked in zip(scores, chain(principles, repeat(None)), strict=False):
+    for (response_id, result), requested_principle in zip(scores, chain(principles, repeat(None)), strict=False):
         values: tuple[Any, ...]
         if isinstance(result, Score):
             s = result
@@ -184,7 +184,7 @@ def insert_scores(
             principle = s.principle or ""
         else:
             values = (None, None, None, None, None, f"{result.code}: {result.message}", None)
-            principle = asked or ""
+            principle = requested_principle or ""
         rows[response_id, principle] = (response_id, version, template_hash, principle, model, *values)
     columns = ", ".join(names)
     update = ", ".join(f"{n} = i.{n}" for n in names[5:])

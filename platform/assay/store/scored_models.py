@@ -42,8 +42,8 @@ def scored_models(db: duckdb.DuckDBPyConnection, *, most: int = MOST) -> list[Sc
            ORDER BY count(*) DESC, max(created_at) DESC, model_version, template_hash, principle LIMIT ?""",
         [most],
     ).fetchall()
-    found = []
+    models = []
     for *values, last in rows:
         row: tuple[Any, ...] = (*values, datetime.fromtimestamp(last, UTC))
-        found.append(ScoredModel(*row))
-    return found
+        models.append(ScoredModel(*row))
+    return models

@@ -45,11 +45,11 @@ def end_on_request(*, held: bool = True) -> Iterator[EndRequest]:
         yield request
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    taken = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
-    for number in taken:
+    handled = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
+    for number in handled:
         signal.signal(number, request.note)
     try:
         yield request
     finally:
-        for number in taken:
+        for number in handled:
             signal.signal(number, before[number])

@@ -17,7 +17,7 @@ from assay.errors import BackendError, BadInputError
 
 @contextmanager
 def claimed(target: Path) -> Iterator[Callable[[str], None]]:
-    """Hold the name of the folder `target`, which need not be there. Gives what is to be told who holds it.
+    """Hold the name of the folder `target`, which need not be there. Yields a function that records who holds it.
 
     Raises BadInputError where another process holds it, BackendError when the disk fails.
     """
@@ -33,13 +33,13 @@ def claimed(target: Path) -> Iterator[Callable[[str], None]]:
             holder = path.read_text(encoding="utf-8", errors="replace")
         raise BadInputError(f"{holder or 'another run'} is making it; choose another --name", file=target)
 
-    def told(holder: str) -> None:
+    def record_holder(holder: str) -> None:
         os.ftruncate(handle, 0)
         os.pwrite(handle, holder.encode(), 0)
 
     try:
-        told(f"process {os.getpid()}")
-        yield told
+        record_holder(f"process {os.getpid()}")
+        yield record_holder
     finally:
         path.unlink(missing_ok=True)
         fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked holds the file, too

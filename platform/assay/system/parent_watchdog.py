@@ -1,4 +1,4 @@
-"""Runs a command for as long as the process that asked for it lives: `python process_guard.py PARENT COMMAND...`.
+"""Runs a command for as long as the process that asked for it lives: `python parent_watchdog.py PARENT COMMAND...`.
 
 Covers: ending the command, and all that it started, when process number PARENT is gone, however it ended: `kill -9`
 leaves nobody who could do it. It is to be the leader of a process group of its own, which it ends as a whole. Imports

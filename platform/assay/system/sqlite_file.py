@@ -18,7 +18,7 @@ from typing import Self
 from assay.errors import BackendError, BusyError
 
 
-class OperationalFile:
+class SQLiteFile:
     """One open file. Threads may share it and take turns; other processes have their own."""
 
     #: Statements, each ending in ";\n", that make the tables; and their version, 1 or higher.
@@ -117,7 +117,7 @@ class OperationalFile:
             text = str(error)
             if "locked" in text or "busy" in text:
                 raise BusyError(f"{self.path} is held by another process; waited {self.wait:g} s") from error
-            if any(said in text for said in ("full", "I/O", "unable to open", "readonly")):
+            if any(phrase in text for phrase in ("full", "I/O", "unable to open", "readonly")):
                 raise BackendError(f"{self.path}: {text}; the last step was not stored, do it again") from error
             raise
         except sqlite3.DatabaseError as error:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, can_pack, forward, unwrapped
-from assay.models.pooling import position_ids
+from assay.models.heads import position_ids
 from assay_policy_training.core.sampling import prune
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.models.parallelism.strategy import Alone, deal
+from assay.models.parallelism.strategy import SingleProcess, split_by_cost
 from assay_policy_training.core.batch import RolloutBatch
 
 
@@ -31,7 +31,7 @@ class MicroBatch:
 
 
 def process_micro_batches(
-    batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool, parallel: Alone
+    batch: RolloutBatch, rows: Tensor, *, size: int, shared: bool, parallel: SingleProcess
 ) -> list[MicroBatch]:
     """This process's micro-batches of `rows`, at least one if there are rows enough. Processes share all rows."""
     fair = -(-len(rows) // parallel.world)
@@ -40,7 +40,7 @@ def process_micro_batches(
     splits = list(micro_batches(batch, rows, size=max(1, min(size, fair)), shared=shared))
     width = batch.train_mask.sum(1) + batch.lengths
     costs = [int(width[split].sum()) for split in splits]
-    hands = deal(costs, parallel.world)
+    hands = split_by_cost(costs, parallel.world)
     assigned = [MicroBatch(splits[index]) for index in hands[parallel.rank]]
     if parallel.equal_passes:
         cheapest = min(range(len(splits)), key=lambda index: costs[index])

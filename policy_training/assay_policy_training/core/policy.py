@@ -23,7 +23,7 @@ from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
-from assay.models.parallelism.strategy import Alone
+from assay.models.parallelism.strategy import SingleProcess
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import weights_digest
 from assay.system.atomic_files import sync_folder
@@ -83,7 +83,7 @@ class Policy:
             self._reference = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device).requires_grad_(False)
         self._teacher = None if teacher is None else self._load_teacher(teacher, dtype)
         self._recomputed = checkpointed_layers(self.model) if gradient_checkpointing else []
-        self.parallel = Alone()  #: how its work is divided among processes
+        self.parallel = SingleProcess()  #: how its work is divided among processes
 
     def _load_teacher(self, name: str, dtype: torch.dtype) -> PreTrainedModel:
         tokenizer = load_tokenizer(name)
@@ -93,7 +93,7 @@ class Policy:
         check_head(teacher, self.device)
         return teacher
 
-    def divide(self, parallel: Alone) -> None:
+    def divide(self, parallel: SingleProcess) -> None:
         """Share the work, and with it the weights where `parallel` does; before anything holds a reference to a weight.
 
         A teacher is not divided.

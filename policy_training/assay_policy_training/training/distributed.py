@@ -18,8 +18,8 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.devices import pick_device
-from assay.models.parallelism.distributed import Parallel, PeerFailedError, joined, local_device
-from assay.models.parallelism.strategy import Alone, division, resolve
+from assay.models.parallelism.distributed import Parallel, PeerFailedError, local_device, torch_process_group
+from assay.models.parallelism.strategy import SingleProcess, parallel_strategy, resolve
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
@@ -55,7 +55,7 @@ class WorkerConfig:
 
     def begin(
         self,
-        parallel: Alone,
+        parallel: SingleProcess,
         device: torch.device,
         rewards: Sequence[RewardSource],
         folder: Path,
@@ -69,16 +69,16 @@ class WorkerConfig:
 
 
 @contextmanager
-def process_group(config: WorkerConfig) -> Iterator[tuple[Alone, torch.device]]:
+def process_group(config: WorkerConfig) -> Iterator[tuple[SingleProcess, torch.device]]:
     """For the first process: how the work is divided for the time of the block, and its device. The others receive the
     configuration. Raises BadInputError where `config.parallel` does not fit the number of processes."""
     if resolve(config.parallel) == "none":
-        yield Alone(), pick_device(config.device)
+        yield SingleProcess(), pick_device(config.device)
         return
     device = local_device(config.device)
-    with joined() as group:
+    with torch_process_group() as group:
         group.share(config)
-        yield division(config.parallel, group, device), device
+        yield parallel_strategy(config.parallel, group, device), device
 
 
 def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> None:
@@ -87,19 +87,19 @@ def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) 
     Raises what goes wrong here; a failure of the first process is reported there, and ends this one quietly.
     """
     try:
-        with joined() as group:
+        with torch_process_group() as group:
             config: WorkerConfig = group.share(None)
             device = local_device(config.device)
-            parallel = division(config.parallel, group, device)
+            parallel = parallel_strategy(config.parallel, group, device)
             try:
                 trainer = config.begin(parallel, device, open_rewards(config.rewards), Path(os.devnull))
             except BadInputError as error:
-                if group.told() == (0, str(error)):  # the first process reports the same error
+                if group.first_failure() == (0, str(error)):  # the first process reports the same error
                     raise SystemExit(error.exit_code) from error
                 raise
             trainer.resume()
             trainer.train()
-            parallel.whole(trainer.policy, lambda: trainer.policy)
+            parallel.assembled(trainer.policy, lambda: trainer.policy)
     except PeerFailedError as error:
         if error.rank == 0:
             raise SystemExit(error.exit_code) from error

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.errors import BadInputError
-from assay.models.parallelism.strategy import Alone
+from assay.models.parallelism.strategy import SingleProcess
 from assay_policy_training.plugins.protocols import CarriesRows, PublishesWeights, Sampler
 
 
-def check_parallel(parallel: Alone, sampler: Sampler, plugins: Mapping[str, Any]) -> None:
+def check_parallel(parallel: SingleProcess, sampler: Sampler, plugins: Mapping[str, Any]) -> None:
     """Raises BadInputError where a part of the training does not work in several processes."""
     if (world := parallel.world) == 1:
         return

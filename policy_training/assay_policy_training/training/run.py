@@ -214,7 +214,7 @@ def _train(
             trainer.train(on_step=on_step)
         if board is not None:
             board.close()
-        policy = parallel.whole(trainer.policy, lambda: config.load(device))
+        policy = parallel.assembled(trainer.policy, lambda: config.load(device))
     after = evaluate("after", policy)
     sampler = trainer.sampler if policy is trainer.policy else TransformersSampler(policy, recipe.sampling)
     # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.

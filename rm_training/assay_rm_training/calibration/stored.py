@@ -1,7 +1,7 @@
 """Reading calibrations from the store: reliability measured by runs, scores that carry calibrated probabilities.
 
 Covers: runs of `assay calibrate` and of `assay eval --data`, before and after; each calibration with how many stored
-scores carry its probability. Leaves out: measuring (`measures.py`), writing (`assay.store.calibrations`).
+scores carry its probability. Leaves out: measuring (`measures.py`), writing (`assay.runs.calibrations`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import can_pack, forward, group_of
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.models.devices import pick_device
+from assay.models.heads import HEAD
 from assay.models.loading import load_scalar_model, load_tokenizer, resolve_model
-from assay.models.pooling import HEAD
 from assay.models.spec import weights_digest
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure

@@ -20,7 +20,7 @@ import torch
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup
 from assay.models.chat.renderer import Renderer
-from assay.models.pooling import HEAD
+from assay.models.heads import HEAD
 from assay.models.spec import Kind, RatingHeads
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score

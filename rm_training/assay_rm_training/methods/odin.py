@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 
 from assay.errors import BadInputError
-from assay.models.pooling import HEAD, apply_head
+from assay.models.heads import HEAD, apply_head
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.task import BatchLoss

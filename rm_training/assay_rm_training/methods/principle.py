@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 
 from assay.errors import BadInputError
-from assay.models.answer_logits import answer_logits
 from assay.models.attention.packing import can_pack, forward
 from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype
+from assay.models.heads import answer_logits
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent

@@ -21,7 +21,7 @@ import torch
 from assay import ids
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
-from assay.models.pooling import HEAD
+from assay.models.heads import HEAD
 from assay.models.spec import Calibration, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult

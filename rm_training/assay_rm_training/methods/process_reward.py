@@ -1,8 +1,8 @@
 """Process reward models: one logit per labelled step from the stock head.
 
 Covers: the method `steps`, its task and its evaluation. Leaves out: the token a step is read at
-(`assay.models.step_reader`), the loss (`objectives/steps.py`), labels (`assay_rm_training.data.step_labels`), scoring
-(`assay_serving.engines.process_reward`).
+(`assay.models.chat.step_reader`), the loss (`objectives/steps.py`), labels (`assay_rm_training.data.step_labels`),
+scoring (`assay_serving.engines.process_reward`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from assay.errors import BadInputError
 from assay.ids import prompt_id
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.renderer import Renderer
-from assay.models.pooling import HEAD, apply_head
+from assay.models.chat.step_reader import read_steps
+from assay.models.heads import HEAD, apply_head
 from assay.models.spec import Kind, Stepwise
-from assay.models.step_reader import read_steps
 from assay.runs.progress_bar import Advance, silent
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay.workspace import Workspace

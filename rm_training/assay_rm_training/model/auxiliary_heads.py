@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from assay.models.pooling import HEAD
+from assay.models.heads import HEAD
 from assay_rm_training.model.trainable_model import TrainableModel
 
 _PREFIX = "assay_"

@@ -13,7 +13,7 @@ import torch
 
 from assay.models.attention.packing import PackedHidden, TokenGroup, can_pack, forward
 from assay.models.devices import pick_dtype
-from assay.models.pooling import HEAD, apply_head
+from assay.models.heads import HEAD, apply_head
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training_config import TrainingConfig
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
+from assay.models.heads import HEAD
 from assay.models.loading import load_config, load_scalar_model, load_tokenizer
-from assay.models.pooling import HEAD
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Process rewards: the loss of labelled steps.
 
 Covers: binary cross-entropy on step logits (Math-Shepherd, arXiv 2312.08935). Leaves out: where a step's logit is read
-(`assay.models.step_reader`), one reward from several steps (`assay.models.readings`), labels
+(`assay.models.chat.step_reader`), one reward from several steps (`assay.models.readings`), labels
 (`assay_rm_training.data.step_labels`).
 """
 

@@ -15,9 +15,9 @@ from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.models.spec import FILE, RewardModelSpec
+from assay.runs.calibrations import record_calibration, refresh_probabilities
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model
-from assay.store.calibrations import record_calibration, refresh_probabilities
 from assay.workspace import Workspace
 from assay_rm_training.calibration.held_out import FOLDS, Calibrated, MethodChoice, calibrate, check_choice
 from assay_rm_training.checkpoints.card_sections import calibration_lines, write_section

@@ -176,7 +176,7 @@ def _train(
                 parallel=parallel,
                 advance=advance,
             )
-        trainable = parallel.whole(trainable, lambda: method.load(config, device))
+        trainable = parallel.assembled(trainable, lambda: method.load(config, device))
     eval_name = plan.eval_data or f"what was held out of {plan.data}"
     judged, judged_name = (eval_rows, eval_name) if final_rows is None else (final_rows, str(plan.final_data))
     settled = method.finish(trainable, data) if isinstance(method, Finishes) else {}

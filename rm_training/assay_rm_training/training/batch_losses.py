@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 
-from assay.models.parallelism.strategy import Alone
+from assay.models.parallelism.strategy import SingleProcess
 from assay_rm_training.methods.task import TrainingTask
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.micro_batches import forward_passes
@@ -56,7 +56,7 @@ def batch_term(
     task: TrainingTask[Item],
     items: Sequence[Item],
     config: TrainingConfig,
-    parallel: Alone,
+    parallel: SingleProcess,
     clock: StepClock,
 ) -> BatchTerm | None:
     """The term of this batch; None for a task that has none. The random state is left unchanged."""

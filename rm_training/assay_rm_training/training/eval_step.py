@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from assay.models.parallelism.strategy import Alone
+from assay.models.parallelism.strategy import SingleProcess
 from assay.statistics.intervals import wilson
 from assay_rm_training.calibration import calibration_report
 from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags
@@ -36,7 +36,7 @@ def measure(
     task: TrainingTask[Item],
     data: EncodedDataset[Item],
     config: TrainingConfig,
-    parallel: Alone,
+    parallel: SingleProcess,
 ) -> dict[str, Any]:
     """Metrics of all items, in the first process; the others get only the loss and the task's metrics.
 
@@ -95,7 +95,11 @@ def pair_figures(
 
 
 def _measured(
-    trainable: TrainableModel, task: TrainingTask[Item], items: Sequence[Item], config: TrainingConfig, parallel: Alone
+    trainable: TrainableModel,
+    task: TrainingTask[Item],
+    items: Sequence[Item],
+    config: TrainingConfig,
+    parallel: SingleProcess,
 ) -> tuple[float, Mapping[str, float], dict[int, tuple[float, float]]]:
     """Sum of the losses, sums of the metrics, and both rewards by item number, empty where the task has none."""
     losses, figures = 0.0, Counter[str]()

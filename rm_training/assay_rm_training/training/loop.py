@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 
 from assay.errors import BackendError
-from assay.models.parallelism.strategy import Alone
+from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.progress_bar import Advance, silent
 from assay.system.graceful_stop import end_on_request
 from assay_rm_training.data.encoded_dataset import EncodedDataset
@@ -51,7 +51,7 @@ def train(
     *,
     eval_data: EncodedDataset[Item] | None = None,
     resume: bool = False,
-    parallel: Alone | None = None,
+    parallel: SingleProcess | None = None,
     advance: Advance = silent,
 ) -> TrainingSummary:
     """Train `trainable.model` in place; metrics and state go to `folder`. `advance` gets 1 for each step.
@@ -61,7 +61,7 @@ def train(
     the gradient is not finite; the last saved state remains. In a single process Ctrl-C ends the training after the
     current step, with its state saved.
     """
-    parallel = parallel or Alone()
+    parallel = parallel or SingleProcess()
     plan = StepPlan(len(data), config)
     optimizer = make_optimizer(trainable, config)
     weights = trainable.trainable()
@@ -158,11 +158,11 @@ def train_step(
     config: TrainingConfig,
     optimizer: torch.optim.Optimizer,
     *,
-    parallel: Alone | None = None,
+    parallel: SingleProcess | None = None,
     clock: StepClock | None = None,
 ) -> StepMeasurement:
     """Accumulate and clip the gradient of one batch of items; the caller steps the optimiser."""
-    parallel, clock = parallel or Alone(), clock or StepClock()
+    parallel, clock = parallel or SingleProcess(), clock or StepClock()
     optimizer.zero_grad(set_to_none=True)
     denominator = sum(task.weight(item) for item in items)
     local_sums = StepSums()
@@ -214,7 +214,11 @@ def due(step: int, every: int, total: int) -> bool:
 
 
 def _step(
-    optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter], parallel: Alone, *, measured: bool
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[torch.nn.Parameter],
+    parallel: SingleProcess,
+    *,
+    measured: bool,
 ) -> dict[str, float]:
     """Step the optimiser; if `measured`, return the norm of the update."""
     before = [p.detach().clone() for p in parameters] if measured else []

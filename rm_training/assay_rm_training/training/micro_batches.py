@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from assay.models.parallelism.strategy import Alone, deal
+from assay.models.parallelism.strategy import SingleProcess, split_by_cost
 from assay_rm_training.data.encoded_dataset import micro_batches
 from assay_rm_training.methods.task import BatchLoss, TrainingTask
 from assay_rm_training.model.trainable_model import TrainableModel
@@ -36,7 +36,7 @@ def forward_passes(
     task: TrainingTask[Item],
     items: Sequence[Item],
     config: TrainingConfig,
-    parallel: Alone,
+    parallel: SingleProcess,
     clock: StepClock,
 ) -> Iterator[Pass]:
     """This process's share of `items`, one forward pass at a time, the costliest items first."""
@@ -44,7 +44,7 @@ def forward_passes(
     with clock.part("data"):
         costs = [task.cost(item) for item in items]
         budget = config.micro_batch_tokens or (CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS)
-        hands = deal(costs, parallel.world)
+        hands = split_by_cost(costs, parallel.world)
         cuts = [micro_batches(hand, {n: costs[n] for n in hand}, budget) for hand in hands]
         parts = cuts[parallel.rank]
         if parallel.equal_passes:

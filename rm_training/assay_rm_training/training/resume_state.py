@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError, NotFoundError
-from assay.models.parallelism.strategy import Alone, collect_optimizer, spread_optimizer
+from assay.models.parallelism.strategy import SingleProcess, collect_optimizer, spread_optimizer
 from assay.system.atomic_files import replacing
 
 FILE = "state.pt"
@@ -39,13 +39,13 @@ def save_state(
     optimizer: torch.optim.Optimizer,
     *,
     belongs_to: Mapping[str, Any],
-    parallel: Alone | None = None,
+    parallel: SingleProcess | None = None,
 ) -> None:
     """Replace `folder/state.pt` atomically; a kill leaves the old file or the new one.
 
     All processes call this; the first collects and writes.
     """
-    parallel = parallel or Alone()
+    parallel = parallel or SingleProcess()
     payload = {
         "format": FORMAT,
         "position": (position.step, position.tokens, position.seconds),
@@ -65,14 +65,14 @@ def load_state(
     optimizer: torch.optim.Optimizer,
     *,
     belongs_to: Mapping[str, Any],
-    parallel: Alone | None = None,
+    parallel: SingleProcess | None = None,
 ) -> Position:
     """Put the saved state into the model, the optimiser and the random generators; returns the position.
 
     All processes call this; the first reads. Raises NotFoundError where nothing was saved, BadInputError for a state of
     other data or another configuration.
     """
-    parallel = parallel or Alone()
+    parallel = parallel or SingleProcess()
     payload = _read(folder / FILE, weights, belongs_to) if parallel.main else None
     position: tuple[int, int, float] = parallel.share(payload["position"] if payload else None)
     with torch.no_grad():

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from assay.models.parallelism.strategy import Alone
+from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.tensorboard_log import TensorBoardLog
 from assay_rm_training.training import early_stopping
 from assay_rm_training.training.early_stopping import BestEvaluation
@@ -33,7 +33,7 @@ class RunFiles:
         self,
         folder: Path,
         config: TrainingConfig,
-        parallel: Alone,
+        parallel: SingleProcess,
         weights: Mapping[str, torch.nn.Parameter],
         optimizer: torch.optim.Optimizer,
         *,

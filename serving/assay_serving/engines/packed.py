@@ -156,7 +156,7 @@ class PackedScorer(TokenScorer):
             if self._layout == "packed":
                 passed = forward(self.model, groups)
             else:
-                passed = forward_rows(self.model, groups, left=self._layout == "left")
+                passed = forward_rows(self.model, groups, pad_left=self._layout == "left")
             self.last_computed += passed.computed
             self.last_padding += passed.padding
             outputs = self.head(passed.at(places)).cpu()

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
-from assay.models.answer_logits import log_odds
 from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
+from assay.models.heads import log_odds
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
 from assay.models.spec import RewardModelSpec
 from assay_serving.engines.packed import PackedScorer, for_scoring, require_parity

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Encoded
+from assay.models.chat.step_reader import read_steps
 from assay.models.spec import RewardModelSpec, Stepwise
-from assay.models.step_reader import read_steps
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.engines.token import Reading

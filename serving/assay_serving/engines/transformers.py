@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
+from assay.models.heads import HEAD, head_outputs
 from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
-from assay.models.pooling import HEAD, head_outputs
 from assay_serving.engines.packed import Layout, PackedScorer, for_scoring, require_parity
 from assay_serving.engines.token import UNLIMITED, ScalarReader
 from assay_serving.model_config import ModelConfig

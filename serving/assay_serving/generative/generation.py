@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assay.models.pooling import position_ids
+from assay.models.heads import position_ids
 
 if TYPE_CHECKING:
     import torch

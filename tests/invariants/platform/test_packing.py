@@ -23,7 +23,7 @@ from assay.models.attention.packing import (
     forward_rows,
     group_of,
 )
-from assay.models.pooling import apply_head
+from assay.models.heads import apply_head
 
 VOCABULARY = 61
 SHAPE = {

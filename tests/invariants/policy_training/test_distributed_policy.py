@@ -27,8 +27,8 @@ from two_processes import PATIENCE_S, error_file, launch
 from assay.cli.main import main
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay.models.parallelism.distributed import joined
-from assay.models.parallelism.strategy import Alone, division
+from assay.models.parallelism.distributed import torch_process_group
+from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay.workspace import Workspace
 from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.config import Asynchrony, Optimisation
@@ -127,7 +127,7 @@ def load(recipe: Recipe) -> Policy:
     )
 
 
-def begin(recipe: Recipe, folder: Path, parallel: Alone) -> PolicyTrainer:
+def begin(recipe: Recipe, folder: Path, parallel: SingleProcess) -> PolicyTrainer:
     items = [
         PromptItem((Message("user", f"{'Please. ' * (n % 3)}Name colour {n}."),), (MaxWords(1 + n % 2),))
         for n in range(8)
@@ -138,13 +138,13 @@ def begin(recipe: Recipe, folder: Path, parallel: Alone) -> PolicyTrainer:
     return PolicyTrainer(recipe, policy, source, [Vowels(), Rank()], folder, sampler=ByPrompt(policy, recipe.sampling))
 
 
-def finished(trainer: PolicyTrainer, parallel: Alone) -> dict[str, torch.Tensor]:
+def finished(trainer: PolicyTrainer, parallel: SingleProcess) -> dict[str, torch.Tensor]:
     """The first process's whole trained weights."""
-    policy = parallel.whole(trainer.policy, lambda: load(trainer.recipe))
+    policy = parallel.assembled(trainer.policy, lambda: load(trainer.recipe))
     return {name: p.detach().clone() for name, p in policy.trainable().items()} if parallel.main else {}
 
 
-def run(name: str, folder: Path, parallel: Alone) -> dict[str, torch.Tensor]:
+def run(name: str, folder: Path, parallel: SingleProcess) -> dict[str, torch.Tensor]:
     trainer = begin(recipe_of(name), folder, parallel)
     trainer.resume()
     trainer.train()
@@ -152,7 +152,7 @@ def run(name: str, folder: Path, parallel: Alone) -> dict[str, torch.Tensor]:
     return finished(trainer, parallel)
 
 
-def held(trainer: PolicyTrainer, parallel: Alone) -> dict[str, list[int]]:
+def held(trainer: PolicyTrainer, parallel: SingleProcess) -> dict[str, list[int]]:
     """Numbers that this process holds of trained weights and of AdamW's moments, and those of the whole."""
     moments = [t for state in trainer.optimiser.state.values() for t in state.values() if t.dim()]
     return {
@@ -167,9 +167,9 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def every_scenario(folder: Path) -> None:
     """Each scenario from beginning to end, and from what one process had saved."""
-    with joined() as group:
+    with torch_process_group() as group:
         for name, (_, kind, _) in SCENARIOS.items():
-            parallel = division(kind, group, CPU)  # type: ignore[arg-type]
+            parallel = parallel_strategy(kind, group, CPU)  # type: ignore[arg-type]
             for which in ("two", "resumed"):
                 weights = run(name, folder / name / which, parallel)
                 if parallel.main:
@@ -178,9 +178,9 @@ def every_scenario(folder: Path) -> None:
 
 def one_fails(folder: Path) -> None:
     """The second process fails in the middle of the run."""
-    with joined() as group:
+    with torch_process_group() as group:
         trainer = begin(
-            replace(recipe_of("grpo-ddp"), checkpoint_every=0), folder / "fails", division("ddp", group, CPU)
+            replace(recipe_of("grpo-ddp"), checkpoint_every=0), folder / "fails", parallel_strategy("ddp", group, CPU)
         )
         trainer.train(1)
         if group.rank:
@@ -192,10 +192,10 @@ def refusals(folder: Path) -> None:
     """What does not work across processes is refused in all of them, before the first step."""
     cases = [replace(recipe_of("grpo-ddp"), asynchrony=Asynchrony(lag=1)), load_recipe("t_ppo")]
     said = []
-    with joined() as group:
+    with torch_process_group() as group:
         for changed in cases:
             policy = load(changed)
-            policy.divide(division("ddp", group, CPU))
+            policy.divide(parallel_strategy("ddp", group, CPU))
             source = changed.source.open([PromptItem((Message("user", "Hi"),))], seed=0, policy=policy)
             try:
                 PolicyTrainer(changed, policy, source, [Vowels()], folder)
@@ -220,7 +220,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     for name in SCENARIOS:
         for kind in ("one", "two"):
             (folder / name / kind).mkdir(parents=True)
-        torch.save(run(name, folder / name / "one", Alone()), folder / name / "one" / "weights.pt")
+        torch.save(run(name, folder / name / "one", SingleProcess()), folder / name / "one" / "weights.pt")
         shutil.copytree(folder / name / "one", folder / name / "resumed")  # its checkpoint is of step 2
     command = [sys.executable, __file__, str(folder), *TOGETHER]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SUPPORT}
@@ -287,11 +287,11 @@ def test_fsdp_divides_weights_and_moments(name: str, trained: Path) -> None:
 @pytest.mark.parametrize("name", ["pacs-ddp", "ppo-fsdp"])
 def test_one_process_goes_on_with_what_two_saved(name: str, trained: Path) -> None:
     folder = trained / name / "two"  # its checkpoint is of step 2
-    trainer = begin(recipe_of(name), folder, Alone())
+    trainer = begin(recipe_of(name), folder, SingleProcess())
     assert trainer.resume() == 2
     trainer.train()
     expected = torch.load(trained / name / "one" / "weights.pt")
-    for weight, value in finished(trainer, Alone()).items():
+    for weight, value in finished(trainer, SingleProcess()).items():
         assert torch.allclose(value, expected[weight], atol=2e-5), weight
     assert [row["step"] for row in rows(folder / METRICS_FILE)] == [1, 2, 3]
 

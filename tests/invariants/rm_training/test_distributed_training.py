@@ -23,8 +23,8 @@ from two_processes import PATIENCE_S, error_file, launch
 from assay.domain import Message, PreferencePair
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
-from assay.models.parallelism.distributed import joined
-from assay.models.parallelism.strategy import Alone, division
+from assay.models.parallelism.distributed import torch_process_group
+from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry
@@ -86,7 +86,7 @@ def pairs(count: int = 13) -> EncodedDataset[Any]:
 
 
 def run(
-    name: str, folder: Path, parallel: Alone, *, resume: bool = False, stop_after: int = 0
+    name: str, folder: Path, parallel: SingleProcess, *, resume: bool = False, stop_after: int = 0
 ) -> dict[str, torch.Tensor]:
     """Train a scenario; the first process's whole weights."""
     config, method = SCENARIOS[name], METHODS.get(name, BradleyTerry())
@@ -103,7 +103,7 @@ def run(
     data = pairs()
     task = method.task(trainable, config)
     train(trainable, task, data, config, folder, eval_data=data, resume=resume, parallel=parallel, advance=advance)
-    trainable = parallel.whole(trainable, lambda: method.load(config, CPU))
+    trainable = parallel.assembled(trainable, lambda: method.load(config, CPU))
     if not parallel.main:
         return {}
     return {name: p.detach().clone() for name, p in trainable.model.named_parameters()}
@@ -111,23 +111,23 @@ def run(
 
 def every_scenario(folder: Path) -> None:
     """Each scenario from beginning to end, then again from the state of one process; one scenario is cut off."""
-    with joined() as group:
+    with torch_process_group() as group:
         for name, config in SCENARIOS.items():
-            parallel = division(config.parallel, group, CPU)
+            parallel = parallel_strategy(config.parallel, group, CPU)
             for kind, resume in (("whole", False), ("resumed", True)):
                 weights = run(name, folder / name / kind, parallel, resume=resume)
                 if parallel.main:
                     torch.save(weights, folder / name / kind / "weights.pt")
         with contextlib.suppress(StoppedError):  # in both, after the same step
-            parallel = division("fsdp", group, CPU)
+            parallel = parallel_strategy("fsdp", group, CPU)
             run("fsdp", folder / "fsdp" / "cut", parallel, stop_after=5)
 
 
 def one_fails(folder: Path) -> None:
     """The second process fails in the middle of the run."""
-    with joined() as group:
+    with torch_process_group() as group:
         (folder / "fails").mkdir(exist_ok=True)
-        run("ddp", folder / "fails", division("ddp", group, CPU), stop_after=2 * group.rank)
+        run("ddp", folder / "fails", parallel_strategy("ddp", group, CPU), stop_after=2 * group.rank)
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +138,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     for name in SCENARIOS:
         for kind in ("whole", "resumed", "one", "cut"):
             (folder / name / kind).mkdir(parents=True)
-        torch.save(run(name, folder / name / "one", Alone()), folder / name / "one" / "weights.pt")
+        torch.save(run(name, folder / name / "one", SingleProcess()), folder / name / "one" / "weights.pt")
         with pytest.raises(StoppedError):
-            run(name, folder / name / "resumed", Alone(), stop_after=2 if name in METHODS else 5)
+            run(name, folder / name / "resumed", SingleProcess(), stop_after=2 if name in METHODS else 5)
     command = [sys.executable, __file__, str(folder), *TOGETHER]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SUPPORT}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
@@ -182,7 +182,7 @@ def test_they_measure_what_one_measures(name: str, trained: Path) -> None:
 
 
 def test_one_process_goes_on_with_what_two_saved(trained: Path) -> None:
-    found = run("fsdp", trained / "fsdp" / "cut", Alone(), resume=True)
+    found = run("fsdp", trained / "fsdp" / "cut", SingleProcess(), resume=True)
     expected = torch.load(trained / "fsdp" / "one" / "weights.pt")
     assert all(torch.allclose(found[name], value, atol=2e-5) for name, value in expected.items())
     assert [row["step"] for row in read_metrics(trained / "fsdp" / "cut") if row["kind"] == "train"] == [*range(1, 9)]

@@ -18,7 +18,7 @@ from transformers import (
     PretrainedConfig,
 )
 
-from assay.models.answer_logits import answer_logits, log_odds
+from assay.models.heads import answer_logits, log_odds
 
 
 class Head(torch.nn.Module):

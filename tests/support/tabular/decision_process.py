@@ -83,8 +83,8 @@ class Evaluation:
 
     def advantages(self, policy: Array) -> Array:
         """[S,A] Q - sum_a policy Q."""
-        found: Array = self.actions - (policy * self.actions).sum(1, keepdims=True)
-        return found
+        centred: Array = self.actions - (policy * self.actions).sum(1, keepdims=True)
+        return centred
 
 
 def random_process(states: int, actions: int, *, seed: int, discount: float = 0.9) -> DecisionProcess:
@@ -96,8 +96,8 @@ def random_process(states: int, actions: int, *, seed: int, discount: float = 0.
 
 def log(policy: Array) -> Array:
     """Natural logarithm of probabilities, of which some may have become 0."""
-    found: Array = np.log(np.maximum(policy, SMALLEST))
-    return found
+    logarithms: Array = np.log(np.maximum(policy, SMALLEST))
+    return logarithms
 
 
 def softmax(scores: Array) -> Array:
@@ -110,8 +110,8 @@ def softmax(scores: Array) -> Array:
 def log_sum_exp(scores: Array) -> Array:
     """[S] along actions."""
     top = scores.max(1)
-    found: Array = top + np.log(np.exp(scores - top[:, None]).sum(1))
-    return found
+    totals: Array = top + np.log(np.exp(scores - top[:, None]).sum(1))
+    return totals
 
 
 def project(points: Array) -> Array:

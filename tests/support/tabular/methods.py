@@ -38,8 +38,8 @@ class TabularMethod(Protocol):
 def gaps(method: TabularMethod, process: DecisionProcess, steps: int) -> Array:
     """[steps + 1] how much less than the optimum each policy earns from the start, the uniform one's first."""
     best = float(process.start @ process.optimum())
-    made = zip(range(steps + 1), method.policies(process), strict=False)
-    return np.array([best - process.evaluate(policy).start_value for _, policy in made])
+    policies = zip(range(steps + 1), method.policies(process), strict=False)
+    return np.array([best - process.evaluate(policy).start_value for _, policy in policies])
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,10 @@ class ProjectedGradient:
 
     def policies(self, process: DecisionProcess) -> Iterator[Array]:
         def update(policy: Array) -> Array:
-            found = process.evaluate(policy)
-            return project(policy + self.step / (1 - process.discount) * found.visits[:, None] * found.actions)
+            evaluation = process.evaluate(policy)
+            return project(
+                policy + self.step / (1 - process.discount) * evaluation.visits[:, None] * evaluation.actions
+            )
 
         return _iterated(process.uniform, update)
 
@@ -97,8 +99,8 @@ class SoftmaxGradient:
         while True:
             policy = softmax(logits)
             yield policy
-            found = process.evaluate(policy)
-            slope = found.visits[:, None] * policy * found.advantages(policy) / (1 - process.discount)
+            evaluation = process.evaluate(policy)
+            slope = evaluation.visits[:, None] * policy * evaluation.advantages(policy) / (1 - process.discount)
             logits = logits + self.step * slope
 
 
@@ -138,8 +140,10 @@ class EntropyNaturalGradient:
     def errors(self, process: DecisionProcess, steps: int) -> Array:
         """[steps + 1] mean distance of the regularised values from their optimum."""
         best = process.optimum(self.temperature)
-        made = zip(range(steps + 1), self.policies(process), strict=False)
-        return np.array([float(np.abs(best - process.evaluate(p, self.temperature).values).mean()) for _, p in made])
+        policies = zip(range(steps + 1), self.policies(process), strict=False)
+        return np.array(
+            [float(np.abs(best - process.evaluate(p, self.temperature).values).mean()) for _, p in policies]
+        )
 
 
 @dataclass(frozen=True)
@@ -153,8 +157,8 @@ class HadamardGradient:
         while True:
             policy = root * root
             yield policy
-            found = process.evaluate(policy)
-            slope = 2 / (1 - process.discount) * found.visits[:, None] * root * found.advantages(policy)
+            evaluation = process.evaluate(policy)
+            slope = 2 / (1 - process.discount) * evaluation.visits[:, None] * root * evaluation.advantages(policy)
             root = root + self.step * slope
             root = root / np.linalg.norm(root, axis=1, keepdims=True)
 

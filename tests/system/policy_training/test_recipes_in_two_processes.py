@@ -20,8 +20,8 @@ import torch
 from test_recipes import CPU, FORCED, items, small, sources
 
 from assay.errors import BadInputError
-from assay.models.parallelism.distributed import joined
-from assay.models.parallelism.strategy import Alone, division
+from assay.models.parallelism.distributed import torch_process_group
+from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import Stateful
 from assay_policy_training.recipe.loading import load_recipe, shipped_recipes
@@ -34,7 +34,7 @@ REFUSED = {"ddp": {"async_grpo": "asynchrony.lag", "t_ppo": "sampler"}}
 REFUSED["fsdp"] = REFUSED["ddp"] | {"dynamic_weighting_gradient": "reward"}
 
 
-def trainer(recipe: Recipe, folder: Path, model: Path, parallel: Alone) -> PolicyTrainer:
+def trainer(recipe: Recipe, folder: Path, model: Path, parallel: SingleProcess) -> PolicyTrainer:
     policy = Policy(
         "tiny",
         device=CPU,
@@ -48,7 +48,7 @@ def trainer(recipe: Recipe, folder: Path, model: Path, parallel: Alone) -> Polic
     return PolicyTrainer(recipe, policy, prompts, sources(recipe, model), folder)
 
 
-def digest(made: PolicyTrainer, parallel: Alone) -> str:
+def digest(made: PolicyTrainer, parallel: SingleProcess) -> str:
     """Of this process's copy of the whole weights and of what every plug-in remembers."""
     found = hashlib.sha256()
     for parameter in made.parameters.values():
@@ -61,9 +61,9 @@ def digest(made: PolicyTrainer, parallel: Alone) -> str:
 def every_recipe(folder: Path, model: Path, kind: str, rank: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     found: dict[str, str] = {}
-    with joined() as group:
+    with torch_process_group() as group:
         for name in shipped_recipes():
-            parallel = division(kind, group, CPU)  # type: ignore[arg-type]
+            parallel = parallel_strategy(kind, group, CPU)  # type: ignore[arg-type]
             place = folder / kind / name
             place.mkdir(parents=True, exist_ok=True)
             try:
@@ -105,7 +105,7 @@ def test_two_processes_agree_about_every_recipe(kind: str, found: dict[str, list
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    trainer(small(load_recipe("grpo")), Path(sys.argv[1]), Path(sys.argv[2]), Alone()).train(1)
+    trainer(small(load_recipe("grpo")), Path(sys.argv[1]), Path(sys.argv[2]), SingleProcess()).train(1)
     importlib.import_module("torch.distributed.fsdp")
     forked = multiprocessing.get_context("fork")
     failed = False

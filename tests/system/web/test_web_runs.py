@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 HOLD = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
 SLOW = """
 import sys, time
-from assay.interruption import end_on_request
+from assay.system.graceful_stop import end_on_request
 from assay.runs import start_run
 from assay.workspace import Workspace
 

@@ -175,7 +175,7 @@ def test_hf_without_network_or_folder_says_so(workspace: Workspace, monkeypatch:
 def test_unpaired_rows_are_joined_by_prompt(workspace: Workspace, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"prompt": PROMPT, "completion": GOOD, "label": True},
-        {"prompt": "Alone?", "completion": "Yes.", "label": True},
+        {"prompt": "SingleProcess?", "completion": "Yes.", "label": True},
         {"prompt": USER, "completion": said(BAD), "label": False},
         {"prompt": PROMPT, "completion": "No idea.", "label": False},
         {"prompt": PROMPT, "completion": "Hm.", "label": "maybe"},

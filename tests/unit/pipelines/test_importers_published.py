@@ -451,7 +451,7 @@ def test_stepwise_rows_pair_where_they_part(workspace: Workspace, tmp_path: Path
         {"prompt": PROMPT, "completions": ["One.", "Two.", "Three."], "labels": [True, True, True]},
         {"prompt": PROMPT, "completions": ["One.", "Wrong.", "Worse."], "labels": [True, False, False]},
         {"prompt": PROMPT, "completions": ["One.", "Two.", "Bad."], "labels": [1, 1, 0]},
-        {"prompt": "Alone?", "completions": ["Yes.", "No."], "labels": [True, False]},
+        {"prompt": "SingleProcess?", "completions": ["Yes.", "No."], "labels": [True, False]},
         {"prompt": PROMPT, "completions": ["One."], "labels": [True, False]},
     ]
     report = take(workspace, write(tmp_path / "prm.jsonl", *rows))

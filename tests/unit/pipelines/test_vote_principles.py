@@ -167,7 +167,7 @@ def test_answers_on_a_comparison_that_is_not_there_are_told(workspace: Workspace
 
 FOLDER = """
 import sys
-from assay.journal import fold
+from assay.annotation.vote_journal import fold
 from assay.workspace import Workspace
 here = Workspace.open(sys.argv[1])
 print("ready", flush=True)

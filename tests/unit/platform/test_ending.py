@@ -14,7 +14,7 @@ import pytest
 PROGRAM = """
 import atexit, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from assay.ending import end
+from assay.system.fast_exit import end
 
 class Object:
     def __del__(self):

@@ -118,7 +118,7 @@ WRITER = """
 import sys
 from assay import ids
 from assay.domain import Judgment
-from assay.journal import JournalWriter
+from assay.annotation.vote_journal import JournalWriter
 from pathlib import Path
 
 journal = JournalWriter(Path(sys.argv[1]))
@@ -147,7 +147,7 @@ def test_a_killed_writer_loses_no_acknowledged_vote(workspace: Workspace) -> Non
 
 FOLDER = """
 import sys
-from assay.journal import fold
+from assay.annotation.vote_journal import fold
 from assay.workspace import Workspace
 print("ready", flush=True)
 print(fold(Workspace.open(sys.argv[1])).new, flush=True)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="ne
 
 WORK = """
 import sys, time
-from assay.interruption import end_on_request
+from assay.system.graceful_stop import end_on_request
 from assay.runs import start_run
 from assay.workspace import Workspace
 

@@ -10,8 +10,8 @@ from rollout_rows import rollouts
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay.models.parallelism.distributed import division_named
-from assay.models.parallelism.strategy import Alone, resolve
+from assay.models.parallelism.distributed import parse_parallel
+from assay.models.parallelism.strategy import SingleProcess, resolve
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.micro_batches import process_micro_batches
 from assay_policy_training.core.prompt import PromptItem
@@ -20,7 +20,7 @@ from assay_policy_training.rollouts.collector import process_share
 from assay_policy_training.rollouts.generate import RolloutRequest
 
 
-class Seat(Alone):
+class Seat(SingleProcess):
     """One of several processes, as far as dealing out goes."""
 
     def __init__(self, rank: int, world: int, *, equal: bool) -> None:
@@ -86,11 +86,11 @@ def test_means_of_processes_are_those_of_all_tokens() -> None:
 
 def test_a_division_that_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadInputError, match="one of auto, none, ddp, fsdp, not 'zero3'"):
-        division_named("zero3")
+        parse_parallel("zero3")
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(BadInputError, match="torchrun"):
-        resolve(division_named("fsdp"))
+        resolve(parse_parallel("fsdp"))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(BadInputError, match="choose ddp or fsdp"):
-        resolve(division_named("none"))
-    assert resolve(division_named("auto")) == "ddp"
+        resolve(parse_parallel("none"))
+    assert resolve(parse_parallel("auto")) == "ddp"

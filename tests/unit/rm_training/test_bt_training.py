@@ -17,8 +17,8 @@ from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
 from assay.models.attention.packing import forward_rows, group_of
 from assay.models.chat.renderer import Renderer
+from assay.models.heads import apply_head
 from assay.models.loading import load_tokenizer
-from assay.models.pooling import apply_head
 from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry, PairTask
@@ -138,7 +138,7 @@ def test_pooling_ignores_padding_on_either_side(data: EncodedDataset[EncodedPair
     trainable.model.train(False)
     groups = [group_of([side]) for pair in data.items[:4] for side in (pair.chosen, pair.rejected)]
     with torch.no_grad():
-        right, left = (forward_rows(trainable.model, groups, left=left).last() for left in (False, True))
+        right, left = (forward_rows(trainable.model, groups, pad_left=left).last() for left in (False, True))
         alone = torch.cat([forward_rows(trainable.model, [group]).last() for group in groups])
     head = trainable.model.score
     assert torch.allclose(apply_head(head, right), apply_head(head, left), atol=1e-6)

@@ -261,7 +261,7 @@ def test_a_process_reward_model_is_a_stock_classifier_of_tokens_too(tmp_path: Pa
     """Step rewards = logits of the stock token classifier at the steps' ends; the last one = the stock reward."""
     from transformers import AutoModelForTokenClassification
 
-    from assay.models.step_reader import read_steps
+    from assay.models.chat.step_reader import read_steps
     from assay_serving.engines.process_reward import StepScorer, StepScores
 
     method = ProcessRewardMethod()

@@ -17,7 +17,7 @@ from assay.domain import Message, PreferencePair
 from assay.errors import BackendError, BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
-from assay.models.parallelism.strategy import Alone, deal
+from assay.models.parallelism.strategy import SingleProcess, split_by_cost
 from assay_rm_training.commands.train.scale_options import scale_options, with_preset
 from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
 from assay_rm_training.data.pair_dataset import encode_pairs
@@ -169,7 +169,7 @@ def test_held_out_figures_are_those_of_the_evaluation(data: EncodedDataset[Any],
     scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
     config = replace(BASE, base=str(tiny_reward_model))
     trainable = load_trainable(config, CPU)
-    row = measure(trainable, BradleyTerry().task(trainable, config), data, config, Alone())
+    row = measure(trainable, BradleyTerry().task(trainable, config), data, config, SingleProcess())
     found = evaluate(scorer, rows(40), seed=config.seed)
     assert row["accuracy"] == found.accuracy.value
     assert (row["accuracy_low"], row["accuracy_high"]) == (found.accuracy.wilson.low, found.accuracy.wilson.high)
@@ -256,7 +256,7 @@ def test_the_best_step_is_kept_and_the_training_stops(data: EncodedDataset[Any],
     assert summary.choice.value == best["nll"]
     trainable = load_trainable(config, CPU)
     trainable.model.load_state_dict(weights)
-    again = measure(trainable, BradleyTerry().task(trainable, config), other, config, Alone())
+    again = measure(trainable, BradleyTerry().task(trainable, config), other, config, SingleProcess())
     assert again["nll"] == best["nll"]
     # A run that has stopped has nothing left to do.
     finished, same_weights = trained(config, data, tmp_path, eval_data=other, resume=True)
@@ -318,7 +318,7 @@ def test_presets_are_settings_and_what_is_given_beside_them_wins() -> None:
 
 @given(st.lists(st.integers(1, 500), max_size=40), st.integers(1, 5))
 def test_items_are_dealt_once_and_evenly(costs: list[int], world: int) -> None:
-    hands = deal(costs, world)
+    hands = split_by_cost(costs, world)
     assert sorted(itertools.chain(*hands)) == list(range(len(costs)))
     assert max(map(len, hands)) - min(map(len, hands)) <= 1
     loads = [sum(costs[number] for number in hand) for hand in hands]

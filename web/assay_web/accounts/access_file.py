@@ -9,7 +9,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from assay.system.sqlite_file import OperationalFile
+from assay.system.sqlite_file import SQLiteFile
 
 FILE = "access.sqlite"
 #: Times are seconds since the epoch.
@@ -51,7 +51,7 @@ CREATE INDEX IF NOT EXISTS audit_by_action ON audit (action);
 """
 
 
-class AccessFile(OperationalFile):
+class AccessFile(SQLiteFile):
     """The open file; only its owner may read it."""
 
     schema = _SCHEMA

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from assay.errors import BackendError
-from assay.system import parent_watchdog as process_guard
+from assay.system import parent_watchdog
 
 END_S = 75.0  #: a little more than the server gives the requests that it still answers
 
@@ -35,7 +35,7 @@ class RewardChild:
     """Started when it is made. `key`: opens it, told to it in its environment, where no list of processes shows it."""
 
     def __init__(self, options: Sequence[str], *, key: str) -> None:
-        guard = [sys.executable, "-I", "-S", process_guard.__file__, str(os.getpid())]
+        guard = [sys.executable, "-I", "-S", parent_watchdog.__file__, str(os.getpid())]
         self._process = subprocess.Popen(
             [*guard, sys.executable, "-m", "assay", "serve", "--json", *options],
             env={**os.environ, "ASSAY_API_KEY": key},

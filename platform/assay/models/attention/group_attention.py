@@ -47,27 +47,27 @@ class GroupAttention(torch.autograd.Function):
         kinds = k.shape[0]
         out = torch.empty_like(q, dtype=low)
         values = v.to(low)
-        kept = []
+        probabilities = []
         for part in stretches(prefix, branches):
             scores = (_rows(q, part, kinds) * scale) @ _seen(k, part).mT
             by_head = scores.view(kinds, -1, part.length, part.seen + part.length)
             by_head[..., part.seen :] += _later(part.length, scores.dtype, scores.device)
             p = torch.softmax(scores, -1).to(low)
             out[:, part.own] = (p @ _seen(values, part)).view_as(out[:, part.own])
-            kept.append(p)
-        ctx.save_for_backward(q, k, v, *kept)
+            probabilities.append(p)
+        ctx.save_for_backward(q, k, v, *probabilities)
         ctx.group = (prefix, branches, scale, low)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, *kept = ctx.saved_tensors
+        q, k, v, *probabilities = ctx.saved_tensors
         prefix, branches, scale, low = ctx.group
         kinds, formats = k.shape[0], (k.dtype, v.dtype)
         dq = torch.empty_like(q)
         dk, dv = torch.zeros_like(k, dtype=torch.float32), torch.zeros_like(v, dtype=torch.float32)
         q, k, v, grad = q.to(low), k.to(low), v.to(low), grad.to(low)
-        for part, p in zip(stretches(prefix, branches), kept, strict=True):
+        for part, p in zip(stretches(prefix, branches), probabilities, strict=True):
             g = _rows(grad, part, kinds)
             # (dp - sum(dp * p)) * p over the keys, in one pass
             ds = torch._softmax_backward_data(g @ _seen(v, part).mT, p, -1, low)

@@ -84,13 +84,13 @@ class PackedHidden:
     """Last hidden states of a pass over groups. Branches are counted through: groups in order, then their branches."""
 
     def __init__(
-        self, states: torch.Tensor, own: list[tuple[int, int]], prefixes: list[tuple[int, int]], padding: int
+        self, states: torch.Tensor, branches: list[tuple[int, int]], prefixes: list[tuple[int, int]], padding: int
     ) -> None:
         """`states` [M, H]; `own` and `prefixes`: for each branch (start, length) in it of its tokens, of its prefix."""
         self.states = states
         self.computed = states.shape[0]  #: positions that went through the model, padding included
         self.padding = padding
-        self._own, self._prefixes = own, prefixes
+        self._own, self._prefixes = branches, prefixes
 
     def __len__(self) -> int:
         """Branches."""
@@ -108,9 +108,9 @@ class PackedHidden:
         import torch
 
         rows = [
-            prefix + place if place < shared else own + place - shared
-            for wanted, (own, _), (prefix, shared) in zip(places, self._own, self._prefixes, strict=True)
-            for place in wanted
+            prefix + position if position < shared else start + position - shared
+            for positions, (start, _), (prefix, shared) in zip(places, self._own, self._prefixes, strict=True)
+            for position in positions
         ]
         return self.states.index_select(0, torch.tensor(rows, device=self.states.device))
 
@@ -171,7 +171,7 @@ def forward(model: Any, groups: Sequence[TokenGroup]) -> PackedHidden:
     if model.config._attn_implementation != NAME:
         register()
         model.set_attn_implementation(NAME)
-    layout, own, prefixes = lay_out(groups)
+    layout, branches, prefixes = lay_out(groups)
     ids = np.concatenate([part for group in groups for part in (group.prefix, *group.branches)])
     positions = np.concatenate([np.arange(a, a + n) for a, n in _stretches(groups)])
     hidden = network(
@@ -182,10 +182,10 @@ def forward(model: Any, groups: Sequence[TokenGroup]) -> PackedHidden:
         use_cache=False,
         packed_layout=layout,
     ).last_hidden_state
-    return PackedHidden(hidden[0], own, prefixes, padding=0)
+    return PackedHidden(hidden[0], branches, prefixes, padding=0)
 
 
-def forward_rows(model: Any, groups: Sequence[TokenGroup], *, left: bool = False) -> PackedHidden:
+def forward_rows(model: Any, groups: Sequence[TokenGroup], *, pad_left: bool = False) -> PackedHidden:
     """The plain way: each sequence a row of its own, padded on the right (or on the left) to the longest."""
     import torch
 
@@ -194,7 +194,7 @@ def forward_rows(model: Any, groups: Sequence[TokenGroup], *, left: bool = False
     rows = [row for group in groups for row in group.sequences()]
     width = max(map(len, rows))
     ids, mask = np.zeros((len(rows), width), dtype=np.int64), np.zeros((len(rows), width), dtype=np.int64)
-    gaps = [width - len(row) if left else 0 for row in rows]
+    gaps = [width - len(row) if pad_left else 0 for row in rows]
     for number, (gap, row) in enumerate(zip(gaps, rows, strict=True)):
         ids[number, gap : gap + len(row)], mask[number, gap : gap + len(row)] = row, 1
     options = {"input_ids": torch.from_numpy(ids).to(device), "attention_mask": torch.from_numpy(mask).to(device)}
@@ -204,16 +204,16 @@ def forward_rows(model: Any, groups: Sequence[TokenGroup], *, left: bool = False
     hidden = network(**options, use_cache=False).last_hidden_state
     shared = [len(group.prefix) for group in groups for _ in group.branches]
     starts = [n * width + gap for n, gap in enumerate(gaps)]
-    own = [(start + p, len(row) - p) for start, p, row in zip(starts, shared, rows, strict=True)]
+    branches = [(start + p, len(row) - p) for start, p, row in zip(starts, shared, rows, strict=True)]
     prefixes = list(zip(starts, shared, strict=True))
     padding = len(rows) * width - sum(map(len, rows))
-    return PackedHidden(hidden.flatten(0, 1), own, prefixes, padding)
+    return PackedHidden(hidden.flatten(0, 1), branches, prefixes, padding)
 
 
 def lay_out(groups: Sequence[TokenGroup]) -> tuple[Layout, list[tuple[int, int]], list[tuple[int, int]]]:
     """The row's layout; for each branch (start, length) of its own tokens and of its prefix."""
     spans: list[Span] = []
-    own: list[tuple[int, int]] = []
+    branches: list[tuple[int, int]] = []
     prefixes: list[tuple[int, int]] = []
     start = 0
     for group in groups:
@@ -221,18 +221,18 @@ def lay_out(groups: Sequence[TokenGroup]) -> tuple[Layout, list[tuple[int, int]]
         prefixes += [(start, len(group.prefix))] * len(group.branches)
         start += len(group.prefix)
         for branch in group.branches:
-            own.append((start, len(branch)))
+            branches.append((start, len(branch)))
             start += len(branch)
-    return Layout(spans), own, prefixes
+    return Layout(spans), branches, prefixes
 
 
 def _stretches(groups: Sequence[TokenGroup]) -> list[tuple[int, int]]:
     """First position and length of each stretch of the row that counts on by one."""
-    found = []
+    spans = []
     for group in groups:
-        found.append((0, len(group.prefix)))
-        found += [(len(group.prefix), len(branch)) for branch in group.branches]
-    return found
+        spans.append((0, len(group.prefix)))
+        spans += [(len(group.prefix), len(branch)) for branch in group.branches]
+    return spans
 
 
 def attention_of(model: Any) -> str:

@@ -32,8 +32,8 @@ class Prepacked(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled():
             raise BadInputError("a model that was loaded for scoring has no gradients")
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
-        return found
+        output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return output
 
 
 def prepack(model: Any) -> int:

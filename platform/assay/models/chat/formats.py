@@ -61,58 +61,58 @@ class ChatForm:
             }
         for opening, role, before in sorted(openings, key=lambda each: (-len(each[0]), each[1:])):
             begins = text.startswith(opening)
-            if begins and (found := self._read_from(text, len(opening), role, before)) is not None:
-                return found
+            if begins and (conversation := self._read_from(text, len(opening), role, before)) is not None:
+                return conversation
         return None
 
     def _learn(self, roles: Sequence[Role]) -> None:
-        contents = [f"zq{place}zq" for place in range(len(roles))]
+        contents = [f"zq{index}zq" for index in range(len(roles))]
         try:
-            rest = self._write([Message(role, content) for role, content in zip(roles, contents, strict=True)])
+            remaining = self._write([Message(role, content) for role, content in zip(roles, contents, strict=True)])
         except BadInputError:
             return
         parts = []
         for content in contents:
-            part, found, rest = rest.partition(content)
-            if not found or content in rest:
+            part, separator, remaining = remaining.partition(content)
+            if not separator or content in remaining:
                 return  # it writes turns in another order, or twice
             parts.append(part)
         self._starts.add((parts[0], roles[0]))
         for (role, following), part in zip(pairwise(roles), parts[1:], strict=True):
             if part:
                 self._joints.setdefault(role, {})[part] = following
-        if rest not in self._ends:
-            self._ends.append(rest)
+        if remaining not in self._ends:
+            self._ends.append(remaining)
 
-    def _read_from(self, text: str, place: int, role: Role, before: str) -> Found | None:
+    def _read_from(self, text: str, start: int, role: Role, before: str) -> Found | None:
         messages: list[Message] = []
         spots: dict[str, int] = {}  # of each joint from `place` on: a text is searched once, however many its turns
         while True:
             joints = self._joints.get(role, {})
             for joint in joints:
-                if 0 <= spots.get(joint, 0) < place or joint not in spots:
-                    spots[joint] = text.find(joint, place)
+                if 0 <= spots.get(joint, 0) < start or joint not in spots:
+                    spots[joint] = text.find(joint, start)
             at, width = min(((spots[joint], -len(joint)) for joint in joints if spots[joint] >= 0), default=(-1, 0))
             if at < 0:
                 break
-            messages.append(Message(role, text[place:at]))
-            place = at - width
-            role = joints[text[at:place]]
+            messages.append(Message(role, text[start:at]))
+            start = at - width
+            role = joints[text[at:start]]
         if role != "assistant":
             return None
-        last = text[place:]
+        last = text[start:]
         for end in self._ends:
-            for given in (end, end.rstrip(), ""):
-                if last.endswith(given):
-                    said = last[: len(last) - len(given)]
-                    found = Found((*messages, Message("assistant", said)), end[len(given) :], before)
-                    if self._writes(found, text):
-                        return found
+            for suffix in (end, end.rstrip(), ""):
+                if last.endswith(suffix):
+                    content = last[: len(last) - len(suffix)]
+                    conversation = Found((*messages, Message("assistant", content)), end[len(suffix) :], before)
+                    if self._writes(conversation, text):
+                        return conversation
         return None
 
-    def _writes(self, found: Found, text: str) -> bool:
+    def _writes(self, conversation: Found, text: str) -> bool:
         try:
-            return self._write(found.messages) == found.before + text + found.lacking
+            return self._write(conversation.messages) == conversation.before + text + conversation.lacking
         except BadInputError:
             return False
 

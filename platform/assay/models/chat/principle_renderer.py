@@ -2,7 +2,7 @@
 
 Covers: the frozen wording, the chat [prompt, response, question], where the answer stands and which tokens are Yes and
 No there. Training, evaluation and serving all call it, so that they cannot differ. Leaves out: the forward pass, and
-the reward's arithmetic (`assay.models.answer_logits`).
+the reward's arithmetic (`assay.models.heads`).
 
 The place of the answer is found from the tokens, not assumed: the conversation is rendered as if the assistant had
 answered Yes, and again with No; what both begin with is the input, and the two tokens that follow it are the answers.
@@ -81,20 +81,20 @@ class PrincipleRenderer:
         return replace(encoded, ids=encoded.ids[:end])
 
     def _after(self, principle: str, answer: str) -> tuple[Message, Message]:
-        asked = self.question.replace(_SLOT, " ".join(principle.split()))
-        return Message("user", asked), Message("assistant", answer)
+        question = self.question.replace(_SLOT, " ".join(principle.split()))
+        return Message("user", question), Message("assistant", answer)
 
 
 def _answer_tokens(renderer: Renderer, yes: tuple[Message, Message], no: tuple[Message, Message]) -> AnswerTokens:
     room = Renderer(renderer.tokenizer, max_length=1 << 30)
     first, second = (room.encode((_PROBE,), "probe", after=turns).ids for turns in (yes, no))
-    place = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
-    if place is None or first[place + 1 :] != second[place + 1 :]:
+    position = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
+    if position is None or first[position + 1 :] != second[position + 1 :]:
         raise _not_one_token(renderer)
-    for token, answer in ((first[place], "Yes"), (second[place], "No")):
+    for token, answer in ((first[position], "Yes"), (second[position], "No")):
         if str(renderer.tokenizer.decode([token])).strip() != answer:
             raise _not_one_token(renderer)
-    return AnswerTokens(first[place], second[place], len(first) - place)
+    return AnswerTokens(first[position], second[position], len(first) - position)
 
 
 def _not_one_token(renderer: Renderer) -> BadInputError:

@@ -72,13 +72,13 @@ class RenderedTexts:
         that cannot be read, and for text that is not valid Unicode.
         """
         check_unicode(text, "text")
-        own, foreign = self._read(text)
+        native, foreign = self._read(text)
         if foreign is not None:
             return self._uncut.encode(foreign.messages[:-1], foreign.messages[-1].content)
-        if own is not None:
-            text = own.before + text
-            if complete and not own.lacking.strip():
-                text += own.lacking
+        if native is not None:
+            text = native.before + text
+            if complete and not native.lacking.strip():
+                text += native.lacking
         ids = list(self.renderer.tokenizer(text, add_special_tokens=add_special_tokens, verbose=False)["input_ids"])
         bos = self.renderer.tokenizer.bos_token_id
         if bos is not None and ids[:2] == [bos, bos]:
@@ -95,32 +95,32 @@ class RenderedTexts:
     def conversation(self, text: str) -> tuple[Prompt, str]:
         """Prompt and response, for models that need them apart. Raises BadInputError where no one could tell."""
         check_unicode(text, "text")
-        own, foreign = self._read(text)
-        found = own or foreign
-        if found is None:
+        native, foreign = self._read(text)
+        parsed = native or foreign
+        if parsed is None:
             raise BadInputError(
                 "this model needs prompt and response by themselves, and they cannot be told apart in this text; "
                 "send messages"
             )
-        return found.messages[:-1], found.messages[-1].content
+        return parsed.messages[:-1], parsed.messages[-1].content
 
     def _read(self, text: str) -> tuple[Found | None, Found | None]:
         """The text by the own template, or else by another one. Raises BadInputError for a foreign one unread."""
-        if (own := self._own.read(text)) is not None:
-            return own, None
+        if (native := self._own.read(text)) is not None:
+            return native, None
         for policy in self.policies:
-            if (found := policy.read(text)) is not None:
-                return None, found
+            if (parsed := policy.read(text)) is not None:
+                return None, parsed
         present = [family for family in FAMILIES if family.wrote(text)]
         foreign = [family for family in present if not family.wrote(self._shape)]
         if all(family.turns is not None for family in foreign):
             for family in foreign:
-                if family.form is not None and (found := family.form.read(text)) is not None:
-                    return None, found
+                if family.form is not None and (parsed := family.form.read(text)) is not None:
+                    return None, parsed
         if foreign and foreign == present:
-            named = " or ".join(dict.fromkeys(family.name for family in foreign))
+            names = " or ".join(dict.fromkeys(family.name for family in foreign))
             raise BadInputError(
-                f"the text is written in the {named} format, this model's chat template is {self._named}, and the text "
+                f"the text is written in the {names} format, this model's chat template is {self._named}, and the text "
                 "could not be read back into turns; name the tokenizer that wrote it (--policy-template), or send "
                 "messages"
             )

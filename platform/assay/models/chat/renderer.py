@@ -60,10 +60,10 @@ class Renderer:
             raise BadInputError(f"must be positive, not {max_length}", field="max_length")
         self.tokenizer = tokenizer
         self.max_length = max_length
-        own = tokenizer.chat_template
-        if isinstance(own, dict):  # several named templates
-            own = own.get("default")
-        self.template: str = _with_fixed_date(own or PLAIN_TEMPLATE)
+        chat_template = tokenizer.chat_template
+        if isinstance(chat_template, dict):  # several named templates
+            chat_template = chat_template.get("default")
+        self.template: str = _with_fixed_date(chat_template or PLAIN_TEMPLATE)
         control = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
         specials = sorted((token for token in control if len(token) > 2), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
@@ -116,12 +116,12 @@ class Renderer:
         `after`: turns that follow the response, ending with the assistant's; like the response they are never cut,
         and they belong to `ids[response_start:]`.
         """
-        kept, dropped = list(prompt), False
-        ids, start = self._encode_whole(kept, response, after)
-        while len(ids) > self.max_length and (oldest := _oldest_droppable(kept)) is not None:
-            kept = kept[: oldest[0]] + kept[oldest[1] :]
+        turns, dropped = list(prompt), False
+        ids, start = self._encode_whole(turns, response, after)
+        while len(ids) > self.max_length and (oldest := _oldest_droppable(turns)) is not None:
+            turns = turns[: oldest[0]] + turns[oldest[1] :]
             dropped = True
-            ids, start = self._encode_whole(kept, response, after)
+            ids, start = self._encode_whole(turns, response, after)
         excess = len(ids) - self.max_length
         if excess <= 0:
             return Encoded(tuple(ids), start, truncated=dropped)

@@ -56,11 +56,11 @@ def rank() -> int:
     return int(os.environ.get("RANK") or 0) if world_size() > 1 else 0
 
 
-def division_named(name: str) -> Parallel:
+def parse_parallel(name: str) -> Parallel:
     """Raises BadInputError for a way to divide the work that there is not."""
-    for known in get_args(Parallel):
-        if name == known:
-            return known  # type: ignore[no-any-return]
+    for option in get_args(Parallel):
+        if name == option:
+            return option  # type: ignore[no-any-return]
     raise BadInputError(f"one of {', '.join(get_args(Parallel))}, not {name!r}", field="--parallel")
 
 
@@ -81,7 +81,7 @@ def local_device(name: str) -> torch.device:
     return device
 
 
-class Group:
+class ProcessGroup:
     """The processes, joined. Every method is for all of them to call together, in the same order."""
 
     def __init__(self, store: Any, rank: int, world: int) -> None:
@@ -110,14 +110,14 @@ class Group:
 
         dist.barrier()
 
-    def explained(self, error: BaseException) -> BaseException:
+    def root_cause(self, error: BaseException) -> BaseException:
         """What to raise for `error`: another process's failure where that is its cause. Our own is told to the rest."""
         from torch.distributed import DistError
 
         broken = isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower())
         if broken or isinstance(error, _TerminatedError):
-            if (told := self.told()) is not None:
-                return PeerFailedError(*told)
+            if (failure := self.first_failure()) is not None:
+                return PeerFailedError(*failure)
             if broken:
                 cause = str(error).strip().splitlines()[0]
                 return BackendError(f"a process of the training ended without a word (killed, out of memory?): {cause}")
@@ -127,7 +127,7 @@ class Group:
             self._store.compare_set(_FAILED, "", json.dumps([self.rank, text]))
         return error
 
-    def told(self) -> tuple[int, str] | None:
+    def first_failure(self) -> tuple[int, str] | None:
         """Rank and message of the process that failed first, waiting a moment for it to say so."""
         deadline = time.monotonic() + _GRACE
         with suppress(Exception):
@@ -140,7 +140,7 @@ class Group:
 
 
 @contextmanager
-def joined() -> Iterator[Group]:
+def torch_process_group() -> Iterator[ProcessGroup]:
     """The group of all processes, for the time of the block.
 
     What goes wrong in one process ends all: the others raise PeerFailedError with its message where it could still be
@@ -156,15 +156,15 @@ def joined() -> Iterator[Group]:
         dist.init_process_group(backend, store=store, rank=number, world_size=world, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise BackendError(f"the processes of the training cannot find each other: {error}") from error
-    group = Group(store, number, world)
+    group = ProcessGroup(store, number, world)
     try:
         with _terminated_as_exception():
             try:
                 yield group
                 group.wait()
             except BaseException as error:
-                if (told := group.explained(error)) is not error:
-                    raise told from error
+                if (cause := group.root_cause(error)) is not error:
+                    raise cause from error
                 raise
     finally:
         dist.destroy_process_group()

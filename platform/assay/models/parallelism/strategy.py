@@ -20,10 +20,10 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from assay.errors import BadInputError
-from assay.models.parallelism.distributed import Group, Parallel, world_size
+from assay.models.parallelism.distributed import Parallel, ProcessGroup, world_size
 
 
-class Trainee(Protocol):
+class SupportsTraining(Protocol):
     """What is trained: a model, and its weights that the optimiser changes, by name."""
 
     @property
@@ -32,12 +32,12 @@ class Trainee(Protocol):
 
 
 T = TypeVar("T")
-Trained = TypeVar("Trained", bound=Trainee)
+Trained = TypeVar("Trained", bound=SupportsTraining)
 
 _BUCKET = 32 * 2**20  #: gradient numbers of one message
 
 
-class Alone:
+class SingleProcess:
     """One process, one model."""
 
     name = "none"
@@ -53,7 +53,7 @@ class Alone:
         """Where the whole model is loaded to."""
         return device
 
-    def prepare(self, trainee: Trainee) -> None:
+    def prepare(self, trained: SupportsTraining) -> None:
         """Once, after loading and before the optimiser is made."""
 
     def seed(self, seed: int, step: int) -> None:
@@ -67,7 +67,7 @@ class Alone:
         """Every process has the whole of these models' weights, to read: passes need no other process, for a time."""
         yield
 
-    def replicated(self) -> Alone:
+    def replicated(self) -> SingleProcess:
         """The same processes, each with the whole of a smaller model."""
         return self
 
@@ -107,24 +107,24 @@ class Alone:
             raise BadInputError("the state lacks a tensor that the model has")
         return full
 
-    def whole(self, trainee: Trained, load: Callable[[], Trained]) -> Trained:
+    def assembled(self, trained: Trained, load: Callable[[], Trained]) -> Trained:
         """The trained model in one piece, in the first process; `load` loads the base again where that is needed."""
-        return trainee
+        return trained
 
 
-class Replicated(Alone):
+class Replicated(SingleProcess):
     """Every process holds the whole model (data parallel). Gradients are added up once a step, after accumulation."""
 
     name = "ddp"
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: ProcessGroup) -> None:
         self._group = group
         self.rank, self.world = group.rank, group.world
 
-    def prepare(self, trainee: Trainee) -> None:
+    def prepare(self, trained: SupportsTraining) -> None:
         import torch.distributed as dist
 
-        for parameter in trainee.trainable().values():  # same base, same seed: equal already, and now for certain
+        for parameter in trained.trainable().values():  # same base, same seed: equal already, and now for certain
             dist.broadcast(parameter.data, src=0)
 
     def seed(self, seed: int, step: int) -> None:
@@ -155,9 +155,9 @@ class Replicated(Alone):
     def spread(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         import torch.distributed as dist
 
-        made = torch.empty_like(like) if full is None else full.to(like.device, like.dtype).contiguous()
-        dist.broadcast(made, src=0)
-        return made
+        local = torch.empty_like(like) if full is None else full.to(like.device, like.dtype).contiguous()
+        dist.broadcast(local, src=0)
+        return local
 
 
 class Sharded(Replicated):
@@ -166,7 +166,7 @@ class Sharded(Replicated):
     name = "fsdp"
     equal_passes = True  # a pass collects each layer's weights from all processes
 
-    def __init__(self, group: Group, device: torch.device) -> None:
+    def __init__(self, group: ProcessGroup, device: torch.device) -> None:
         super().__init__(group)
         self.device = device
 
@@ -174,9 +174,9 @@ class Sharded(Replicated):
         """A model that needs dividing may not fit on one GPU; sharding moves each unit there."""
         return torch.device("cpu")
 
-    def prepare(self, trainee: Trainee) -> None:
-        super().prepare(trainee)  # what the first process has set before is in every share
-        self.shard(trainee.model)
+    def prepare(self, trained: SupportsTraining) -> None:
+        super().prepare(trained)  # what the first process has set before is in every share
+        self.shard(trained.model)
 
     def shard(self, model: Any) -> None:
         from torch.distributed.device_mesh import init_device_mesh
@@ -209,7 +209,7 @@ class Sharded(Replicated):
                         module.reshard()
                 model.set_reshard_after_forward(False, recurse=False)  # the outermost keeps its own for the backward
 
-    def replicated(self) -> Alone:
+    def replicated(self) -> SingleProcess:
         return Replicated(self._group)
 
     def forward(self, model: Any, measure: Callable[[], T]) -> T:
@@ -238,13 +238,13 @@ class Sharded(Replicated):
 
         if not isinstance(like, DTensor):
             return super().spread(full, like)
-        made = torch.empty(like.shape, dtype=like.dtype, device=self.device) if full is None else full
-        return distribute_tensor(made.to(self.device, like.dtype), like.device_mesh, like.placements)
+        local = torch.empty(like.shape, dtype=like.dtype, device=self.device) if full is None else full
+        return distribute_tensor(local.to(self.device, like.dtype), like.device_mesh, like.placements)
 
-    def whole(self, trainee: Trained, load: Callable[[], Trained]) -> Trained:
-        weights = {name: self.collect(parameter) for name, parameter in trainee.trainable().items()}
+    def assembled(self, trained: Trained, load: Callable[[], Trained]) -> Trained:
+        weights = {name: self.collect(parameter) for name, parameter in trained.trainable().items()}
         if not self.main:
-            return trainee
+            return trained
         one = load()
         with torch.no_grad():
             for name, parameter in one.trainable().items():
@@ -271,29 +271,29 @@ def resolve(parallel: Parallel) -> str:
     return parallel
 
 
-def division(parallel: Parallel, group: Group | None, device: torch.device) -> Alone:
+def parallel_strategy(parallel: Parallel, group: ProcessGroup | None, device: torch.device) -> SingleProcess:
     """The way to divide the work among `group`."""
     name = resolve(parallel)
     if group is None or name == "none":
-        return Alone()
+        return SingleProcess()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return Sharded(group, device) if name == "fsdp" else Replicated(group)
 
 
-def deal(costs: Sequence[int], world: int) -> list[list[int]]:
+def split_by_cost(costs: Sequence[int], world: int) -> list[list[int]]:
     """For each process the numbers of its items: dealt out by falling cost, back and forth, so that processes differ
     by at most one item and little cost. One process gets all, in their order."""
     if world == 1:
         return [list(range(len(costs)))]
     hands: list[list[int]] = [[] for _ in range(world)]
-    for place, number in enumerate(sorted(range(len(costs)), key=lambda i: (-costs[i], i))):
-        row, seat = divmod(place, world)
+    for rank_by_cost, number in enumerate(sorted(range(len(costs)), key=lambda i: (-costs[i], i))):
+        row, seat = divmod(rank_by_cost, world)
         hands[seat if row % 2 == 0 else world - 1 - seat].append(number)
     return [sorted(hand) for hand in hands]
 
 
-def collect_optimizer(optimizer: torch.optim.Optimizer, parallel: Alone) -> dict[str, Any]:
+def collect_optimizer(optimizer: torch.optim.Optimizer, parallel: SingleProcess) -> dict[str, Any]:
     """Its state with whole tensors, for the first process to write."""
     described: dict[str, Any] = optimizer.state_dict()
     described["state"] = {
@@ -303,7 +303,9 @@ def collect_optimizer(optimizer: torch.optim.Optimizer, parallel: Alone) -> dict
     return described
 
 
-def spread_optimizer(described: dict[str, Any] | None, optimizer: torch.optim.Optimizer, parallel: Alone) -> None:
+def spread_optimizer(
+    described: dict[str, Any] | None, optimizer: torch.optim.Optimizer, parallel: SingleProcess
+) -> None:
     """Load the whole state of an optimiser, which only the first process has (None elsewhere): what is as large as its
     weight is laid out as the weight is, the rest (counts, settings) is the same everywhere."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -315,13 +317,13 @@ def spread_optimizer(described: dict[str, Any] | None, optimizer: torch.optim.Op
                 for number, state in described["state"].items()
             }
         }
-    made: dict[str, Any] = parallel.share(small)
-    for number, state in made["state"].items():
+    shared: dict[str, Any] = parallel.share(small)
+    for number, state in shared["state"].items():
         for key, value in state.items():
             if value is None:
                 full = described["state"][number][key] if described is not None else None
                 state[key] = parallel.spread(full, parameters[number])
-    optimizer.load_state_dict(made)
+    optimizer.load_state_dict(shared)
 
 
 def _is_like(value: Any, parameter: torch.nn.Parameter) -> bool:

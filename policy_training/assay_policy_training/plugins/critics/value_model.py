@@ -21,9 +21,9 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import can_pack
+from assay.models.heads import head_outputs
 from assay.models.loading import load_causal_lm, load_tokenizer
-from assay.models.parallelism.strategy import Alone
-from assay.models.pooling import head_outputs
+from assay.models.parallelism.strategy import SingleProcess
 from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import response_states
@@ -132,7 +132,7 @@ class ValueCritic:
         return total
 
     @property
-    def _parallel(self) -> Alone:
+    def _parallel(self) -> SingleProcess:
         return self.policy.parallel.replicated()
 
     @property

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention.packing import unwrapped
-from assay.models.pooling import position_ids
+from assay.models.heads import position_ids
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import draw
 from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer, buffered_cache, compacted

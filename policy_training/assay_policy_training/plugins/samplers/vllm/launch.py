@@ -1,7 +1,7 @@
 """A vLLM server for rollouts, started in a separate environment and stopped with this process.
 
 Covers: the flags and variables that a policy's server needs, waiting until it is ready, its log, ending the whole
-process group, also where this process is killed (`process_guard`). Leaves out: talking to it (`server`).
+process group, also where this process is killed (`parent_watchdog`). Leaves out: talking to it (`server`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import httpx
 from assay.errors import BackendError, BadInputError
 from assay.http.listening import claim_port
 from assay.models.loading import resolve_model
-from assay.system import parent_watchdog as process_guard
+from assay.system import parent_watchdog
 from assay_policy_training.plugins.samplers.vllm import worker
 from assay_policy_training.plugins.samplers.vllm.policy_engine import LOGPROBS_MODE
 
@@ -109,7 +109,7 @@ def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     environment = {**ENVIRONMENT, **inherited, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(folder)}
     with log.open("wb") as stream:
-        guard = [sys.executable, "-I", "-S", process_guard.__file__, str(os.getpid())]
+        guard = [sys.executable, "-I", "-S", parent_watchdog.__file__, str(os.getpid())]
         process = subprocess.Popen(
             [*guard, *launch.command(port)],
             env=environment,

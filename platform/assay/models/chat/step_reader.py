@@ -35,24 +35,24 @@ def read_steps(renderer: Renderer, prompt: Prompt, steps: Sequence[str], *, sepa
     if conversation.response_cut:
         raise BadInputError(f"the response alone passes {renderer.max_length} tokens (max_length)")
     before, text = renderer.render(prompt), renderer.render(prompt, response)
-    whole = renderer.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    encoding = renderer.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     # Counted from the end: turns may have been dropped from the beginning.
-    total, kept = len(whole["input_ids"]), len(conversation.ids)
+    total, encoded_length = len(encoding["input_ids"]), len(conversation.ids)
     at = next((n for n, (x, y) in enumerate(zip(before, text, strict=False)) if x != y), min(len(before), len(text)))
     places = []
     token = 0
     for step in steps[:-1]:
-        wanted = renderer.plain(step).rstrip()
-        found = text.find(wanted, at)
-        if found < 0:
+        step_text = renderer.plain(step).rstrip()
+        begin = text.find(step_text, at)
+        if begin < 0:
             raise BadInputError("the chat template changes the text of a step")
-        at = found + len(wanted)
-        while whole["offset_mapping"][token][1] < at:
+        at = begin + len(step_text)
+        while encoding["offset_mapping"][token][1] < at:
             token += 1
-        places.append(kept - (total - token))
-    places.append(kept - 1)
+        places.append(encoded_length - (total - token))
+    places.append(encoded_length - 1)
     if min(places) < conversation.response_start or any(a >= b for a, b in pairwise(places)):
         raise BadInputError("two steps end in the same token, or one was cut off")
-    if conversation.ids[places[0] :] != tuple(whole["input_ids"][total - kept + places[0] :]):
+    if conversation.ids[places[0] :] != tuple(encoding["input_ids"][total - encoded_length + places[0] :]):
         raise BadInputError("cutting the conversation changed its tokens")
     return StepPlaces(conversation.ids, tuple(places), conversation.truncated)

@@ -1,7 +1,7 @@
-"""What a language model's head says at a few positions: for all tokens (training) or for two of them (rewards).
+"""What training and serving compute from hidden states alike: rewards of a linear head, logits of the language head.
 
-Covers: the head applied to single hidden states in float32 (bfloat16 logits would quantise rewards), whatever the
-model does to its logits afterwards (soft cap, scale), Yes minus No. Leaves out: the backbone's pass
+Covers: heads in float32 (bfloat16 rewards tie where they should not), what a model does to its logits afterwards (soft
+cap, scale), Yes minus No, position ids of padded rows. Leaves out: the backbone's pass
 (`assay.models.attention.packing`), which tokens the answers are (`assay.models.chat.principle_renderer`).
 """
 
@@ -14,6 +14,28 @@ from assay.errors import BadInputError
 
 if TYPE_CHECKING:
     import torch
+
+HEAD = "score"
+
+
+def position_ids(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Positions [B, L] that count real tokens only, so that left and right padding give the same ones."""
+    return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+
+
+def apply_head(head: Any, pooled: torch.Tensor) -> torch.Tensor:
+    """Rewards [...] of hidden states [..., H] under a linear head of one output, in float32 even inside autocast."""
+    return head_outputs(head, pooled)[..., 0]
+
+
+def head_outputs(head: Any, pooled: torch.Tensor) -> torch.Tensor:
+    """All outputs [..., K] of a linear head on hidden states [..., H], in float32 even inside autocast."""
+    import torch
+    import torch.nn.functional as F
+
+    with torch.autocast(device_type=pooled.device.type, enabled=False):
+        bias = head.bias.float() if head.bias is not None else None
+        return F.linear(pooled.float(), head.weight.float(), bias)
 
 
 def answer_logits(model: Any, hidden: torch.Tensor, tokens: Sequence[int] | None = None) -> torch.Tensor:

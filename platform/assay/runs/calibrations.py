@@ -43,18 +43,18 @@ def refresh_probabilities(
     changed = 0
     while True:
         with workspace.store.unit() as db:
-            found = db.execute(
+            stale = db.execute(
                 f"""SELECT rowid, reward FROM scores
                     WHERE model_version = ? AND reward IS NOT NULL AND calibration IS DISTINCT FROM ?
                     LIMIT {CHUNK}""",
                 [version, calibration.id],
             ).fetchall()
-            if not found:
+            if not stale:
                 return changed
             table = pa.table(
                 {
-                    "place": pa.array([place for place, _ in found], type=pa.int64()),
-                    "probability": pa.array([calibration.probability(reward) for _, reward in found]),
+                    "place": pa.array([rowid for rowid, _ in stale], type=pa.int64()),
+                    "probability": pa.array([calibration.probability(reward) for _, reward in stale]),
                 }
             )
             with registered(db, "fresh", table):
@@ -63,5 +63,5 @@ def refresh_probabilities(
                        WHERE scores.rowid = f.place""",
                     {"id": calibration.id},
                 )
-        changed += len(found)
-        advance(len(found))
+        changed += len(stale)
+        advance(len(stale))
