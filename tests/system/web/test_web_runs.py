@@ -38,7 +38,7 @@ HOLD = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print(1, flush=T
 SLOW = """
 import sys, time
 from assay.system.graceful_stop import end_on_request
-from assay.runs import start_run
+from assay.runs.record import start_run
 from assay.workspace import Workspace
 
 with start_run(Workspace.open(sys.argv[1]), "train", {"name": "slow"}) as run, end_on_request() as end:

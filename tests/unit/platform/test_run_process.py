@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="ne
 WORK = """
 import sys, time
 from assay.system.graceful_stop import end_on_request
-from assay.runs import start_run
+from assay.runs.record import start_run
 from assay.workspace import Workspace
 
 with start_run(Workspace.open(sys.argv[1]), "train", {}) as run:
