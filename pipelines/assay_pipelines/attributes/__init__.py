@@ -1,1 +1,1 @@
-"""Preference attributes: what a comparison is about and how it should be judged, as an LLM or a person describes it."""
+"""Preference attributes of comparisons and correctness checks of responses, by models, rules or files."""

@@ -1,7 +1,7 @@
-"""The 5-tuple of attributes by a language model: strict JSON, one re-ask, every failure counted.
+"""The five attributes by a language model: strict JSON, one retry, every failure counted.
 
-Covers: asking for what is not known yet, storing it as this annotator's. Leaves out: what the attributes are for
-(`schema`), which annotator's count (`stored`), attributes without a model (`rules`).
+Covers: describing the comparisons that this annotator has not described, storing the attributes. Leaves out: their
+meaning and precedence (`assay.data.pair_attributes`), attributes without a model (`rules`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBERED = re.compile(r"\b(candidate|response|answer)s? [12]\b", re.IGNORECASE)
 
 
 class AttributesAnswer(StrictAnswer):
-    """What the model is to write."""
+    """The schema of the answer."""
 
     task_category: str = Field(pattern=_TEXT, max_length=60)
     objectivity: Literal["objective", "subjective"]
@@ -43,7 +43,7 @@ class AttributesAnswer(StrictAnswer):
     @field_validator("desired", "guideline")
     @classmethod
     def _nameless(cls, text: str) -> str:
-        # Whoever is steered by it later sees the two in another order.
+        # Judges that read it later see the two in another order.
         if _NUMBERED.search(text):
             raise ValueError("must not name the candidates by number; write 'one response', 'the other'")
         return text
@@ -56,7 +56,7 @@ class AttributesAnswer(StrictAnswer):
 
 @dataclass(frozen=True)
 class AttributesConfig:
-    """`seed` draws which response is shown first."""
+    """`seed` decides which response is shown first."""
 
     endpoint: EndpointConfig
     name: str = ""  #: "" = the model's name
@@ -65,7 +65,7 @@ class AttributesConfig:
 
 
 class AttributeExtractor(PromptedModel):
-    """Asks one model."""
+    """Describes pairs by a model."""
 
     def __init__(self, config: AttributesConfig) -> None:
         super().__init__(TASK, config.endpoint, config.name, config.prompts, {"seed": config.seed})
@@ -96,7 +96,7 @@ def extract_attributes(
     budget: Budget | Spending | None = None,
     advance: Advance = silent,
 ) -> SweepReport:
-    """Ask for the attributes of those comparisons that this annotator has not described. As `judging.asking.ask`."""
+    """Request the attributes of the comparisons that this annotator has not described. As `judging.asking.ask`."""
     annotator = extractor.annotator
     with workspace.store.unit() as db:
         annotator.write(db)

@@ -1,9 +1,9 @@
 """Pre-verification: a model checks the responses of objective pairs one at a time, before a person sees the pair.
 
-Covers: which responses are checked, asking, storing in `response_checks`, reading back for the queue. Leaves out:
-judging the pair. One response at a time, as Skywork-Reward-V2 does it: shown alone, a response cannot look right
-beside a worse one. What a model finds is a hint for people and never an answer of its own: it makes no judgment and no
-decision, and lies apart from `principle_judgments`, which come from people's feedback.
+Covers: which responses are checked, the calls, storing the answers in `response_checks`. Leaves out: reading them back
+(`assay.data.response_checks`). One response at a time, as in Skywork-Reward-V2: shown alone, a response cannot look
+right beside a worse one. A check is a hint for annotators: it is no judgment, makes no decision, and is separate from
+`principle_judgments`, which come from annotators' feedback.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TASK = "correctness"
 
 
 class CorrectnessAnswer(StrictAnswer):
-    """What the model is to write."""
+    """The schema of the answer."""
 
     reasoning: str
     verdict: Verdict
@@ -39,7 +39,7 @@ class CorrectnessAnswer(StrictAnswer):
 
 @dataclass(frozen=True)
 class CheckerConfig:
-    """Who checks."""
+    """The model that checks."""
 
     endpoint: EndpointConfig
     name: str = ""  #: "" = the model's name
@@ -47,7 +47,7 @@ class CheckerConfig:
 
 
 class CorrectnessChecker(PromptedModel):
-    """Asks one model."""
+    """Checks responses by a model."""
 
     def __init__(self, config: CheckerConfig) -> None:
         super().__init__(TASK, config.endpoint, config.name, config.prompts, {})

@@ -1,8 +1,7 @@
-"""One model that is asked one kind of thing about pairs or responses: its prompts, who it is in the store, its calls.
+"""A model with the prompts of one task: its annotator in the store and its calls.
 
-Covers: what describing pairs and checking responses have in common. Leaves out: what is asked and what is made of the
-answers (`extraction`, `preverification`), several calls at once (`llm.sweep`), judges, whose samples and orders make
-another annotator (`judging.openai_compatible`).
+Covers: what describing pairs and checking responses share. Leaves out: the tasks (`extraction`, `preverification`),
+concurrent calls (`llm.sweep`), judges (`judging.openai_compatible`).
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ A = TypeVar("A", bound=StrictAnswer)
 
 
 class PromptedModel:
-    """Asks the model at `endpoint` with the prompts `TASK.system.md` and `TASK.user.md`.
+    """Calls the model at `endpoint` with the prompts `TASK.system.md` and `TASK.user.md`.
 
-    `name`: what it is called in the store, "" = the model's name. `prompts`: a folder of one's own. `identity`: what
-    else decides its answers, and with the model and the prompts makes it this annotator.
+    `name`: its name in the store, "" = the model's name. `prompts`: a folder with other prompts. `identity`: further
+    settings that determine its answers and, with the model and the prompts, identify the annotator.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Attributes without a model: from a file that somebody wrote, or by rules from what the source says of itself.
+"""Attributes without a model: from a file, or by rules from the category that the source gives.
 
-Both are annotators of their own, so that nobody takes them for a model's or another person's: a file's is a person
-(`stored.load_attributes` prefers it), the rules' is of the kind `source`. Rules know the category and nothing
-of the texts; they are there to balance and prioritise where no model is at hand.
+Each is a separate annotator: that of a file is a person (`load_attributes` prefers it), that of the rules is of the
+kind `source`. Rules read the category and not the texts; they serve to balance and prioritise where no model is
+available.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_pipelines.llm.annotators import Annotator, versioned
 
-#: The first rule whose pattern is found in the category decides: objectivity, controversiality, what to look at.
+#: The first rule whose pattern matches the category decides: objectivity, controversiality, guideline.
 RULES: tuple[tuple[str, Objectivity, Controversiality, str], ...] = (
     (
         r"math|arithmetic|algebra|gsm|code|coding|program|sql|logic|reason|science|stem|fact|trivia|qa\b|extract",
@@ -47,8 +47,8 @@ _DESIRED = "A response that does what was asked for."
 
 
 def describe_by_rules(workspace: Workspace, comparison_ids: Sequence[str], run_id: str | None) -> int:
-    """Store attributes made of each comparison's category; returns how many comparisons are new. One without a category
-    gets the general rule under the category 'general'."""
+    """Store attributes by each comparison's category; returns how many comparisons are new. One without a category gets
+    the general rule and the category 'general'."""
     annotator = versioned("source", "attribute-rules", {"rules": RULES, "otherwise": _OTHERWISE, "desired": _DESIRED})
     with workspace.store.unit() as db:
         annotator.write(db)
@@ -74,7 +74,7 @@ def by_rules(category: str | None) -> PairAttributes:
 
 def describe_from_file(workspace: Workspace, path: Path, run_id: str | None, *, person: str) -> int:
     """Store attributes from JSON lines with `comparison_id` and the five fields, as the `person`'s; returns how many
-    comparisons are new. Raises BadInputError naming row and field; then nothing of the file is stored."""
+    comparisons are new. Raises BadInputError naming row and field; then nothing is stored."""
     described: dict[str, PairAttributes] = {}
     for number, line in Lines(path):
         try:

@@ -27,15 +27,15 @@ def add_to(group: typer.Typer) -> None:
 def add(
     name: Annotated[str, typer.Argument(help="Name of the benchmark.")],
     path: Annotated[
-        Path, typer.Argument(metavar="FILE", help="JSON, JSON Lines, CSV, Parquet, or .txt with a prompt a line.")
+        Path, typer.Argument(metavar="FILE", help="JSON, JSON Lines, CSV, Parquet, or .txt with a prompt per line.")
     ],
     field: Annotated[str | None, typer.Option(help="Field with the prompt. Default: found by name.")] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Register a benchmark's first-turn prompts. From then on, training asks for data that is checked against it.
+    """Register a benchmark's first-turn prompts. Training then requires data that is checked against it.
 
-    Reads RewardBench, RM-Bench, JudgeBench, chat rows and HH text as they are. A name never changes its prompts.
+    Reads RewardBench, RM-Bench, JudgeBench, chat rows and HH text unchanged. The prompts of a name never change.
 
     Example: `assay data benchmarks add rm-bench total_dataset.json`
     """
@@ -94,7 +94,7 @@ def decontaminate(
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Registered benchmark; repeatable. Default: all of them.")
     ] = None,
-    ngram: Annotated[int, typer.Option(help="So many consecutive units in common are an overlap.")] = 13,
+    ngram: Annotated[int, typer.Option(help="This many consecutive units in common are an overlap.")] = 13,
     unit: Annotated[str, typer.Option(help="word, or character for scripts without spaces.")] = "word",
     action: Annotated[str, typer.Option(help="discard the comparisons that overlap, or only report them.")] = "discard",
     pool: PoolOption = None,
@@ -105,10 +105,10 @@ def decontaminate(
 ) -> None:
     """Check every prompt of the store against benchmarks; discard what overlaps, with the text in common as evidence.
 
-    Case, punctuation and white space do not count. A turn that shares N consecutive words with a benchmark's first-turn
-    prompt overlaps; so does one that equals, as a whole, a benchmark prompt of fewer than N words. --pool, --source
-    and --category limit what is discarded, never what is checked. The check is entered in the ledger that training
-    asks; after an import, run it again.
+    Case, punctuation and white space are ignored. A turn that shares N consecutive words with a benchmark's first-turn
+    prompt overlaps; so does one that equals a benchmark prompt of fewer than N words. --pool, --source
+    and --category limit what is discarded, never what is checked. The check is recorded in the ledger that training
+    reads; after an import, run it again.
 
     Example: `assay data decontaminate --benchmark rm-bench --ngram 13`
     """

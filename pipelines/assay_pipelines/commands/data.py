@@ -1,4 +1,4 @@
-"""`assay data ...`: snapshots; import, export and hygiene are in modules of their own."""
+"""`assay data`: the group and its snapshot commands; import, export and hygiene are in other modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`assay judge attributes` and `verify`: what a model says of a pair, or of a response, that is no preference.
+"""`assay judge attributes` and `verify`: attributes of pairs and correctness checks of responses.
 
 Leaves out: preferences (`judge`).
 """
@@ -39,10 +39,8 @@ def attributes(
     model: ModelOption = None,
     api_key_env: KeyVariable = None,
     rules: Annotated[bool, typer.Option("--rules", help="By rules from the category, without a model.")] = False,
-    file: Annotated[
-        Path | None, typer.Option("--file", help="From JSON lines that somebody wrote.", show_default=False)
-    ] = None,
-    person: Annotated[str, typer.Option(help="Who wrote the --file.")] = "attributes-file",
+    file: Annotated[Path | None, typer.Option("--file", help="From a JSON Lines file.", show_default=False)] = None,
+    person: Annotated[str, typer.Option(help="The annotator of the --file.")] = "attributes-file",
     temperature: Temperature = None,
     max_tokens: MaxTokens = 512,
     concurrency: Concurrency = 8,
@@ -60,7 +58,7 @@ def attributes(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Describe pairs by the 5-tuple of attributes: category, objectivity, controversiality, wishes, guideline.
+    """Describe pairs by the 5-tuple of attributes: category, objectivity, controversiality, desired, guideline.
 
     Example: `assay judge attributes --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
     """
@@ -129,7 +127,7 @@ def verify(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a model check each response of objective pairs by itself, as a hint for the people who see the pair.
+    """Have a model check each response of objective pairs separately, as a hint for annotators.
 
     Example: `assay judge verify --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
     """

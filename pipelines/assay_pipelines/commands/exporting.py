@@ -43,10 +43,10 @@ def export(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write decided pairs as other trainers read them. The file or folder is whole or not there.
+    """Write decided pairs in the format of other trainers. The file or folder appears complete or not at all.
 
     A folder gets Parquet files and a data card, for `datasets.load_dataset`. Annotators appear under pseudonyms that
-    hold within one export only.
+    differ between exports.
 
     Example: `assay data export train.jsonl --snapshot train`
     """
@@ -83,6 +83,6 @@ def export(
         run.metrics.update(asdict(report))
     lines = [f"wrote {report.rows} {report.unit} to {report.path} as {report.format}", *report.notes]
     if report.undecided and report.unit in ("pairs", "prompts"):
-        lines.append(f"left out {report.undecided} comparisons without a chosen side: ties, and those nobody decided")
+        lines.append(f"left out {report.undecided} comparisons without a chosen side: ties and undecided ones")
     text = "\n  ".join(lines)
     emit({"run_id": run.id, **asdict(report)}, text, as_json=as_json)

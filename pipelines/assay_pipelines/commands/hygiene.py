@@ -1,4 +1,4 @@
-"""`assay data clean`, `dedup`, `contradictions`, `stats`: what is wrong with the data, set aside or shown."""
+"""`assay data clean`, `dedup`, `contradictions` and `stats`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def clean(
 
 
 def dedup(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Keep one of each pair that differs only in case or white space; set contradicting source labels aside.
+    """Keep one of each pair that differs only in case or white space; discard pairs with contradicting source labels.
 
     Example: `assay data dedup`
     """
@@ -75,18 +75,18 @@ def dedup(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> Non
         f"discarded {counts.duplicates} duplicates and {counts.contradictions} with contradicting labels",
     ]
     if counts.contradictions:
-        lines.append("see them: assay data contradictions")
+        lines.append("list them: assay data contradictions")
     emit({"run_id": run.id, **asdict(counts)}, "\n".join(lines), as_json=as_json)
 
 
 def contradictions(
-    limit: Annotated[int, typer.Option(help="Show at most so many; 0 = all.")] = 10,
+    limit: Annotated[int, typer.Option(help="Show at most this many; 0 = all.")] = 10,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show pairs that sources label oppositely, also where they differ in case or white space: texts, sources, votes.
 
-    Decides nothing (`assay data dedup` sets them aside, but for gold and silver); shows those set aside as well.
+    Discards nothing (`assay data dedup` discards them, except gold and silver); shows discarded ones as well.
 
     Example: `assay data contradictions --limit 3`
     """
@@ -98,7 +98,7 @@ def contradictions(
     if limit < 0:
         raise BadInputError("must not be negative", field="limit")
     here = Workspace.find(workspace)
-    with progress_bar("looking for contradictions", unit="comparisons") as step:
+    with progress_bar("finding contradictions", unit="comparisons") as step:
         total, examples = find_contradictions(here, limit=limit or None, advance=step)
     text = "\n\n".join([f"{total} pairs with opposite labels", *map(_contradiction, examples)])
     if total > len(examples):
@@ -107,7 +107,7 @@ def contradictions(
 
 
 def stats(
-    languages: Annotated[int, typer.Option(help="Prompts whose language is told; 0 = all.")] = 5000,
+    languages: Annotated[int, typer.Option(help="Prompts whose language is detected; 0 = all.")] = 5000,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

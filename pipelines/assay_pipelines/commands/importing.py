@@ -39,9 +39,9 @@ def import_(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import preference pairs. Rows that cannot be taken are recorded with a reason, the rest is imported.
+    """Import preference pairs. Rows that cannot be imported are recorded with a reason; all others are imported.
 
-    Interrupted or run twice: run it again, nothing is doubled.
+    An interrupted import is resumed by running it again; nothing is imported twice.
 
     Example: `assay data import pairs.csv --map prompt=question --map chosen=good --map rejected=bad`
     """

@@ -32,7 +32,7 @@ def near_dup(
 ) -> None:
     """Find comparisons that share most of their word shingles: MinHash sketches, verified by exact Jaccard similarity.
 
-    Case, punctuation and white space do not count. Two comparisons are as similar as their least similar part, so a
+    Case, punctuation and white space are ignored. Two comparisons are as similar as their least similar part, so a
     long prompt in common is not enough. Kept of a cluster: gold first, then silver, then the first imported.
 
     Example: `assay data near-dup --threshold 0.85 --action discard`

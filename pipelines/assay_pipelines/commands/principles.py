@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the group `principles`."""
     group = typer.Typer(
-        no_args_is_help=True, help="Turn people's feedback into yes/no principles that they agree on (RLBFF)."
+        no_args_is_help=True, help="Turn annotators' feedback into yes/no principles on which they agree (RLBFF)."
     )
     group.command("import-feedback")(import_feedback)
     for command in (extract, filter_, report, export):
@@ -59,9 +59,9 @@ def import_feedback(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring feedback in: from a file whose rows give reasons, critiques or binary tests, or from judgments' reasons.
+    """Import feedback from a file with reasons, critiques or binary tests, or from the reasons of stored judgments.
 
-    HelpSteer3's own feedback files come in by `assay data import`. Twice is as good as once.
+    HelpSteer3's own feedback files are imported by `assay data import`. A second import adds nothing.
 
     Example: `assay principles import-feedback ukpconvarg1_pairs.jsonl.gz`
     """
@@ -120,16 +120,16 @@ def extract(
     max_calls: MaxCalls = None,
     max_total_tokens: MaxTotal = None,
     prompts: PromptsFolder = None,
-    lexicon: Annotated[Path | None, typer.Option(help="lexicon: rules of your own.")] = None,
+    lexicon: Annotated[Path | None, typer.Option(help="A lexicon file for --extractor lexicon.")] = None,
     source: Annotated[str | None, typer.Option(help="Only annotators whose name begins with this.")] = None,
     limit: Annotated[int | None, typer.Option(help="Read at most this many.", min=1)] = None,
-    again: Annotated[bool, typer.Option("--again", help="Read what failed for good once more.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Retry final failures.")] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read the feedback and write down the principles it speaks of, each with the words that say so.
+    """Extract the principles that the feedback mentions, each with the quoted words.
 
-    What was read is not read again: interrupted or out of budget, run it again.
+    Feedback is read once: after an interruption or an exhausted budget, run it again.
 
     Example: `assay principles extract --extractor lexicon`
     """
@@ -166,7 +166,8 @@ def filter_(
     extractor: Annotated[
         str | None,
         typer.Option(
-            help="Whose readings; `stated` = what people judged themselves. Default: the latest.", show_default=False
+            help="Whose principles; `stated` = those that people judged directly. Default: the latest extractor's.",
+            show_default=False,
         ),
     ] = None,
     encoder: Annotated[str, typer.Option(help=f"{ENCODERS.help()}; or a sentence-transformers model.")] = "minilm",
@@ -174,13 +175,13 @@ def filter_(
     consensus_above: Annotated[float, typer.Option(help="Cosine that every other annotator must reach.")] = 0.8,
     at_least: Annotated[
         int | None,
-        typer.Option(help="So many others are enough. Default: every one, as RLBFF.", min=1, show_default=False),
+        typer.Option(help="This many others suffice. Default: all, as RLBFF.", min=1, show_default=False),
     ] = None,
     merge_above: Annotated[float, typer.Option(help="Cosine from which two principles are one.")] = 0.8,
     same_fulfilment: Annotated[
         bool, typer.Option("--same-fulfilment/--any-fulfilment", help="Whether others must give the same answer.")
     ] = True,
-    alone: Annotated[bool, typer.Option("--alone", help="Keep what a single annotator says.")] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="Keep principles of a single annotator.")] = False,
     drop: Annotated[
         list[str] | None, typer.Option(help="Principle to drop; repeatable. Default: helpfulness.", show_default=False)
     ] = None,
@@ -188,9 +189,10 @@ def filter_(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep the principles whose quote is in the feedback and that every other annotator shares; say why others go.
+    """Keep the principles whose quote is in the feedback and that every other annotator shares; record why others are
+    dropped.
 
-    Nothing is deleted: run it again with other thresholds, the latest run counts.
+    Nothing is deleted: run it again with other thresholds; the latest run is used.
 
     Example: `assay principles filter --consensus-above 0.8`
     """
@@ -244,7 +246,7 @@ def report(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each extractor read and failed to read, what each stage dropped, and the share of yes by principle.
+    """Show what each extractor read and failed to read, what each stage dropped, and the share of yes per principle.
 
     Example: `assay principles report`
     """

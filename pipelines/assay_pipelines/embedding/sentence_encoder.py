@@ -1,7 +1,7 @@
 """Any model of the sentence-transformers library, by hub name or folder.
 
-Covers: the thin adapter to `Encoder`, the version in its name. Leaves out: query and passage prompts: what is compared
-here is of one kind on both sides.
+Covers: the thin adapter to `Encoder`, the version in its name. Leaves out: query and passage prompts, since both
+sides of a comparison here are of one kind.
 """
 
 from __future__ import annotations

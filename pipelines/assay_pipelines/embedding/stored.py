@@ -1,12 +1,12 @@
-"""Vectors of comparisons in the store: made page by page, only what is missing, read back in blocks.
+"""Vectors of comparisons in the store: missing ones are encoded page by page, stored ones read in blocks.
 
-Covers: the text that stands for a comparison, `embed_comparisons` (resumable: a killed run is run again),
+Covers: the text that represents a comparison, `embed_comparisons` (resumable: a killed run is run again),
 `load_vectors`, and `StoredVectors`, which an index streams so that the vectors need not fit in memory. Leaves out: the
 encoders and the search (beside this module).
 
 The text is the attributes, then the turns of the prompt, newest first: Skywork-Reward-V2 embeds (x, attributes), and an
-encoder with a short window should lose the oldest turns. With `responses`, the two responses are encoded apart from it
-and averaged in, so that the vector does not depend on which of them is A, and neither crowds out the prompt.
+encoder with a short window should lose the oldest turns. With `responses`, the two responses are encoded separately and
+averaged in, so that the vector does not depend on their order and neither displaces the prompt.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _TEXTS = f"""
 
 
 def space_name(encoder: Encoder, *, responses: bool = False) -> str:
-    """What the vectors are stored under: the encoder, and whether the responses are in them."""
+    """The name under which vectors are stored: the encoder, and whether the responses are included."""
     return encoder.name + (WITH_RESPONSES if responses else "")
 
 
@@ -84,15 +84,15 @@ def embed_comparisons(
     page: int = PAGE,
     advance: Advance = silent,
 ) -> EmbedReport:
-    """Encode what has no vector yet, or one of another text, each page stored as soon as it is made.
+    """Encode the comparisons without a vector of their present text; each page is stored as soon as it is encoded.
 
-    `advance` counts comparisons, those known already at once. No store is held while the encoder works.
+    `advance` counts comparisons, those stored before in one step. The store is not held while the encoder works.
     """
     space = space_name(encoder, responses=responses)
     with workspace.store.unit() as db:
         _want(db, which)
         selected = int(db.execute("SELECT count(*) FROM wanted").fetchall()[0][0])
-        # Equal texts stand together, so that a page encodes each once.
+        # Equal texts are adjacent, so that a page encodes each once.
         missing: pa.Table = db.sql(
             f"""SELECT t.comparison_id FROM ({_TEXTS}) t
                 LEFT JOIN embeddings e ON e.ref = t.comparison_id AND e.encoder = $space
@@ -141,7 +141,7 @@ def embed_texts(
     page: int = PAGE,
     advance: Advance = silent,
 ) -> None:
-    """Store a vector under each name; what is stored under it with this encoder is replaced."""
+    """Store a vector under each name, replacing the one that this encoder stored before."""
     names = sorted(texts)
     for start in range(0, len(names), page):
         part = names[start : start + page]
@@ -152,7 +152,7 @@ def embed_texts(
 
 
 class StoredVectors:
-    """The vectors of a space, read anew in blocks each time (`assay_pipelines.embedding.index.Vectors`).
+    """The vectors of a space, read in blocks on every call (`assay_pipelines.embedding.index.Vectors`).
 
     `ids` are sorted; `which` limits them, comparisons without a vector are left out and counted in `missing`.
     """

@@ -14,12 +14,12 @@ from typing import Any
 from assay.runs.record import code_version
 from assay_pipelines.exporters.job import JUDGMENTS, PAIRS, ExportJob
 
-SHOWN = 50  #: rows of a table in the card; the rest is summed up
+SHOWN = 50  #: rows of a table in the card; the others are counted
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """`sources`: (source, licence, pairs); an origin without a licence says so. `runs`: (run, kind, start, code)."""
+    """`sources`: (source, licence, pairs); licence 'not stated' if none. `runs`: (run, kind, start, code)."""
 
     title: str
     pairs: int
@@ -122,7 +122,7 @@ def card(facts: CardFacts) -> str:
         f"Left out of the pairs: {facts.ties} ties, {facts.undecided} comparisons without a label.",
         "People appear under pseudonyms by a hash whose salt was drawn for this export and kept nowhere.",
         _table("Sources and licences", ("source", "licence", "pairs"), facts.sources),
-        "A pair that several sources hold counts under each. Each source's licence goes on binding its pairs.",
+        "A pair that several sources hold counts under each. Each source's licence still applies to its pairs.",
         _table("Pools", ("pool", "pairs"), facts.pools),
         _table("Categories", ("category", "pairs"), facts.categories),
         _table("Languages", ("language", "pairs"), facts.languages),

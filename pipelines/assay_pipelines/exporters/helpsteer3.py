@@ -1,7 +1,7 @@
 """HelpSteer3's rows: principle judgments (what RLBFF trains on) and preferences, in the publisher's fields and signs.
 
-Principle rows: a yes or no that no annotator contradicts, once for each response and principle; `partially` is left
-out, as in RLBFF. A judgment that a model extracted from feedback counts only if the newest filter run kept it. The
+Principle rows: a yes or no that no annotator contradicts, one per response and principle; `partially` is left out, as
+in RLBFF. A judgment that a model extracted from feedback counts only if the newest filter run kept it. The
 field is spelled `fulfilment`.
 
 Preference rows: negative is better for response 1, 0 a tie. HelpSteer3 has no preference without a strength, so a

@@ -1,8 +1,8 @@
-"""A data set folder for the Hugging Face `datasets` library: Parquet, and a card that says what it is and whence.
+"""A data set folder for the Hugging Face `datasets` library: Parquet, and a data card.
 
-Two configurations: `pairs` (default; TRL's explicit conversational form with provenance) and `judgments`, what each
-annotator said of each comparison, ties included, people under pseudonyms. Metadata of the sources, record ids, times
-and decisions' reasons are left out, because they can name people. Loaded by `datasets.load_dataset(FOLDER)`.
+Two configurations: `pairs` (default; TRL's explicit conversational form with provenance) and `judgments`, each
+annotator's judgment of each comparison, ties included, people under pseudonyms. Metadata of the sources, record ids,
+times and decisions' reasons are left out, because they can name people. Loaded by `datasets.load_dataset(FOLDER)`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from assay_pipelines.exporters.card import card, facts_of
 from assay_pipelines.exporters.job import CHOSEN, JUDGMENTS, PAIRS, REJECTED, RESOLVED, ExportFormat, ExportJob, Written
 
-MARKER = "assay-export.json"  #: says that the folder is an export, which a later one may replace
+MARKER = "assay-export.json"  #: marks the folder as an export, which a later one may replace
 
 
 def write_folder(job: ExportJob) -> Written:

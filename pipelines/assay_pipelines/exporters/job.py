@@ -1,4 +1,4 @@
-"""What a writer is given: the open store with the selected comparisons, where to write, and what it may say.
+"""An export job: the open store with the selected comparisons, the target, and what may be written.
 
 Covers: `ExportJob`, selecting comparisons into the temporary table `items`, the SQL that resolves them to texts, COPY.
 Leaves out: the formats (a module each), the store's unit of work (`export`).
@@ -42,8 +42,8 @@ RESOLVED = """(
                                                   'language': language}))
                FROM origins SEMI JOIN items USING (comparison_id) GROUP BY comparison_id) o USING (comparison_id))"""
 
-#: What annotators say and stand by. The samples that a judge's answer was merged from are not answers of their own, nor
-#: are those of a judge that repeats recorded votes: its people would be exported twice.
+#: Judgments in force. Excludes the samples that a judge's answer was merged from, and judges that replay recorded
+#: votes, whose annotators would be exported twice.
 JUDGMENTS = """(SELECT * FROM standing_judgments WHERE NOT starts_with(origin, 'vote/') AND annotator_id NOT IN (
     SELECT annotator_id FROM annotators WHERE json_extract(config, '$.recorded') IS NOT NULL))"""
 
@@ -72,7 +72,7 @@ class Written:
 
 @dataclass(frozen=True)
 class ExportJob:
-    """`target`: the temporary file or folder to write. `snapshot` None: `selection` says what was taken."""
+    """`target`: the temporary file or folder to write. `snapshot` None: `selection` holds what was selected."""
 
     db: duckdb.DuckDBPyConnection
     target: Path

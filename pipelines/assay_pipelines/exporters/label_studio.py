@@ -1,8 +1,8 @@
 """Label Studio's JSON: a task for each comparison, with people's votes as annotations and models' as predictions.
 
 The tasks fit Assay's own labelling interface (`assay_pipelines.annotation.label_studio.config`). Comparisons without
-a label are tasks too: they are what is to be labelled. The sources' own labels are left out, which would bias whoever
-sees them. People are numbered in an order that differs from export to export.
+a label are tasks too. The sources' own labels are left out, because they would bias annotators. People are numbered in
+an order that differs from export to export.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write_label_studio(job: ExportJob) -> Written:
                 SELECT annotator_id, row_number() OVER (ORDER BY {order}) AS number
                 FROM annotators n WHERE {person} AND annotator_id IN (
                     SELECT annotator_id FROM {JUDGMENTS} SEMI JOIN items USING (comparison_id))),
-            said AS (
+            entries AS (
                 SELECT comparison_id, {person} AS by_person,
                        CASE WHEN {person} THEN json_object(
                            'completed_by', p.number, 'result', {result}, 'was_cancelled', j.answer = 'skip',
@@ -54,7 +54,7 @@ def write_label_studio(job: ExportJob) -> Written:
             gathered AS (
                 SELECT comparison_id, list(entry ORDER BY place) FILTER (by_person) AS annotations,
                        list(entry ORDER BY place) FILTER (NOT by_person) AS predictions
-                FROM said GROUP BY comparison_id)
+                FROM entries GROUP BY comparison_id)
             SELECT row_number() OVER (ORDER BY comparison_id) AS id,
                    {{'prompt': {_PROMPT_TEXT}, 'messages': prompt, 'answer1': response_a, 'answer2': response_b,
                      'comparison_id': comparison_id, 'source': source, 'category': category}} AS data,

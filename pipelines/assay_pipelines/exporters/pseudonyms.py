@@ -1,8 +1,7 @@
-"""People under other names: the same person the same name within one export, another in the next.
+"""Pseudonyms of people: one per person within an export, another in the next export.
 
-Covers: a pseudonym by a salted hash, in SQL. The salt is drawn anew for each export, is written nowhere and is gone
-when the process ends, so that nobody, we included, can lead a pseudonym back to a name by trying names. Leaves out:
-free text, which can name people and is exported on request only.
+Covers: a pseudonym by a salted hash, in SQL. The salt is drawn for each export and never written, so that a pseudonym
+cannot be traced back by trying names. Leaves out: free text, which can name people and is exported on request only.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
-#: Annotators that are people, or play them.
+#: Kinds of annotators that are people, or simulate them.
 PEOPLE = ("human", "simulated")
 
 
@@ -19,12 +18,12 @@ class Pseudonyms:
     salt: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
 
     def name(self, annotator: str = "n") -> str:
-        """SQL: the name to show for a row of `annotators` under that alias. What is no person keeps its name."""
+        """SQL: the exported name of a row of `annotators` under that alias; only people get a pseudonym."""
         person = f"'annotator-' || left({self.order(annotator)}, 16)"
         return f"if({person_of(annotator)}, {person}, {annotator}.name)"
 
     def order(self, annotator: str = "n") -> str:
-        """SQL: a text that sorts annotators in an order that says nothing about them."""
+        """SQL: a text that sorts annotators in an order independent of their names."""
         return f"sha256('{self.salt}' || chr(31) || {annotator}.annotator_id)"
 
 

@@ -1,4 +1,4 @@
-"""TRL's conversational forms: explicit (prompt, chosen, rejected) and implicit (chosen and rejected as whole talks).
+"""TRL's conversational forms: explicit (prompt, chosen, rejected) and implicit (complete chosen and rejected).
 
 The column `margin` is there only if every pair has one: TRL's collator makes a tensor of it and fails at a null.
 Further columns (comparison_id, source, category, pool) are ignored by TRL's trainers.

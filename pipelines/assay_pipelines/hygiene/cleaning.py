@@ -1,10 +1,10 @@
-"""Cleaning: structural rules that discard comparisons no one should train on, each with its reason.
+"""Cleaning: structural rules that discard comparisons unfit for training, each with its reason.
 
 Covers: the rules, as SQL over pages of comparisons, applied in order; a comparison gets the first reason only. Leaves
-out: duplicates and contradictions (`assay_pipelines.hygiene.deduplication`), opinions on quality (curation).
+out: duplicates and contradictions (`assay_pipelines.hygiene.deduplication`), quality (curation).
 
-Comparisons in pool gold are left alone: a person or a verifier has judged them. Running twice changes nothing; a
-comparison that somebody put back after a rule had discarded it is not discarded by that rule again.
+Comparisons in the gold pool are never discarded: a person or a verifier has judged them. Running twice changes nothing;
+a comparison that was restored after a rule had discarded it is not discarded by that rule again.
 """
 
 from __future__ import annotations

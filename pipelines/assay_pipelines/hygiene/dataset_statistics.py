@@ -1,4 +1,4 @@
-"""Statistics of a workspace's preference data: what is there, how it is labelled, and what would mislead a model.
+"""Statistics of a workspace's preference data.
 
 Covers: counts by pool, source and category; label balance; judgments by kind of annotator; decisions by rule; rejects
 by reason. Leaves out: lengths and languages (`assay_pipelines.hygiene.text_statistics`), agreement between annotators.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import duckdb
 
-#: Tables counted whole.
+#: Tables whose rows are counted.
 TABLES = ("prompts", "responses", "comparisons", "origins", "annotators", "judgments", "decisions", "snapshots")
 
 _LABELS = """

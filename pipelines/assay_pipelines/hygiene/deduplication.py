@@ -1,13 +1,13 @@
-"""Deduplication: the same pair written differently is kept once; pairs that sources label oppositely are set aside.
+"""Deduplication: one of each group of equal pairs is kept; pairs that sources label oppositely are discarded.
 
 Covers: equality after normalisation (Unicode form, case, white space) of prompt and both responses; contradictions
-between source labels of one pair or of its duplicates, with the evidence, decided (`dedup`) or only shown
+between source labels of one pair or of its duplicates, with the evidence, discarded (`dedup`) or listed
 (`find_contradictions`). Leaves out: near-duplicates.
 
-Exact duplicates on the tuple (conversation history, chosen, rejected) never arise: ids are content hashes, so the
-import counted them as known; `exact_repeats` tells how many. Order: contradictions first, so that what is kept of a
-group has the label all its members agree on. Pool gold is left alone and preferred as the one kept. Running twice
-changes nothing. Memory is bounded, time linear, and the store is open for short units only.
+Exact duplicates on the tuple (conversation history, chosen, rejected) never occur: ids are content hashes, and imports
+merge them; `exact_repeats` counts them. Contradictions are discarded first, so that the pair kept of a group has the
+label on which all members agree. The gold pool is never discarded and preferred as the pair kept. Running twice changes
+nothing. Memory is bounded, time linear, and the store is open for short units only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONTRADICTION, DUPLICATE = "contradiction", "duplicate"
 
 @dataclass(frozen=True)
 class DedupCounts:
-    """`exact_repeats`: rows of the imports that were a comparison already there. The others: discarded now."""
+    """`exact_repeats`: imported rows whose comparison was stored already. The others: discarded now."""
 
     exact_repeats: int
     contradictions: int
@@ -41,7 +41,7 @@ class DedupCounts:
 
 @dataclass(frozen=True)
 class Statement:
-    """`prefers`: 1 or 2, the response of the contradiction as it is shown; 0 = a tie or a skip."""
+    """`prefers`: response 1 or 2 of the contradiction; 0 = a tie or a skip."""
 
     annotator: str
     kind: str
@@ -54,7 +54,7 @@ class Statement:
 class LabelContradiction:
     """A pair that sources label oppositely. `exact`: one comparison; else several that differ in case or white space.
 
-    `comparisons`: id -> pool now. `statements`: of everybody who judged it, sources first.
+    `comparisons`: id -> pool. `statements`: of all its annotators, sources first.
     """
 
     prompt: tuple[tuple[str, str], ...]
@@ -113,8 +113,8 @@ def dedup(workspace: Workspace, run_id: str | None, *, advance: Advance = silent
 def find_contradictions(
     workspace: Workspace, *, limit: int | None = None, advance: Advance = silent
 ) -> tuple[int, list[LabelContradiction]]:
-    """How many there are, and the first `limit` of them with texts and votes. Decides nothing; those that `dedup` has
-    set aside are among them, pairs discarded for other reasons are not."""
+    """The number of contradictions, and the first `limit` of them with texts and votes. Discards nothing; includes
+    those that `dedup` has discarded, but no pairs discarded for other reasons."""
     with scratch(workspace) as scratch_db:
         make_pair_keys(scratch_db, pair_pages(workspace, scratch_db, but_discarded_by=CONTRADICTION), advance=advance)
         total = scratch_db.number("SELECT count(*) FROM opposed")

@@ -1,7 +1,7 @@
-"""Discarding many comparisons by a rule, each with a reason of its own, in short units of work.
+"""Discarding comparisons by a rule, each with its reason, in short units of work.
 
-Covers: what every rule of hygiene leaves alone, whatever found it. Leaves out: finding. A comparison that somebody put
-back after a rule had discarded it is not discarded by that rule again; one already discarded keeps its first reason.
+Covers: the comparisons that no rule discards. Leaves out: finding them. A comparison that was restored after a rule had
+discarded it is not discarded by that rule again; one already discarded keeps its first reason.
 """
 
 from __future__ import annotations

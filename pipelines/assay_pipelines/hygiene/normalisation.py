@@ -1,4 +1,4 @@
-"""When two texts count as the same: one definition for cleaning and deduplication, in SQL.
+"""The normal form in which texts are compared, in SQL, for cleaning and deduplication.
 
 Covers: Unicode form NFC, case, and every kind of white space. Leaves out: near-duplicates (shared word shingles).
 """
@@ -12,12 +12,12 @@ SPACE = f"[ {_ODD}]"
 
 def same_text(text: str) -> str:
     """SQL: the form in which two texts are compared."""
-    # single plain spaces, nearly all there are, match nothing: several times as fast as replacing each by itself
+    # single plain spaces, the usual case, do not match: several times faster than replacing each by itself
     return f"trim(regexp_replace(lower(nfc_normalize({text})), '{SPACE}{{2,}}|[{_ODD}]', ' ', 'g'))"
 
 
 def blank(text: str) -> str:
-    """SQL: whether there is nothing but white space."""
+    """SQL: whether the text is empty or white space."""
     return f"regexp_full_match({text}, '{SPACE}*')"
 
 

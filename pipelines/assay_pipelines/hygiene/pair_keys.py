@@ -1,7 +1,7 @@
-"""What makes two comparisons the same pair, and what their sources say of it: the ground of deduplication.
+"""Keys that identify equal pairs, and the labels that their sources give them, for deduplication.
 
-Covers: digests of normalised texts, and the source's statements, both in tables of a scratch file; which pairs
-are labelled oppositely. Leaves out: what is decided of them (`assay_pipelines.hygiene.deduplication`).
+Covers: digests of normalised texts and the sources' labels, in tables of a scratch file; which pairs have opposite
+labels. Leaves out: decisions (`assay_pipelines.hygiene.deduplication`).
 
     pair_keys   item, pair_key (128 bits, of prompt and both responses, unordered), a_key, b_key (64, of each)
     statements  comparison_id, name (of the source), answer (A or B)
@@ -17,7 +17,7 @@ from assay_pipelines.hygiene.normalisation import same_prompt, same_text
 from assay_pipelines.hygiene.pair_pages import PairPages
 from assay_pipelines.hygiene.scratch_store import Scratch, row_pages
 
-# In two statements: in one, every use of a digest would compute it, and the normal form under it, anew.
+# In two statements: in one, every use of a digest would recompute it and its normal form.
 _DIGESTS = f"""
     CREATE OR REPLACE TEMP TABLE page_digests AS
     SELECT item, md5({same_prompt("messages")}) AS prompt, md5({same_text("a")}) AS a, md5({same_text("b")}) AS b

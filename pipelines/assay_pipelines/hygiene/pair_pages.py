@@ -1,9 +1,8 @@
-"""Comparisons with their texts, a page at a time: the one way that cleaning, deduplication and statistics read.
+"""Comparisons with their texts, a page at a time, for cleaning, deduplication and near-duplicates.
 
-Covers: which comparisons (all, or those not discarded), their texts in pages of short units, their pools. Leaves out:
-what is done with a page. Time is linear in the comparisons where an import's prompts and responses lie together in
-their tables, as imports write them: each page then reads its own part of those tables only. A page whose texts are
-scattered is read whole all the same, at the price of a full scan.
+Covers: which comparisons (those not discarded), their texts in pages of short units, their pools. Time is linear in the
+number of comparisons where the prompts and responses of an import are adjacent in their tables, as imports write them:
+each page then reads one range of those tables. A page whose texts are scattered costs a full scan.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 PAGE = 50_000
 PLACES = "pair_places"
 
-# Identities and positions only, no text: seconds for millions.
+# Ids and positions only, no text: seconds for millions.
 _PLACES = """
     SELECT c.rowid AS place, c.comparison_id, c.prompt_id, p.rowid AS prompt_row, a.rowid AS a_row, b.rowid AS b_row,
            coalesce(d.pool, 'unverified') AS pool, d.rule
@@ -81,8 +80,8 @@ class PairPages:
 
 
 def pair_pages(workspace: Workspace, scratch: Scratch, *, but_discarded_by: str | None = None) -> PairPages:
-    """Note the places of all comparisons that are not discarded, in one unit of work; those that the rule
-    `but_discarded_by` discarded are taken all the same."""
+    """Record the positions of all comparisons that are not discarded, in one unit of work; those that the rule
+    `but_discarded_by` discarded are included."""
     where = " WHERE coalesce(d.pool, '') <> 'discarded' OR d.rule = $rule"
     scratch.copy(workspace, f"{PLACES}_found", _PLACES + where, rule=but_discarded_by or "")
     scratch.db.execute(
@@ -94,7 +93,7 @@ def pair_pages(workspace: Workspace, scratch: Scratch, *, but_discarded_by: str 
 
 
 def count_pairs(workspace: Workspace, *, but_gold: bool = False) -> int:
-    """How many comparisons `pair_pages` would have now, without those of the gold pool if `but_gold`."""
+    """How many comparisons `pair_pages` would return, without those of the gold pool if `but_gold`."""
     left_out = ("discarded", "gold") if but_gold else ("discarded",)
     with workspace.store.unit() as db:
         (row,) = db.execute(

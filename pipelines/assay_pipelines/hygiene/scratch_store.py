@@ -1,8 +1,7 @@
-"""A DuckDB file of one command's own, for what is too big for memory and nobody else should wait for.
+"""A scratch DuckDB file of one command, for joins, groups and sorts that exceed memory.
 
-Covers: making it in the workspace's folder `scratch` with its own memory limit, removing it at the end, and those of
-killed processes at the next use; reading the store in pages of short units. Leaves out: the store itself. The store is
-read a page at a time and closed again, so that people go on annotating; joins, groups and sorts run here.
+Covers: creating it in the workspace's folder `scratch` with its own memory limit, removing it at the end and those of
+killed processes at the next use; reading the store in pages of short units, so that annotation continues meanwhile.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class Scratch:
     folder: Path
 
     def append(self, table: str, rows: pa.Table) -> None:
-        """Add rows to `table`, which the first call makes."""
+        """Add rows to `table`, which the first call creates."""
         with registered(self.db, "incoming_rows", rows):
             self.db.execute(f"CREATE TABLE IF NOT EXISTS {table} AS SELECT * FROM incoming_rows LIMIT 0")
             self.db.execute(f"INSERT INTO {table} SELECT * FROM incoming_rows")
 
     def copy(self, workspace: Workspace, table: str, query: str, **values: Any) -> None:
-        """Make `table` of what a query on the store gives, in one unit: for identities, not for texts."""
+        """Create `table` from a query on the store, in one unit of work: for ids, not for texts."""
         with workspace.store.unit() as store:
             self.db.register("copied_rows", store.sql(query, params=values or None).to_arrow_reader(100_000))
             self.db.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM copied_rows")
@@ -50,7 +49,7 @@ class Scratch:
     def item_pages(self, table: str, columns: str, items: int, *, page: int, only: str = "") -> Iterator[pa.Table]:
         """Rows of a table whose `item` counts from 0 to `items` - 1, up to `page` at a time, in that order.
 
-        `columns`: `item` first. `only`: an SQL condition. Each page looks at its own stretch of the table.
+        `columns`: `item` first. `only`: an SQL condition. Each page reads one range of the table.
         """
         step = page
         if only:
@@ -76,7 +75,7 @@ class Scratch:
 
 @contextmanager
 def scratch(workspace: Workspace, *, memory: str = MEMORY) -> Iterator[Scratch]:
-    """A new, empty scratch file; gone at the end of the block, whatever happens."""
+    """A new, empty scratch file, removed at the end of the block."""
     import duckdb
 
     parent = workspace.root / FOLDER
@@ -103,7 +102,7 @@ def scratch(workspace: Workspace, *, memory: str = MEMORY) -> Iterator[Scratch]:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """What a killed process left, by the process id that its name begins with."""
+    """Remove the folders of killed processes; a folder's name begins with the process id."""
     for folder in parent.iterdir():
         pid = folder.name.partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
@@ -111,7 +110,7 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def row_pages(workspace: Workspace, table: str, query: str, *, page: int, **values: Any) -> Iterator[pa.Table]:
-    """The rows of a table that are there now, `page` rows at a time, each in a unit of its own.
+    """The present rows of a table, `page` rows at a time, each page in a separate unit of work.
 
     `query` selects from `table`; its condition has `rowid BETWEEN $low AND $high`. Rows are only ever added to the
     store's tables, so the positions stay.

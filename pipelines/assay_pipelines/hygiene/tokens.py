@@ -1,9 +1,9 @@
 """Texts as hashed words or characters, and their n-grams, as flat NumPy arrays: no Python loop over texts.
 
-Covers: the rule of what a word is (for near-duplicates and contamination alike), 64-bit hashes of words and of runs of
-n words within one text. Leaves out: what is done with them. The hashes hold for one process, and are never stored.
+Covers: the definition of a word for near-duplicates and contamination, 64-bit hashes of words and of runs of n words
+within one text. The hashes are valid within one process and never stored.
 
-The rule: Unicode form NFC, lower case, and everything that is no letter, digit or combining mark separates words.
+Words are in Unicode form NFC and lower case; every character but letters, digits and combining marks separates them.
 Unit `character` takes the characters of those words one by one, so it suits scripts without spaces.
 """
 
@@ -31,7 +31,7 @@ SLICE_BYTES = 8_000_000  #: texts are hashed in slices of about this size, so th
 
 
 def _ascii_table() -> bytes:
-    """Lower case for letters, digits as they are, the bytes of UTF-8 sequences as they are, all else a space."""
+    """Lower-case letters, digits and the bytes of UTF-8 sequences unchanged, every other byte a space."""
     return bytes(
         byte + 32 if 65 <= byte <= 90 else byte if byte >= 128 or chr(byte).isalnum() else 32 for byte in range(256)
     )
@@ -42,7 +42,7 @@ _ASCII = _ascii_table()
 
 @dataclass(frozen=True)
 class Tokens:
-    """`hashes[offsets[i]:offsets[i + 1]]` are those of text i; `offsets` has one entry more than there are texts."""
+    """`hashes[offsets[i]:offsets[i + 1]]` are those of text i; `offsets` has one entry more than texts."""
 
     hashes: Hashes
     offsets: Offsets
@@ -63,7 +63,7 @@ def normalised(texts: pa.Array | pa.ChunkedArray) -> pl.Series:
         other = pl.when(~ascii_only).then(series).str.normalize("NFC").str.to_lowercase()
         words = other.str.replace_all(_SEPARATOR, " ")
         series = pl.select(pl.when(ascii_only).then(series).otherwise(words)).to_series()
-    # the rest on bytes: a table look-up on the whole buffer is many times as fast as a regular expression
+    # ASCII texts as bytes: a table look-up on the buffer is many times faster than a regular expression
     arrow = series.rechunk().to_arrow().cast(pa.large_string())
     _, offsets, data = arrow.buffers()
     if data is None or arrow.offset:

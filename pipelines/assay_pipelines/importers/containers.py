@@ -1,8 +1,7 @@
-"""Files and data sets as streams of records: JSON Lines and arrays, CSV, Parquet, and whatever `datasets` can load.
+"""Files and data sets as streams of records: JSON Lines, JSON arrays, CSV, Parquet, and what `datasets` can load.
 
 Covers: bounded-memory reading with the 1-based row of every record, a bad row as a `RowError` instead of an
-exception, progress. Leaves out: what a record means (the layouts). A container is iterated from its beginning each
-time `records()` is called.
+exception, progress. Leaves out: what a record means (the layouts). Each call of `records()` starts at the beginning.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import IO, Any, Protocol, TypeAlias
 from assay.data.json_lines import BOM, Lines, RowError, decompressed, parse_object
 from assay.errors import BackendError, BadInputError, NotFoundError
 
-#: 1-based row, the record or why there is none, and the raw bytes where the container has them.
+#: 1-based row, the record or the error of the row, and the raw bytes where the container has them.
 Record: TypeAlias = tuple[int, "dict[str, Any] | RowError", bytes | None]
 PARQUET_ROWS = 1000
 SNIFF_BYTES = 4096
@@ -36,7 +35,7 @@ class Container(Protocol):
     def position(self) -> int: ...
     def records(self) -> Iterator[Record]: ...
     def columns(self) -> list[str] | None:
-        """The columns, where the container knows them beforehand."""
+        """The columns, or None where only the records show them."""
 
 
 def _kilobytes_read(raw: Any, size: int | None) -> int:
@@ -122,13 +121,13 @@ class _Continued:
 
 
 def json_container(path: Path) -> JsonLines | JsonArray:
-    """JSON Lines or a JSON array, told by the first character that is no white space."""
+    """JSON Lines or a JSON array, by the first character that is not white space."""
     lines = JsonLines(path)  # opens the file, and so complains early
     with path.open("rb") as raw:
         try:
             start = decompressed(raw).read(SNIFF_BYTES)
         except (EOFError, OSError, zlib.error):
-            return lines  # which says what is wrong
+            return lines  # reading it raises the error
     return JsonArray(path) if start.removeprefix(BOM).lstrip().startswith(b"[") else lines
 
 

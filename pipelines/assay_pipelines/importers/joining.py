@@ -1,7 +1,7 @@
-"""Rows that make pairs only together: completions of one beginning that one row likes and another dislikes.
+"""Pairs of rows that rate completions of one prompt oppositely, such as TRL's unpaired preferences.
 
-Covers: joining rows that may be anywhere in the file, in a scratch DuckDB that spills to disk, so that memory stays
-bounded. Leaves out: what a row says (`unpaired`, `stepwise`); rows that find no partner are rejected with a reason.
+Covers: joining rows anywhere in a file, in a scratch DuckDB that spills to disk, so that memory stays bounded;
+rejecting rows without a partner. Leaves out: what a row rates (`formats.unpaired`, `formats.stepwise`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _CHUNK = 10_000
 def joined(
     records: Iterator[Record], layout: JoinedLayout, container: Container, spill: Path
 ) -> Iterator[tuple[int, PairRow | RowError]]:
-    """Pairs with the row of the liked completion, then the rejects. `spill`: folder for what memory cannot hold.
+    """Pairs with the row of the preferred completion, then the rejects. `spill`: folder for what memory cannot hold.
 
-    The same completion of the same beginning, liked by one row and disliked by another, is rejected as identical.
+    A completion that one row prefers and another rejects makes a pair of identical sides, which is rejected.
     """
     import duckdb
 
     config: dict[str, Any] = {"memory_limit": "1GB", "temp_directory": str(spill)}
     with duckdb.connect(config=config) as db:
-        db.execute("CREATE TABLE said (row BIGINT, prompt VARCHAR, stem VARCHAR, completion VARCHAR, liked BOOLEAN)")
+        db.execute("CREATE TABLE rated (row BIGINT, prompt VARCHAR, stem VARCHAR, completion VARCHAR, preferred BOOL)")
         chunk: list[tuple[int, str, str, str, bool]] = []
         for row, record, _ in records:
             try:
@@ -49,17 +49,17 @@ def joined(
                 _put(db, chunk)
         _put(db, chunk)
         cursor = db.execute(
-            """WITH once AS (SELECT min(row) AS row, prompt, stem, completion, liked FROM said GROUP BY ALL)
+            """WITH once AS (SELECT min(row) AS row, prompt, stem, completion, preferred FROM rated GROUP BY ALL)
                SELECT t.row, t.prompt, t.stem, t.completion, f.completion, f.row
-               FROM once t JOIN once f ON t.prompt = f.prompt AND t.stem = f.stem AND t.liked AND NOT f.liked
+               FROM once t JOIN once f ON t.prompt = f.prompt AND t.stem = f.stem AND t.preferred AND NOT f.preferred
                ORDER BY t.row, f.row, t.stem"""
         )
         while rows := cursor.fetchmany(_CHUNK):
-            for row, prompt, stem, liked, disliked, other in rows:
+            for row, prompt, stem, preferred, rejected, other in rows:
                 pair = PairRow(
                     json.loads(prompt),
-                    stem + liked,
-                    stem + disliked,
+                    stem + preferred,
+                    stem + rejected,
                     "first",
                     record_id=f"{container.name}#{row}+{other}",
                     meta={"shared_characters": len(stem)} if stem else {},
@@ -68,13 +68,13 @@ def joined(
                     yield row, pair.check((layout.completion_field,) * 2)
                 except RowError as error:
                     yield row, error
-        lonely = db.execute(
+        unmatched = db.execute(
             """SELECT row FROM (
-                   SELECT row, EXISTS (SELECT 1 FROM said o WHERE o.prompt = s.prompt AND o.stem = s.stem
-                                       AND o.liked <> s.liked) AS matched FROM said s)
+                   SELECT row, EXISTS (SELECT 1 FROM rated o WHERE o.prompt = s.prompt AND o.stem = s.stem
+                                       AND o.preferred <> s.preferred) AS matched FROM rated s)
                GROUP BY row HAVING NOT bool_or(matched) ORDER BY row"""
         )
-        while rows := lonely.fetchmany(_CHUNK):
+        while rows := unmatched.fetchmany(_CHUNK):
             for (row,) in rows:
                 yield row, RowError(layout.unmatched, field=layout.label_field)
 
@@ -85,6 +85,6 @@ def _put(db: duckdb.DuckDBPyConnection, chunk: list[tuple[int, str, str, str, bo
     if not chunk:
         return
     columns = list(zip(*chunk, strict=True))
-    with registered(db, "chunk", pa.table(columns, names=["row", "prompt", "stem", "completion", "liked"])):
-        db.execute("INSERT INTO said SELECT * FROM chunk")
+    with registered(db, "chunk", pa.table(columns, names=["row", "prompt", "stem", "completion", "preferred"])):
+        db.execute("INSERT INTO rated SELECT * FROM chunk")
     chunk.clear()

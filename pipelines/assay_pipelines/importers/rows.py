@@ -1,7 +1,7 @@
-"""The intermediate forms, one row at a time: what a layout makes of a record, gathered into bounded Arrow batches.
+"""The rows that layouts return, gathered into bounded Arrow batches.
 
-Covers: `PairRow`, `FeedbackRow`, `PrincipleJudgmentRow`, `BatchBuilder`, the metadata column. Leaves out: reading files
-(`containers`), what a record means (the layouts), writing to the store (`assay.store.intake`, `feedback_intake`).
+Leaves out: reading files (`containers`), what a record means (the layouts), writing to the store
+(`assay.store.intake`, `feedback_intake`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from assay.store.intake import pair_schema, reject_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH_PAIRS = 122_880  #: one of DuckDB's row groups: a unit of work of some seconds; smaller ones pay for checkpoints
+BATCH_PAIRS = 122_880  #: one of DuckDB's row groups: a unit of work of a few seconds; smaller ones cost checkpoints
 BATCH_CHARACTERS = 128_000_000
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 RAW_CHARACTERS = 500  #: how much of a rejected row is kept
@@ -56,7 +56,7 @@ class PairRow:
 
 @dataclass(slots=True)
 class FeedbackRow:
-    """What one annotator wrote about one response. `voter` None: the source itself; the rest as in `PairRow`."""
+    """Free-text feedback of one annotator on one response. `voter` None: the source itself; as `PairRow` else."""
 
     turns: Turns
     response: str
@@ -72,7 +72,7 @@ class FeedbackRow:
 
 @dataclass(slots=True)
 class PrincipleJudgmentRow:
-    """Whether one response fulfils one principle: `answer` is yes, no or partially."""
+    """Whether a response fulfils a principle: `answer` is yes, no or partially."""
 
     turns: Turns
     response: str
@@ -103,7 +103,7 @@ class RatedCompletion:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """What a reader yields as Arrow, and how many rows of the file it came from. None: no such rows."""
+    """A batch as Arrow tables, and how many rows of the file it came from. None: no such rows."""
 
     pairs: pa.RecordBatch
     rejects: pa.RecordBatch
@@ -116,7 +116,7 @@ class BatchBuilder:
     """Gathers rows and rejects; `full` tells when to `take` a batch, so that memory stays bounded."""
 
     def __init__(self, source: str, name: str) -> None:
-        """`source`: of rows that name none. `name`: the file's, for record ids of rows that have none."""
+        """`source`: for rows that name none. `name`: the file's, for record ids of rows without an id."""
         self.source, self.name = source, name
         self._clear()
 
@@ -149,7 +149,7 @@ class BatchBuilder:
             self._principles.add((*about, *origin, item.principle, item.answer, item.evidence), item.turns)
 
     def reject(self, row: int, error: RowError, raw: str | None) -> None:
-        """`raw` is cut to RAW_CHARACTERS; what UTF-8 cannot hold is escaped."""
+        """`raw` is cut to RAW_CHARACTERS; what UTF-8 cannot encode is escaped."""
         if raw is not None:
             raw = raw[:RAW_CHARACTERS].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
             self._characters += len(raw)
@@ -213,7 +213,7 @@ class _Columns:
 
 
 def meta_json(meta: Mapping[str, Any]) -> str | None:
-    """Metadata as JSON text that any reader takes: NaN and infinities become null. Raises RowError for bad Unicode."""
+    """Metadata as standard JSON: NaN and infinities become null. Raises RowError for bad Unicode."""
     if not meta:
         return None
     try:

@@ -25,9 +25,8 @@ FIRST_REJECTS = 5
 
 @dataclass
 class ImportReport:
-    """What an import read and what of it was new. `pairs` = new comparisons + those the store had already.
-
-    `statements`: texts about and principle judgments of single responses.
+    """Counts of an import. `pairs`: new comparisons and those that the store had already. `statements`: feedback and
+    principle judgments on single responses.
     """
 
     run_id: str
@@ -46,14 +45,14 @@ class ImportReport:
 
 
 def open_import(workspace: Workspace, config: ImportConfig) -> ImportSource:
-    """The source, its format settled, before any run is recorded. Raises BadInputError."""
+    """Open the source and choose its layout, before a run is recorded. Raises BadInputError."""
     return open_source(config, spill=workspace.root / "assay.duckdb.spill")
 
 
 def run_import(workspace: Workspace, source: ImportSource, *, advance: Advance = silent) -> ImportReport:
     """Import everything the source yields. `advance` is called in the container's unit.
 
-    Raises BadInputError if not one row could be taken; its rejects are recorded all the same.
+    Raises BadInputError if no row could be imported; the rejects are recorded nevertheless.
     """
     reasons: Counter[str] = Counter()
     file = _full_name(source)

@@ -71,7 +71,7 @@ class ImportSource:
 
     @property
     def name(self) -> str:
-        """The source's name in the store, for rows that bring none."""
+        """The source's name in the store, for rows that name none."""
         return self.config.source or self.layout.source or _stem(self.container.name)
 
     def batches(self) -> Iterator[ReadBatch]:

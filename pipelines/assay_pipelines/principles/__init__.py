@@ -1,1 +1,1 @@
-"""Principles (RLBFF): from people's free-text feedback to yes/no judgments that annotators agree on."""
+"""Principles (RLBFF): from annotators' free-text feedback to yes/no judgments on which they agree."""

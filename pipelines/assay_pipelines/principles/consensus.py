@@ -1,8 +1,7 @@
-"""Which principles annotators share, and which of them say the same (RLBFF, steps 5 and 6).
+"""Which principles annotators share, and which have the same meaning (RLBFF, steps 5 and 6).
 
 Covers: `consensus`, the test of every principle of one annotator against every other annotator of the response;
-`merge`, one of each group of equal meaning. Vectors have length 1. Leaves out: where vectors and items come from
-(`assay_pipelines.principles.filtering`).
+`merge`, one of each group of equal meaning. Vectors have length 1.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsensusTest:
-    """What the test says of one principle. `agreeing`: how many of the `other_annotators` have one near enough."""
+    """The result for one principle. `agreeing`: how many of the `other_annotators` have one above the threshold."""
 
     accepted: bool
     agreeing: int
@@ -33,14 +32,14 @@ def consensus(
     at_least: int | None = None,
     alone: bool = False,
 ) -> list[list[ConsensusTest]]:
-    """For each annotator and each of their principles: has EVERY other annotator one whose cosine is above `threshold`?
+    """For each annotator and principle: whether EVERY other annotator has one whose cosine is above `threshold`.
 
-    `vectors`: one [principles, dimension] matrix an annotator; an annotator without any still has to agree, so nothing
-    of the others is kept. `answers`: with it the matching principle must have the same answer (our reading: RLBFF does
-    not say what it does with annotators who agree on the principle and not on its fulfilment). `at_least`: so many
-    others are enough, in place of every one (not RLBFF's rule; for feedback so short that no two texts name all).
-    `alone`: whether what a single annotator says is kept; the rule says nothing of it. The test is per principle and no
-    clique test: what supports a principle may itself be dropped.
+    `vectors`: one [principles, dimension] matrix per annotator; an annotator without principles agrees with none, so
+    that no principle of the others is accepted. `answers`: if given, the matching principle must have the same answer
+    (our reading: RLBFF does not specify annotators who agree on a principle but not on its fulfilment). `at_least`:
+    this many others suffice (not RLBFF's rule; for feedback so short that no two texts name every principle).
+    `alone`: whether principles of a single annotator are accepted, which RLBFF does not specify. The test is per
+    principle, not a clique test: a supporting principle may itself be dropped.
     """
     other_annotators = len(vectors) - 1
     needed = other_annotators if at_least is None else min(at_least, other_annotators)
@@ -59,16 +58,16 @@ def consensus(
 
 
 def merge(vectors: npt.NDArray[np.float32], *, threshold: float = 0.8) -> list[int]:
-    """For each row the index of the one that stands for it (itself, if it stands). Rows in order of preference: each
-    joins the first standing one whose cosine is above `threshold`."""
-    standing: list[int] = []
-    stands_for: list[int] = []
+    """For each row the index of its representative, possibly itself. Rows are in order of preference: each joins the
+    first representative whose cosine is above `threshold`."""
+    representatives: list[int] = []
+    representative_of: list[int] = []
     for i in range(len(vectors)):
-        representative = next((s for s in standing if float(vectors[i] @ vectors[s]) > threshold), i)
-        stands_for.append(representative)
+        representative = next((s for s in representatives if float(vectors[i] @ vectors[s]) > threshold), i)
+        representative_of.append(representative)
         if representative == i:
-            standing.append(i)
-    return stands_for
+            representatives.append(i)
+    return representative_of
 
 
 def _best(

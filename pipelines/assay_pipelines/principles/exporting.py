@@ -1,4 +1,4 @@
-"""Kept principles as files in the fields of HelpSteer3-Principle, which principle reward models train on.
+"""Accepted principles as files in the fields of HelpSteer3-Principle, for training principle reward models.
 
 Covers: JSON Lines or Parquet by the file's ending, training and held-out parts split by prompt (prompts that differ in
 case or white space only stay together). Leaves out: annotators and evidence: the published set has neither.
@@ -37,8 +37,8 @@ def export_principles(
 ) -> list[ExportedFile]:
     """Write PATH, and with `holdout` (the expected share of prompts) NAME.holdout.SUFFIX beside it.
 
-    Rows in the order of response and principle, so the same store gives the same bytes. Raises BadInputError for an
-    unknown ending or a share outside 0..1, and where nothing was kept.
+    Rows are in the order of response and principle, so that the same store gives the same bytes. Raises BadInputError
+    for an unknown ending or a share outside 0..1, and where nothing was kept.
     """
     if path.suffix not in FORMATS:
         raise BadInputError(f"the ending must be one of {', '.join(FORMATS)}, not {path.suffix!r}", file=path)
@@ -59,7 +59,7 @@ def export_principles(
 
 
 def _select(db: duckdb.DuckDBPyConnection, run: str, seed: int) -> None:
-    # A response is known by where it was seen alone, or by the comparisons it stands in.
+    # The origin of a response is its own, or that of the comparisons that contain it.
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE chosen AS
             WITH kept AS (

@@ -1,8 +1,8 @@
-"""Reading feedback: from one annotator's text about one response to the principles it speaks of.
+"""Extracting the principles that feedback on a response mentions.
 
-Covers: what an extractor gets and returns, the pass over all feedback that an extractor has not read yet (resumable,
-a page at a time, failures recorded with their reason). Leaves out: the extractors (`llm_extractor`, `lexicon`), which
-principles are to be believed (`filtering`).
+Covers: the input and output of an extractor, the pass over all feedback that it has not read yet (resumable, a page at
+a time, failures recorded with their reason). Leaves out: the extractors (`llm_extractor`, `lexicon`), which principles
+annotators agree on (`filtering`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Fulfilment: TypeAlias = Literal["yes", "no", "partially"]
 
 
-#: In front of a reason that compares two responses: which of them this one is. Not the annotator's words.
+#: Precedes a reason that compares two responses: which of them this one is. Not the annotator's words.
 INTRODUCTION = re.compile(
     r"^\(One of two responses(?:, the (?P<which>first|second))?; "
     r"preferred: (?P<preferred>this one|the other one|neither)\.\) "
@@ -37,7 +37,7 @@ INTRODUCTION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What one annotator wrote about one response."""
+    """Free-text feedback of one annotator on one response."""
 
     feedback_id: str
     prompt: Prompt
@@ -47,7 +47,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedPrinciple:
-    """One principle that a feedback speaks of. `evidence`: the words of the feedback that say so."""
+    """One principle that a text of feedback mentions. `evidence`: the quoted words of the feedback."""
 
     principle: str
     fulfilment: Fulfilment
@@ -56,7 +56,7 @@ class ExtractedPrinciple:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionFailure:
-    """No answer. `final`: trying again unchanged would give the same; it is recorded, and asked again only if told to.
+    """No answer. `final`: a retry would fail again; it is recorded, and retried only on request.
     `code`: e.g. bad_answer, refused, truncated, timeout, over_budget."""
 
     code: str
@@ -68,8 +68,8 @@ Reading: TypeAlias = tuple[ExtractedPrinciple, ...] | ExtractionFailure
 
 
 class PrincipleExtractor(Protocol):
-    """`name` holds the version of all that shapes the answers. `page`: how many texts to give it at a time; each page
-    is stored before the next."""
+    """`name` includes a version of everything that determines the answers. `page`: how many texts it reads at a time;
+    each page is stored before the next."""
 
     @property
     def name(self) -> str: ...
@@ -79,7 +79,7 @@ class PrincipleExtractor(Protocol):
     def page(self) -> int: ...
 
     def read(self, feedback: Sequence[Feedback], run_id: str | None) -> tuple[list[Reading], str | None]:
-        """One reading each, in order; and why it stopped early, if it did."""
+        """One reading per text, in order; and why it stopped early, if it did."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ class ExtractorOptions:
 
 @dataclass
 class ExtractionReport:
-    """Counts of feedback, and of the items found in what was read. `failures`: by code, those recorded and those to be
-    asked again. `failure_rate`: of what was answered, the share that could not be used."""
+    """Counts of feedback texts, and of the items in those read. `failures`: by code, final or not.
+    `failure_rate`: failures as a share of the answers."""
 
     extractor: str
     read_before: int = 0
     read: int = 0
-    empty: int = 0  #: read, and no principle in it
+    empty: int = 0  #: read, without a principle
     items: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     stopped: str | None = None
@@ -126,14 +126,14 @@ def extract(
     again: bool = False,
     advance: Advance = silent,
 ) -> ExtractionReport:
-    """Read what this extractor has not read, page by page, each stored before the next. `source`: only feedback of
-    annotators whose name begins with it. `limit`: how many at most. `again`: those that failed for good as well.
+    """Read the feedback that this extractor has not read, page by page, each stored before the next. `source`: only
+    feedback of annotators whose name begins with it. `limit`: at most this many. `again`: also final failures.
 
     Raises BadInputError where there is no feedback at all.
     """
     waiting, read_before = _waiting(workspace, extractor.name, source, again)
     if not waiting and not read_before:
-        raise BadInputError("there is no feedback to read; bring some with: assay principles import-feedback FILE")
+        raise BadInputError("there is no feedback to read; import some with: assay principles import-feedback FILE")
     report = ExtractionReport(extractor.name, read_before=read_before)
     failures: Counter[str] = Counter()
     waiting = waiting[:limit] if limit is not None else waiting
@@ -161,7 +161,7 @@ def count_waiting(workspace: Workspace, extractor: str, *, source: str | None = 
 
 
 def _waiting(workspace: Workspace, extractor: str, source: str | None, again: bool) -> tuple[list[str], int]:
-    """Ids of what is to be read, in the order of their ids; and how many have been read before."""
+    """Ids of the feedback to read, in order; and how many were read before."""
     with workspace.store.unit() as db:
         rows = db.execute(
             """SELECT f.feedback_id, bool_or(e.feedback_id IS NOT NULL AND (e.error IS NULL OR NOT $again))

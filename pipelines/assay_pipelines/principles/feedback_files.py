@@ -1,11 +1,10 @@
 """Feedback from the files of sets that give reasons, and from the reasons of judgments in the store.
 
-Covers: what each row of Assay's normalised JSON Lines says about single responses: votes with reasons over two
-responses, one rationale over two, a critique of each response, a critique of the only one, and binary tests with a
-rationale, which are principle judgments as they stand. Leaves out: reading HelpSteer3's own files
-(`assay data import`), what the feedback means (`extraction`).
+Covers: rows of Assay's normalised JSON Lines with votes and reasons over two responses, one rationale over two, a
+critique of each response or of the only one, and binary tests with a rationale, which are principle judgments. Leaves
+out: HelpSteer3's own files (`assay data import`), extracting principles (`extraction`).
 
-A reason that compares two responses is feedback on both; a line in brackets in front of it says which of the two this
+A reason that compares two responses is feedback on both; a bracketed line before it states which of the two this
 response is and which was preferred, because the reason itself ("A1 is clearer than A2") does not.
 """
 
@@ -41,7 +40,7 @@ _KINDS = {"human": "human", "model": "llm", "verified": "verifier"}
 
 @dataclass
 class FeedbackReport:
-    """`rows` of the file; how many of them have no feedback, and why rows could not be read. `new`: what was new."""
+    """`rows` of the file. `without`: rows without feedback. `rejected`: by reason. `new`: rows new to the store."""
 
     rows: int = 0
     feedback: int = 0
@@ -62,7 +61,7 @@ def introduction(
 def import_feedback(
     workspace: Workspace, path: Path, run_id: str, *, limit: int | None = None, advance: Advance = silent
 ) -> FeedbackReport:
-    """Every row's feedback and principle judgments into the store, a batch at a time; twice is as good as once.
+    """Store every row's feedback and principle judgments, a batch at a time; a second import adds nothing.
 
     `advance` counts bytes of the file. Raises BadInputError for a file that cannot be opened or holds none at all.
     """
@@ -99,7 +98,7 @@ def import_feedback(
 
 
 def feedback_from_judgments(workspace: Workspace, run_id: str, *, kinds: Sequence[str] = ("human", "source")) -> int:
-    """Every rationale of these annotators' judgments becomes feedback on both responses; returns how many are new."""
+    """Store every rationale of these annotators' judgments as feedback on both responses; returns how many are new."""
     sides = []
     for mine, other, order in (("A", "B", "AB"), ("B", "A", "BA")):
         sides.append(f"""
@@ -110,28 +109,29 @@ def feedback_from_judgments(workspace: Workspace, run_id: str, *, kinds: Sequenc
                    || '.) ' || j.rationale AS content
             FROM opinions j JOIN comparisons c USING (comparison_id) JOIN annotators n USING (annotator_id)
             WHERE trim(j.rationale) <> '' AND j.answer <> 'skip' AND list_contains($kinds, n.kind)
-              AND json_extract(n.config, '$.recorded') IS NULL""")  # who repeats others' words does not agree with them
+              AND json_extract(n.config, '$.recorded') IS NULL""")  # replayed votes are not independent
     with workspace.store.unit() as db:
         db.execute(
-            f"""CREATE OR REPLACE TEMP TABLE said AS
+            f"""CREATE OR REPLACE TEMP TABLE rationales AS
                 SELECT *, {identity.feedback_id("response_id", "annotator_id", "content")} AS feedback_id
                 FROM ({" UNION ALL ".join(sides)})""",
             {"kinds": list(kinds)},
         ).fetchall()
         row = db.execute(
             """INSERT INTO feedback (feedback_id, response_id, annotator_id, content, run_id)
-               SELECT feedback_id, any_value(response_id), any_value(annotator_id), any_value(content), $run FROM said s
+               SELECT feedback_id, any_value(response_id), any_value(annotator_id), any_value(content), $run
+               FROM rationales s
                WHERE NOT EXISTS (SELECT 1 FROM feedback f WHERE f.feedback_id = s.feedback_id) GROUP BY feedback_id""",
             {"run": run_id},
         ).fetchall()
         db.execute(
             """INSERT INTO feedback_items (ref, item, run_id)
-               SELECT DISTINCT feedback_id, comparison_id, $run FROM said s
+               SELECT DISTINCT feedback_id, comparison_id, $run FROM rationales s
                WHERE NOT EXISTS (SELECT 1 FROM feedback_items i WHERE i.ref = s.feedback_id
                                  AND i.item = s.comparison_id)""",
             {"run": run_id},
         ).fetchall()
-        db.execute("DROP TABLE said")
+        db.execute("DROP TABLE rationales")
     return int(row[0][0])
 
 
@@ -232,7 +232,7 @@ def _flush(
 
 
 def _place(db: Any, rows: pa.Table, run_id: str) -> None:
-    """Note the item of each statement in `rows`."""
+    """Store the item of each statement in `rows`."""
     response = identity.response_id(identity.prompt_id("messages"), "response")
     annotator = identity.annotator_id("kind", "if(voter IS NULL, source, source || '/' || voter)")
     if "principle" in rows.column_names:

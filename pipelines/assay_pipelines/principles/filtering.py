@@ -1,11 +1,11 @@
-"""From what was extracted to what annotators agree on: RLBFF's filters, every dropped item with its stage and reason.
+"""RLBFF's filters: the principles on which annotators agree; every dropped one has its stage and reason.
 
 Covers: the stages in their order - evidence (RapidFuzz partial ratio above 60), partially, helpfulness, consensus
 (every other annotator, cosine above 0.8), conflict and duplicate (one of each meaning per response) - and the counts.
 Leaves out: extraction, the shares by principle (`assay_pipelines.principles.report`), files (`exporting`).
 
-A judgment that a person stated (no feedback it was read from; also with a vote in a queue) has no quote to check.
-Annotators are compared within one item: those who looked at the same comparison or record.
+A judgment that a person stated directly, also with a vote in a queue, has no quote to check. Annotators are compared
+within one item: those who saw the same comparison or record.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PAGE = 1_000
 
 @dataclass(frozen=True)
 class FilterConfig:
-    """`extractor`: whose readings; None = what people stated themselves. `evidence_above`: 0 to 100, -1 = off. `drop`:
-    principles dropped by name. `consensus_above`, `merge_above`: cosines. `at_least`: so many other annotators must
-    agree; None = every one, as RLBFF. `same_fulfilment`: an annotator agrees only with the same answer. `alone`: keep
-    what a single annotator says."""
+    """`extractor`: whose principles; None = those stated by people. `evidence_above`: 0 to 100, -1 = off. `drop`:
+    principles dropped by name. `consensus_above`, `merge_above`: cosines. `at_least`: how many other annotators must
+    agree; None = all, as RLBFF. `same_fulfilment`: an annotator agrees only with the same answer. `alone`: keep the
+    principles of a single annotator."""
 
     extractor: str | None = None
     evidence_above: float = 60.0
@@ -79,7 +79,7 @@ class FilterReport:
 
 @dataclass
 class _Judgment:
-    """One principle judgment on its way through the stages."""
+    """One principle judgment and the stage that dropped it."""
 
     judgment_id: str
     response_id: str
@@ -101,9 +101,9 @@ class _Judgment:
 def filter_principles(
     workspace: Workspace, encoder: Encoder, config: FilterConfig, run_id: str, *, advance: Advance = silent
 ) -> FilterReport:
-    """Apply the stages to every principle judgment of the extractor, response by response; `advance` counts responses.
+    """Apply the stages to every principle judgment of the extractor; `advance` counts responses.
 
-    The outcomes stand under `run_id`, beside those of earlier runs. Raises BadInputError with nothing to filter.
+    The outcomes are stored under `run_id`, beside those of earlier runs. Raises BadInputError with nothing to filter.
     """
     responses = _responses(workspace, config.extractor)
     if not responses:
@@ -136,7 +136,7 @@ def count_responses(workspace: Workspace, extractor: str | None) -> int:
 
 
 def evidence_score(evidence: str | None, feedback: str) -> float:
-    """0 to 100: how well the quote is found in the feedback (RapidFuzz partial ratio: the best place in the text)."""
+    """0 to 100: how well the quote matches the feedback (RapidFuzz partial ratio: at the best position)."""
     from rapidfuzz.fuzz import partial_ratio
 
     return float(partial_ratio(evidence.strip(), feedback)) if evidence and evidence.strip() else 0.0
@@ -207,9 +207,9 @@ def _together(
 
 
 def _merge(mine: Sequence[_Judgment], vectors: npt.NDArray[np.float32], threshold: float) -> None:
-    stands_for = merge(vectors, threshold=threshold)
+    representative_of = merge(vectors, threshold=threshold)
     members: dict[int, list[int]] = {}
-    for i, representative in enumerate(stands_for):
+    for i, representative in enumerate(representative_of):
         members.setdefault(representative, []).append(i)
     for representative, group in members.items():
         answers = Counter(mine[i].answer for i in group)
@@ -220,8 +220,8 @@ def _merge(mine: Sequence[_Judgment], vectors: npt.NDArray[np.float32], threshol
             continue
         for i in group:
             if i != representative:
-                stands = mine[representative]
-                mine[i].leave("duplicate", f"says the same as {stands.principle!r}", stands.judgment_id)
+                duplicate_of = mine[representative]
+                mine[i].leave("duplicate", f"says the same as {duplicate_of.principle!r}", duplicate_of.judgment_id)
 
 
 def _of(extractor: str | None) -> str:
@@ -253,9 +253,9 @@ def _embed(workspace: Workspace, encoder: Encoder, extractor: str | None, run_id
 def _load(
     workspace: Workspace, responses: Sequence[str], extractor: str | None
 ) -> tuple[list[_Judgment], dict[tuple[str, str], list[str]]]:
-    """The judgments on these responses, and who was asked about each (response, item): everyone whose feedback the
-    extractor read or failed to read, because an annotator whose words name no principle still has to agree; of what
-    people stated, everyone who answered on principles with a vote, though it be `partially` only."""
+    """The judgments on these responses, and the annotators of each (response, item): those whose feedback the extractor
+    read or failed to read, because an annotator without principles still counts; of stated judgments, those who
+    answered on principles with a vote, even if only `partially`."""
     values: dict[str, Any] = {"extractor": extractor, "part": list(responses)}
     with workspace.store.unit() as db:
         rows = db.execute(

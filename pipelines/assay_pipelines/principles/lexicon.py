@@ -1,9 +1,8 @@
 """A baseline extractor without a model: rules over the words of a reason.
 
-Covers: `lexicon.yaml` (a file that people can edit, or one of their own), clauses, which of two responses a clause is
-about, negation, "somewhat" as partially. The evidence is the clause itself. Leaves out: understanding. It misses what
-it has no words for and misreads irony; it is there so that the later steps can be run and measured without an endpoint,
-and as the mark that a model should beat.
+Covers: `lexicon.yaml` (or a file of the user), clauses, which of two responses a clause is about, negation, "somewhat"
+as partially. The evidence is the clause itself. It misses principles that are not in the lexicon and misreads irony; it
+serves to run and measure the later steps without an endpoint, and as the baseline that a model should beat.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class LexiconRule:
 
 
 class LexiconExtractor:
-    """See the module. `path`: rules of one's own in place of the shipped ones."""
+    """Extracts principles by rules. `path`: a lexicon of the user in place of the shipped one."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Raises BadInputError for a file that is not such a lexicon."""
@@ -65,7 +64,7 @@ class LexiconExtractor:
         except (OSError, UnicodeDecodeError) as error:
             raise BadInputError(f"cannot be read: {error}", file=path) from error
         self._rules = _rules(text, path)
-        source = Path(__file__).read_text(encoding="utf-8")  # the code shapes the answers as the words do
+        source = Path(__file__).read_text(encoding="utf-8")  # the code determines the answers too
         digest = hashlib.sha256((source + text).encode()).hexdigest()
         self.name = f"lexicon@{digest[:8]}"
         self.page = 8_192
@@ -93,7 +92,7 @@ class LexiconExtractor:
                 if about == "the compared one" and answer in ("yes", "no"):
                     answer = "no" if answer == "yes" else "yes"
                 if about == "nobody" and (answer == "no") != (preferred == "the other one"):
-                    continue  # where nobody is named, praise is for the preferred one and blame for the other
+                    continue  # where neither is named, praise is for the preferred one and blame for the other
                 by_answer.setdefault((rule.principle, answer), ExtractedPrinciple(rule.principle, answer, words))
         return tuple(by_answer.values())
 
@@ -117,7 +116,7 @@ def _about(clause: str, which: str | None, preferred: str | None) -> str | None:
         mine, other = (better, worse) if preferred == "this one" else (worse, better)
         ours, theirs = ours or mine, theirs or other
     if which is None and (_FIRST.search(clause) or _SECOND.search(clause)):
-        return None  # it names one of the two, and nobody knows which
+        return None  # it names one of the two, and which is unknown
     if ours and theirs:
         if _BOTH.search(clause):
             return "this"
@@ -129,7 +128,7 @@ def _about(clause: str, which: str | None, preferred: str | None) -> str | None:
         return "this"
     if theirs:
         return None
-    return "this" if preferred == "neither" else "nobody"  # what is said of a tie is said of both
+    return "this" if preferred == "neither" else "nobody"  # a reason for a tie is about both
 
 
 def _answer(rule: LexiconRule, clause: str) -> Fulfilment | None:

@@ -1,8 +1,7 @@
 """An extractor that asks a language model behind any OpenAI-compatible chat endpoint.
 
-Covers: what it is asked (`assay_pipelines/prompts/principles.*.md`, files that people can edit), the strict form of its
-answer, in which the quote comes before the principle. Leaves out: HTTP, retries, records, budget
-(`assay_pipelines.llm`).
+Covers: the prompts (`assay_pipelines/prompts/principles.*.md`, which users can replace), the schema of the answer, in
+which the quote comes before the principle. Leaves out: HTTP, retries, records, budget (`assay_pipelines.llm`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ TASK = "principles"
 
 
 class FoundPrinciple(StrictAnswer):
-    """The quote first: a model that has to find the words before it names the principle invents less."""
+    """The quote comes first: a model that quotes before it names the principle invents less."""
 
     evidence: str
     principle: str
@@ -50,13 +49,13 @@ class FoundPrinciple(StrictAnswer):
 
 
 class FoundPrinciples(StrictAnswer):
-    """What the model is to write."""
+    """The schema of the answer."""
 
     items: list[FoundPrinciple]
 
 
 class LlmExtractor:
-    """See the module. `workspace` keeps the record of its calls; a call that was answered before is not paid again."""
+    """Extracts principles with a language model. `workspace` records the calls; an answered call is not repeated."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class LlmExtractor:
     ) -> None:
         self.workspace, self.spending = workspace, spending or Spending()
         self.prompts = Prompts(prompts)
-        self.page = 8 * endpoint.concurrency  # few enough that a person sees it move, enough to keep the endpoint busy
+        self.page = 8 * endpoint.concurrency  # small: visible progress; large: the endpoint stays busy
         self.prompt_hash = self.prompts.hash(SYSTEM, USER)
         self._endpoint = ModelCaller(endpoint, self.prompts)
         self._system = self.prompts.render(SYSTEM)
@@ -80,7 +79,7 @@ class LlmExtractor:
         return self._annotator.name
 
     def read(self, feedback: Sequence[Feedback], run_id: str | None) -> tuple[list[Reading], str | None]:
-        """As `PrincipleExtractor`. Raises BackendError where the endpoint refuses every call alike."""
+        """As `PrincipleExtractor`. Raises BackendError where the endpoint refuses every call."""
         unread = ExtractionFailure("not_asked", "the pass ended before it", final=False)
         readings: list[Reading] = [unread] * len(feedback)
 
@@ -95,7 +94,7 @@ class LlmExtractor:
         return readings, stopped
 
     def call(self, text: Feedback) -> ModelCall[FoundPrinciples]:
-        """The call that one feedback takes."""
+        """The call for one text of feedback."""
         user_message = self.prompts.render(
             USER,
             turns=turns(text.prompt),

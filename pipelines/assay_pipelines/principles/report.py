@@ -1,9 +1,7 @@
-"""What became of the principles: the funnel of a filter run, the failures of each extractor, the shares by principle.
-
-Covers: figures only, read from the store. Leaves out: making them (`extraction`, `filtering`).
+"""Figures on principles: the funnel of a filter run, the failures of each extractor, the base rate of each principle.
 
 A model that answers the base rate looks good on a principle that nearly every response fulfils: the share of yes is
-given for each.
+reported for each.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ KIND = "principles-filter"
 
 @dataclass(frozen=True)
 class ExtractorCounts:
-    """What one extractor has read. `failed`: code -> feedback texts. `items_mean`, `items_sd`: per text read."""
+    """Counts of one extractor. `failed`: code -> feedback texts. `items_mean`, `items_sd`: per text read."""
 
     name: str
     read: int
@@ -40,7 +38,7 @@ class ExtractorCounts:
 
 @dataclass(frozen=True)
 class PrincipleBaseRate:
-    """A kept principle: how many responses, and of how many it is said that they fulfil it."""
+    """An accepted principle: on how many responses it was judged, and how many fulfil it."""
 
     principle: str
     responses: int
@@ -49,8 +47,8 @@ class PrincipleBaseRate:
 
 @dataclass
 class PrincipleReport:
-    """`run`: the filter run that the stages and shares are of; None before the first. `stated`: principle judgments
-    that people made themselves."""
+    """`run`: the filter run of the stages and base rates; None before the first. `stated`: principle judgments that
+    people made directly."""
 
     feedback: int
     stated: int
@@ -107,7 +105,7 @@ def principle_report(workspace: Workspace, run: str | None = None, *, top: int =
 
 
 def latest_run(db: duckdb.DuckDBPyConnection) -> str | None:
-    """Id of the latest filter run that came to its end."""
+    """Id of the latest finished filter run."""
     rows = db.execute(
         "SELECT run_id FROM runs WHERE kind = ? AND status = 'done' ORDER BY ended_at DESC, run_id DESC LIMIT 1", [KIND]
     ).fetchall()
@@ -124,7 +122,7 @@ def require_run(workspace: Workspace) -> str:
 
 
 def extractors(workspace: Workspace) -> list[str]:
-    """Those that have read something, the latest first."""
+    """Extractors that have read feedback, the latest first."""
     with workspace.store.unit() as db:
         rows = db.execute(
             "SELECT extractor FROM principle_extractions GROUP BY 1 ORDER BY max(created_at) DESC, 1"

@@ -21,8 +21,8 @@ Controversiality: TypeAlias = Literal["low", "medium", "high"]
 
 @dataclass(frozen=True, slots=True)
 class PairAttributes:
-    """`task_category`, `objectivity` and `controversiality` balance and prioritise; `desired` (what the user wants of a
-    good answer) and `guideline` (criteria for this instance) steer labels."""
+    """`task_category`, `objectivity` and `controversiality` balance and prioritise; `desired` (what the user expects of
+    a good answer) and `guideline` (criteria for this instance) steer labels."""
 
     task_category: str
     objectivity: Objectivity
@@ -54,15 +54,15 @@ class PairAttributes:
 
     @property
     def easy_for_people(self) -> bool:
-        """Objective and of low controversiality: what people are asked first."""
+        """Objective and of low controversiality: annotated by people first."""
         return self.objectivity == "objective" and self.controversiality == "low"
 
 
 def store_attributes(
     workspace: Workspace, annotator_id: str, described: Mapping[str, PairAttributes], run_id: str | None
 ) -> int:
-    """Write `comparison id -> attributes` as this annotator's, which must be known; returns how many were new. What an
-    annotator has said of a comparison before stays.
+    """Store `comparison id -> attributes` of this annotator, which must be in the store; returns how many were new.
+    Attributes that the annotator gave a comparison before stay.
     """
     import pyarrow as pa
 
@@ -104,5 +104,5 @@ def load_attributes(workspace: Workspace, comparison_ids: Sequence[str]) -> dict
         try:
             attributes[comparison] = PairAttributes.of(json.loads(values))
         except BadInputError:
-            continue  # a part of the five, e.g. a category somebody set by hand
+            continue  # only some of the five, e.g. a category set by hand
     return attributes

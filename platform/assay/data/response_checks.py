@@ -17,7 +17,7 @@ Verdict: TypeAlias = Literal["correct", "incorrect", "unsure"]
 
 @dataclass(frozen=True, slots=True)
 class ResponseCheck:
-    """What one annotator found of one response."""
+    """One annotator's verdict on one response."""
 
     verdict: Verdict
     reason: str
@@ -41,7 +41,7 @@ class PairChecks:
 
 
 def load_response_checks(workspace: Workspace, comparison_ids: Sequence[str]) -> dict[str, PairChecks]:
-    """Comparison id -> what was found of its responses, for those of which anything was."""
+    """Comparison id -> checks of its responses, for the comparisons that have any."""
     with workspace.store.unit() as db:
         rows = db.execute(
             """WITH newest AS (

@@ -1,1 +1,1 @@
-"""Keeping benchmarks out of training data: registering benchmarks, checking the store's prompts against them."""
+"""Contamination: registering benchmarks, checking the store's prompts against them."""

@@ -1,7 +1,7 @@
-"""Benchmarks as the ledger knows them: a name, and the first-turn prompts of a file.
+"""Registered benchmarks: a name, and the first-turn prompts of a file.
 
 Covers: reading prompts out of the publishers' shapes (RewardBench, RM-Bench, JudgeBench, chat rows, HH text, plain
-text), registering them under a name that then never changes, listing. Leaves out: checking (`check`).
+text), registering them under an immutable name, listing. Leaves out: checking (`check`).
 
 The first turn is the first user message. A row's prompt is its column `prompt`, else one of the usual names
 (`COLUMNS`): a string, a list of role/content messages, or a list of strings (the turns). Without such a column, the
@@ -25,7 +25,7 @@ from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.importers.containers import Csv, JsonLines, Parquet
 
-#: Where a prompt may stand, in this order.
+#: Columns that may hold the prompt, in this order.
 COLUMNS = (
     "prompt",
     "question",
@@ -44,7 +44,8 @@ _HEAD = 4096
 
 @dataclass(frozen=True)
 class RegisteredBenchmark:
-    """`rows` of the file held `prompts` distinct first turns; `created` False: it was there already, alike."""
+    """`rows` of the file held `prompts` distinct first turns; `created` False: it was registered already with the same
+    prompts."""
 
     name: str
     content_hash: str
@@ -99,7 +100,7 @@ def _store(
         if registered_hash is not None:
             if registered_hash[0] != benchmark.content_hash:
                 raise BadInputError(
-                    f"benchmark {benchmark.name!r} exists with other prompts, and checks refer to them: "
+                    f"benchmark {benchmark.name!r} is registered with other prompts, which checks refer to: "
                     "choose a new name"
                 )
             return benchmark

@@ -1,10 +1,10 @@
-"""Checking the store's prompts against registered benchmarks by shared n-grams, and setting what overlaps aside.
+"""Checking the store's prompts against registered benchmarks by shared n-grams, and discarding what overlaps.
 
-Covers: `check_benchmarks`, which reads all prompts in pages of short units, writes the evidence and then the ledger's
-line; `discard_overlaps`. Leaves out: what training makes of the ledger (`assay.runs.contamination_gate`).
+Covers: `check_benchmarks`, which reads all prompts in pages of short units, writes the evidence and then the entry of
+the ledger; `discard_overlaps`. Leaves out: how training uses the ledger (`assay.runs.contamination_gate`).
 
-The rule, after the normalisation of `assay_pipelines.hygiene.tokens` (case, punctuation and white space do not
-count): a prompt overlaps when one of its turns shares `n` consecutive words (or characters) with a benchmark's
+The rule, after the normalisation of `assay_pipelines.hygiene.tokens` (case, punctuation and white space are
+ignored): a prompt overlaps when one of its turns shares `n` consecutive words (or characters) with a benchmark's
 first-turn prompt. A benchmark prompt shorter than `n` overlaps with a turn that is equal to it as a whole. n = 13
 words is what Skywork-Reward-V2 used; the first Skywork-Reward's "more than 7 consecutive words" is n = 8.
 """
@@ -66,7 +66,7 @@ class CheckReport:
 
 
 class _Index:
-    """The n-grams of one benchmark, sorted by hash, and its short prompts by the hash of the whole."""
+    """The n-grams of one benchmark, sorted by hash, and its short prompts by the hash of the text."""
 
     def __init__(self, name: str, content_hash: str, prompt_ids: list[str], texts: pa.Array, config: CheckConfig):
         import numpy as np
@@ -88,7 +88,7 @@ class _Index:
 def check_benchmarks(
     workspace: Workspace, config: CheckConfig, run_id: str, *, page: int = PAGE, advance: Advance = silent
 ) -> list[CheckReport]:
-    """Check every prompt of the store. `advance` by prompts. A check that is killed leaves no line in the ledger.
+    """Check every prompt of the store. `advance` by prompts. A check that is killed leaves no entry in the ledger.
 
     Raises NotFoundError for a benchmark that is not registered, and where none is.
     """
@@ -114,7 +114,7 @@ def discard_overlaps(
 ) -> dict[str, int]:
     """Discard the comparisons of the selection whose prompt overlaps; benchmark -> how many.
 
-    Gold too: a leak is no matter of opinion. What somebody put back after this rule had discarded it stays.
+    Gold too: an overlap does not depend on judgments. A comparison restored after this rule had discarded it stays.
     """
     every = not selection.sources and not selection.categories and set(selection.pools) == set(POOLS)
     where, values = ("true", {}) if every else selection.where()
@@ -145,8 +145,8 @@ def count_prompts(workspace: Workspace) -> int:
 
 
 def chosen_benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[str, str]:
-    """name -> content hash, of the registered benchmarks that are wanted: all, unless some are named. Raises
-    NotFoundError where there are none, and for a name that is none of them."""
+    """name -> content hash of the selected registered benchmarks: all, unless `names` are given. Raises NotFoundError
+    where none is registered, and for an unknown name."""
     content_hashes = dict(db.execute("SELECT benchmark, content_hash FROM benchmarks ORDER BY benchmark").fetchall())
     if not content_hashes:
         raise NotFoundError("no benchmark is registered: assay data benchmarks add NAME FILE")
@@ -178,7 +178,7 @@ def _runs(table: pa.Table) -> dict[str, int]:
 
 
 def _filter(indices: list[_Index]) -> npt.NDArray[np.bool_]:
-    """Whether a hash's low bits occur in any benchmark: rules nearly all n-grams out at the price of one look-up."""
+    """Whether a hash's low bits occur in any benchmark: excludes nearly all n-grams with one look-up."""
     import numpy as np
 
     bits = np.zeros(1 << _BITS, bool)
@@ -230,7 +230,7 @@ def _overlaps(
 
 
 def _match(hashes: Any, sorted_hashes: Any) -> tuple[Any, Any]:
-    """Positions in `hashes` that occur in the sorted `known`, and the first place there."""
+    """Positions in `hashes` whose value occurs in `sorted_hashes`, and the first position there."""
     import numpy as np
 
     if not len(sorted_hashes):
@@ -243,7 +243,7 @@ def _match(hashes: Any, sorted_hashes: Any) -> tuple[Any, Any]:
 def _evidence(
     texts: Any, index: _Index, turn: Any, position: Any, theirs: Any, their_position: Any, size: Any, unit: Unit
 ) -> pl.DataFrame:
-    """The words at both places: the evidence, and the proof that two equal hashes are equal texts."""
+    """The words at both positions: the evidence, which also confirms that equal hashes are equal texts."""
     import numpy as np
     import polars as pl
 

@@ -1,6 +1,6 @@
-"""The contamination ledger for people: every check of every benchmark, and the evidence of each overlap, both texts.
+"""The contamination ledger for display: the checks of each benchmark, and each overlap with both texts.
 
-Leaves out: making checks (`check`), what training makes of them (`assay.runs.contamination_gate`).
+Leaves out: checking (`check`), how training uses the checks (`assay.runs.contamination_gate`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LedgerCheck:
 
 @dataclass(frozen=True, slots=True)
 class LedgerWaiver:
-    """Training that went on all the same."""
+    """A training run that was started in spite of the state."""
 
     run_id: str
     data: str
@@ -67,8 +67,8 @@ class OverlapComparison:
 @dataclass(frozen=True)
 class OverlapEvidence:
     """One prompt's overlap. `text`: our turn, `benchmark_text`: the benchmark's prompt, both cut; `overlap`: the first
-    words or characters in common, in lower case and without punctuation. `ngrams`: how many there are in all; 0:
-    a short prompt that is equal as a whole."""
+    words or characters in common, in lower case and without punctuation. `ngrams`: their number; 0:
+    a short prompt that equals the turn."""
 
     prompt_id: str
     turn: int
@@ -133,7 +133,7 @@ def ledger(db: duckdb.DuckDBPyConnection) -> list[LedgerBenchmark]:
 def evidence(
     db: duckdb.DuckDBPyConnection, check_id: str, *, limit: int, offset: int = 0
 ) -> tuple[list[OverlapEvidence], int]:
-    """A page of a check's overlaps, the largest first, and how many there are."""
+    """A page of a check's overlaps, the largest first, and their total number."""
     rows = db.execute(_HITS, {"check": check_id, "limit": limit, "offset": offset}).fetchall()
     having = {
         prompt: [OverlapComparison(one["id"], one["pool"]) for one in overlaps]

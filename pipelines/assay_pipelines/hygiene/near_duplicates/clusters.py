@@ -2,8 +2,8 @@
 
 Covers: connected components (union-find on arrays), the choice of what is kept. Leaves out: similarities.
 
-In the order of preference, an item is kept unless it is similar to one that is kept already; gold always is. So
-everything that goes is itself similar to an item that stays, however long the chain that made the cluster.
+In the order of preference, an item is kept unless it is similar to one already kept; gold always is. So every item
+removed is itself similar to an item that stays, however long the chain that forms the cluster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def cluster(
     rank: npt.NDArray[np.int64],
     gold: npt.NDArray[np.bool_],
 ) -> Clusters:
-    """`rank`: each item's place in the order of preference, distinct; `gold`: whether it is kept in any case."""
+    """`rank`: each item's unique rank in the order of preference; `gold`: whether it is always kept."""
     import numpy as np
 
     items = np.unique(np.concatenate([first, second]))
@@ -79,7 +79,7 @@ def connected(nodes: int, first: npt.NDArray[np.int64], second: npt.NDArray[np.i
 def keep(
     nodes: int, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], always: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Which nodes are kept, lower ones before higher ones: what going through them one by one gives, in rounds."""
+    """Which nodes are kept, lower ones first: the result of a sequential pass, computed in rounds."""
     import numpy as np
 
     retained = always.copy()

@@ -1,7 +1,7 @@
-"""What is compared: each item as one or three texts, read from the store a page at a time, as shingles.
+"""The items that are compared, each as the shingles of one or three texts, read from the store in pages.
 
 Covers: items that are comparisons (prompt, response A, response B) or prompts; their shingles. Leaves out: sketches.
-An item's shingles are those of its parts; none crosses from one part into another.
+No shingle crosses from one part of an item into another.
 """
 
 from __future__ import annotations

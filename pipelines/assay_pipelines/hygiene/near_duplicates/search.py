@@ -1,7 +1,7 @@
-"""The search as a whole: read, sketch, pair, verify, cluster, write down; and discarding what it found.
+"""The near-duplicate search: read, sketch, pair, verify, cluster, store; and discarding its clusters.
 
 Covers: `find_near_duplicates` and its report, `discard_near_duplicates`. Leaves out: exact duplicates
-(`assay_pipelines.hygiene.deduplication`), which are best discarded before. The store is open for reading pages only.
+(`assay_pipelines.hygiene.deduplication`), which are best discarded before.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _OPPOSITE = """
 
 @dataclass(frozen=True)
 class NearDuplicateConfig:
-    """`threshold`: least Jaccard similarity of the sets of `shingle` consecutive words. `over`: whether comparisons are
-    compared, or prompts alone."""
+    """`threshold`: least Jaccard similarity of the sets of `shingle` consecutive words. `over`: whether comparisons or
+    prompts alone are compared."""
 
     threshold: float = 0.8
     shingle: int = 3
@@ -83,8 +83,8 @@ class NearDuplicateReport:
 def find_near_duplicates(
     workspace: Workspace, config: NearDuplicateConfig, run_id: str, *, counting: Counting = noted
 ) -> NearDuplicateReport:
-    """Write the clusters to the table near_duplicates under `run_id`. `counting`: of the items that are sketched, then
-    of those that are compared."""
+    """Write the clusters to the table near_duplicates under `run_id`. `counting`: progress over the items
+    sketched, then over those compared."""
     import numpy as np
 
     with scratch(workspace) as scratch_db:
@@ -112,7 +112,7 @@ def find_near_duplicates(
 def discard_near_duplicates(workspace: Workspace, config: NearDuplicateConfig, run_id: str) -> int:
     """Discard the comparisons that the run did not keep, with the nearest kept one and the similarity as the reason.
 
-    Over prompts: every comparison of a prompt that is not kept. Gold stays, and so does what somebody put back.
+    Over prompts: every comparison of a prompt that is not kept. Gold and restored comparisons stay.
     """
     column, noun = ("comparison_id", "") if config.over == "pair" else ("prompt_id", "the prompt is a ")
     reason = f"{noun}near-duplicate of {{}} (Jaccard similarity {{:.3f}} of {config.shingle}-word shingles)"
@@ -194,7 +194,7 @@ def _write(workspace: Workspace, docs: Documents, clusters: Clusters, run_id: st
 
 
 def _describe(workspace: Workspace, report: NearDuplicateReport, config: NearDuplicateConfig, run_id: str) -> None:
-    """Count contradicting labels and fetch some examples, the least similar first: those tell whether to discard."""
+    """Count contradicting labels and fetch examples, the least similar first."""
     names = ("item_id", "kept_id", "similarity")
     with workspace.store.unit() as db:
         rows = db.execute(

@@ -1,6 +1,6 @@
 """Exact Jaccard similarity of candidate pairs, part by part, from shingle sets in a file.
 
-Covers: writing the sets of the items that have a candidate, comparing pairs in pages. Leaves out: which pairs.
+Covers: writing the sets of items with a candidate, comparing pairs in pages. Leaves out: which pairs (`sketches`).
 
 Two comparisons are as similar as their least similar part: min(J(prompt, prompt'), the better of the two ways to match
 responses), a match being as good as its worse response. So two pairs that share a long prompt and one response,
@@ -46,17 +46,17 @@ class ShingleSets:
                 stream.write((keys & np.uint64((1 << _HASH_BITS) - 1)).data)
         self.items.append(items)
 
-    def open(self) -> OpenSets:
+    def open(self) -> ReadableShingleSets:
         import numpy as np
 
         counts = np.concatenate(self.counts) if self.counts else np.empty(0, np.int64)
         data = np.memmap(self.file, np.uint64, "r") if counts.sum() else np.empty(0, np.uint64)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return OpenSets(np.concatenate(self.items) if self.items else counts, offsets, data, self.parts)
+        return ReadableShingleSets(np.concatenate(self.items) if self.items else counts, offsets, data, self.parts)
 
 
 @dataclass(frozen=True)
-class OpenSets:
+class ReadableShingleSets:
     items: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     data: npt.NDArray[np.uint64]
@@ -85,7 +85,7 @@ class OpenSets:
         return np.concatenate(values), np.concatenate(crossed)
 
     def jaccard(self, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Of sets by number, pair by pair; two empty sets are alike."""
+        """The similarity of sets by number, pair by pair; two empty sets have similarity 1."""
         import numpy as np
 
         keys = np.sort(np.concatenate([self._keys(x), self._keys(y)]), kind="stable")
@@ -96,7 +96,7 @@ class OpenSets:
         return np.where(union == 0, 1.0, both / np.maximum(union, 1))
 
     def _keys(self, sets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """The hashes of the sets, one set after the other, each with the set's place in `sets` before it."""
+        """The hashes of the sets in order, each prefixed with the set's position in `sets`."""
         import numpy as np
 
         counts = self.offsets[sets + 1] - self.offsets[sets]

@@ -1,8 +1,7 @@
 """MinHash sketches cut into bands, and the pairs of items that share a band: the candidates.
 
-Covers: sketching with rensa, one file of 64-bit keys a band, finding equal keys band by band, so that memory holds one
-band at a time (24 bytes an item) however many there are. Leaves out: whether a candidate is a near-duplicate
-(`similarity`).
+Covers: sketching with rensa, one file of 64-bit keys per band, finding equal keys band by band, so that memory holds
+one band at a time (24 bytes per item). Leaves out: whether a candidate is a near-duplicate (`similarity`).
 
 Two items of Jaccard similarity s share a band of r rows with probability s^r, and any of b bands with
 1 - (1 - s^r)^b (Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, section 3.4).
@@ -27,7 +26,7 @@ _MULTIPLIER = 0x9E3779B97F4A7C15
 
 
 def banding(threshold: float) -> tuple[int, int]:
-    """(bands, rows a band): the most rows, so the fewest candidates, that still reach RECALL at the threshold."""
+    """(bands, rows per band): the most rows, hence the fewest candidates, that reach RECALL at the threshold."""
     for rows in range(PERMUTATIONS, 1, -1):
         bands = PERMUTATIONS // rows
         if candidate_probability(threshold, bands, rows) >= RECALL:
@@ -41,7 +40,7 @@ def candidate_probability(similarity: float, bands: int, rows: int) -> float:
 
 @dataclass
 class BandFiles:
-    """Item i's key of each band, at place i of the band's file. Items are added in their order."""
+    """Item i's key of each band, at position i of the band's file. Items are added in order."""
 
     folder: Path
     bands: int
@@ -56,7 +55,7 @@ class BandFiles:
         keys = band_keys(shingles, parts, self.bands, self.rows, self.seed)
         empty = shingles.offsets[::parts][1:] == shingles.offsets[::parts][:-1]
         places = np.arange(self.items, self.items + len(keys), dtype=np.uint64)
-        keys[empty] = (places[empty] * np.uint64(_MULTIPLIER))[:, None]  # nothing to compare: like no other
+        keys[empty] = (places[empty] * np.uint64(_MULTIPLIER))[:, None]  # nothing to compare: a unique key
         for band in range(self.bands):
             with self._file(band).open("ab") as stream:
                 stream.write(np.ascontiguousarray(keys[:, band]).data)
@@ -90,7 +89,7 @@ def band_keys(shingles: Tokens, parts: int, bands: int, rows: int, seed: int) ->
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs of items, `first` before `second` by number, each once. `large_groups`: equal keys of so many items that
+    """Pairs of items, `first` before `second` by number, each once. `large_groups`: keys shared by so many items that
     not all of their pairs are candidates."""
 
     first: npt.NDArray[np.int64]

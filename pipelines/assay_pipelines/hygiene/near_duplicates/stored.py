@@ -1,4 +1,4 @@
-"""Clusters of near-duplicates as searches left them in the store: the searches, and pages of clusters with members.
+"""Near-duplicate searches and their clusters as the store has them, in pages.
 
 Leaves out: finding them (`search`).
 """
@@ -93,7 +93,7 @@ def duplicate_searches(db: duckdb.DuckDBPyConnection) -> list[DuplicateSearch]:
 def duplicate_clusters(
     db: duckdb.DuckDBPyConnection, run_id: str, *, limit: int, offset: int = 0
 ) -> tuple[list[DuplicateCluster], int]:
-    """A page of a search's clusters, the largest first and of equal ones the least similar, and how many there are."""
+    """A page of a search's clusters, the largest first, then the least similar, and their total number."""
     rows = db.execute(_CLUSTERS, {"run": run_id, "limit": limit, "offset": offset}).fetchall()
     members = db.execute(_MEMBERS, {"run": run_id, "clusters": [row[0] for row in rows]}).fetchall()
     items = [row[1] for row in members]

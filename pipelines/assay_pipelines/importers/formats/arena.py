@@ -1,9 +1,9 @@
-"""Chatbot Arena's 55k set: two models' answers to one person, and that person's choice or tie.
+"""Chatbot Arena's 55k set: two models' answers to one user, and the user's choice or tie.
 
 `prompt`, `response_a` and `response_b` are JSON lists written as text, one entry per turn; exactly one of
 `winner_model_a`, `winner_model_b` and `winner_tie` is 1. Covers: conversations of one turn, and longer ones whose
-earlier answers are the same on both sides. Leaves out: conversations that part before the last turn, which is most of
-the longer ones: no single prompt precedes both last answers, so they are rejected with that reason.
+earlier answers are the same on both sides. Leaves out: conversations that diverge before the last turn, which most of
+the longer ones do: no single prompt precedes both last answers, so they are rejected with that reason.
 """
 
 from __future__ import annotations

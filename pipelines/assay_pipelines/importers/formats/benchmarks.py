@@ -1,11 +1,11 @@
 """Reward-model benchmarks as comparisons: RewardBench 1 and 2, RM-Bench, JudgeBench.
 
 RewardBench 2 gives lists: every correct response is better than every wrong one, and in the subset Ties the correct
-ones are equally good (ids `ref:N` and `tied:N`), so their pairs are ties. RM-Bench gives three responses a side in
-rising style (concise, detailed, detailed with Markdown), which makes nine pairs; the two styles are kept with each.
+ones are equally good (ids `ref:N` and `tied:N`), so their pairs are ties. RM-Bench gives three responses per side
+of increasing style (concise, detailed, detailed with Markdown), which makes nine pairs; each pair records its styles.
 
-Covers: pairs of every row, with the subset as category. Leaves out: the benchmarks' own scores (`assay eval`), and any
-judgment whether they may be trained on: they should not, which is why the import says that it is a benchmark.
+Covers: pairs of every row, with the subset as category; the import warns that the data is a benchmark. Leaves out: the
+benchmarks' own scores (`assay eval`).
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class RewardBench2Layout(RecordLayout):
 
 
 class RmBenchLayout(RecordLayout):
-    """RM-Bench, nine pairs a row."""
+    """RM-Bench, nine pairs per row."""
 
-    title, source, note = "RM-Bench, nine pairs a row", "RM-Bench", BENCHMARK
+    title, source, note = "RM-Bench, nine pairs per row", "RM-Bench", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         return _lists(record) and len(record["chosen"]) == len(record["rejected"]) == len(STYLES)

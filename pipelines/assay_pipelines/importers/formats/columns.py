@@ -1,7 +1,7 @@
-"""Small columns that several layouts share: optional texts, labels, strengths, and what goes to the metadata.
+"""Columns that several layouts share: optional texts, labels, strengths, scores and metadata.
 
-Covers: reading them from a record of unknown origin with one clear reason when they are wrong. Leaves out: prompts
-and responses (`assay.data.conversation`).
+Covers: reading them from untrusted records, with a reason where they are wrong. Leaves out: prompts and responses
+(`assay.data.conversation`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def optional_text(record: Mapping[str, Any], name: str) -> str | None:
 def label_of(value: object, field: str) -> str | None:
     """A label in any common spelling, relative to the order of the record; None where there is none.
 
-    Numbers are refused: 1 is the first response in some files and the second in others (0/1), and a file read the
-    wrong way round has every label wrong.
+    Numbers are refused: 1 is the first response in some files and the second in others (0/1), and reading them wrongly
+    would invert every label.
     """
     if value is None or value == "":
         return None
@@ -54,7 +54,7 @@ def label_of(value: object, field: str) -> str | None:
 
 
 def strength_of(value: object) -> int | None:
-    """A whole number 0-3, else None (the caller keeps it as metadata)."""
+    """An integer 0-3, else None (the caller keeps it as metadata)."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -96,7 +96,7 @@ def list_of(value: object, field: str) -> list[Any]:
 
 
 def leftover_meta(record: Mapping[str, Any], columns: frozenset[str]) -> dict[str, Any]:
-    """Columns nobody asked for, if they are single values; messages and long texts stay in the file."""
+    """The other columns, if they are single values; messages and long texts stay in the file."""
     return {
         name: value
         for name, value in record.items()

@@ -2,7 +2,7 @@
 
 Traps: `overall_preference` is NEGATIVE where response 1 is better, 0 is a tie; the field is spelled `fulfilment`; a
 "good" edit is one that does what the feedback asked, which need not make the response better. The publisher does not
-say who annotated: `position-1` to `position-3` are the places in each row's list, not three people.
+identify annotators: `position-1` to `position-3` are positions in each row's list, not three people.
 
 Covers: preference (the source's label and each annotator's vote with its reasoning), feedback (a pair without a label
 and up to three texts on each response), edit (edited over original), edit_quality (good over bad), principle (one
@@ -165,7 +165,7 @@ def _side(value: object, field: str) -> tuple[str, int | None]:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not -3 <= value <= 3:
-        raise RowError("not a whole number from -3 to 3", field=field)
+        raise RowError("not an integer from -3 to 3", field=field)
     if value == 0:
         return "tie", None
     return ("first" if value < 0 else "second"), abs(value)

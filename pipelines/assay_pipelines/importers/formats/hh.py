@@ -1,7 +1,7 @@
-"""Anthropic's HH-RLHF text: two whole dialogues, `\\n\\nHuman: ...\\n\\nAssistant: ...`, alike up to the last turn.
+"""Anthropic's HH-RLHF text: two dialogues, `\\n\\nHuman: ...\\n\\nAssistant: ...`, identical up to the last turn.
 
 Covers: a record's `chosen` and `rejected` to a prompt and two responses (the last assistant turns). Leaves out:
-the containers they come in. Turns are stripped of the white space around them, as every reader of this set does.
+the containers they come in. White space around turns is stripped, as other readers of this data set do.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HhLayout(RecordLayout):
 
 
 def looks_like_red_team(record: Mapping[str, Any]) -> bool:
-    """The red-team set of the same publication: one transcript a row, rated, with nothing to compare it to."""
+    """The red-team set of the same publication: one rated transcript per row, with nothing to compare it to."""
     return {"transcript", "min_harmlessness_score_transcript", "task_description"} <= record.keys()
 
 

@@ -1,7 +1,7 @@
 """The configuration `judgments` of Assay's own Hugging Face export: one row for each judgment of a comparison.
 
-Covers: the sources' labels as labels, everybody else's judgments as votes under the names (for people: pseudonyms) that
-the export gave them. Leaves out: confidence and the order shown, which votes of a source do not carry.
+Covers: the sources' labels as labels, all other judgments as votes under the names (pseudonyms for people) that the
+export gave them. Leaves out: confidence and the order shown, which votes of a source do not carry.
 """
 
 from __future__ import annotations

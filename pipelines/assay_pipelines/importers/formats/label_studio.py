@@ -1,4 +1,4 @@
-"""Label Studio's export: JSON (tasks with annotations and predictions) and JSON_MIN (one flat row an annotation).
+"""Label Studio's export: JSON (tasks with annotations and predictions) and JSON_MIN (one flat row per annotation).
 
 A task's `data` holds the prompt and two answers; every annotation becomes a vote of its annotator (`completed_by`),
 every prediction one of the model that made it (`model_version`). Two labelling interfaces are read. The stock one,
@@ -118,7 +118,7 @@ def _pair(data: Mapping[str, Any], votes: list[dict[str, Any]], task: str | None
 
 
 def _turns(data: Mapping[str, Any]) -> Turns:
-    """The prompt; `messages` comes first, because a conversation shown to people is one text in `prompt`."""
+    """The prompt; `messages` takes precedence, because `prompt` may hold a conversation rendered as one text."""
     messages = data.get("messages")
     return prompt_turns(messages if isinstance(messages, list) and messages else data.get("prompt"))
 
@@ -147,7 +147,7 @@ def _vote(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
         if result.get("type") == "textarea":
             text = value.get("text")
             reasons += [part for part in (text if isinstance(text, list) else [text]) if isinstance(part, str) and part]
-        elif (choice := _said(str(result.get("type")), value, kind)) is not None:
+        elif (choice := _choice_of(str(result.get("type")), value, kind)) is not None:
             label = choice
     if entry.get("was_cancelled"):
         if label is None and not reasons:
@@ -161,8 +161,8 @@ def _vote(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {**who, "label": label[0], "strength": label[1], "rationale": rationale or None}
 
 
-def _said(type_: str, value: dict[str, Any], kind: str) -> tuple[str, int | None] | None:
-    """The label that one result gives, None where it is no label. Raises RowError for a choice nobody knows."""
+def _choice_of(type_: str, value: dict[str, Any], kind: str) -> tuple[str, int | None] | None:
+    """The label that one result gives, None where it is no label. Raises RowError for an unknown choice."""
     if type_ == "pairwise":
         selected = value.get("selected")
         if selected not in ("left", "right"):

@@ -1,9 +1,8 @@
 """RLHFlow's pair-pm text: `[CONTEXT] ... [RESPONSE A] ... [RESPONSE B] ...` from the user, `A` or `B` as the answer.
 
 The context is a conversation in the project's plain template, `<turn> user` and `<turn> assistant`; a context without
-these marks is one user turn. The text has no escapes, so a row in which a mark occurs twice is rejected: nobody can
-tell where its responses end. Covers: rows with `messages`. Leaves out: texts that a model's chat template was applied
-to already.
+these marks is one user turn. The text has no escapes, so a row in which a mark occurs twice is ambiguous and rejected.
+Covers: rows with `messages`. Leaves out: texts with a model's chat template applied.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class RlhflowLayout(RecordLayout):
             raise RowError("not one question and one answer", field="messages")
         text = messages[0]["content"]
         if any(text.count(mark) > 1 for mark in (CONTEXT, FIRST, SECOND)):
-            raise RowError("a mark occurs twice, so that nobody can tell where the responses end", field="messages")
+            raise RowError("a mark occurs twice, so that the end of the responses is ambiguous", field="messages")
         match = _WHOLE.fullmatch(text)
         if match is None:
             raise RowError("not in the form [CONTEXT] ... [RESPONSE A] ... [RESPONSE B] ...", field="messages")

@@ -1,12 +1,12 @@
 """TRL's stepwise supervision (prompt, completions[], labels[]) to pairs that share their steps and differ in the next.
 
-A row is one chain of steps, each true or false. Its steps up to and including the first false one are opinions about
-what may follow the steps before them, all of which are right; what comes after a false step is not used, because it
-builds on an error. A pair needs two rows: one that goes on rightly and one that goes on wrongly from the same prompt
-and the same steps. A row alone is no comparison, so a row that finds no such partner is rejected with that reason
-rather than paired with something invented. Steps are joined by line breaks, as TRL's PRMTrainer does by default.
+A row is one chain of steps, each true or false. Each step up to and including the first false one is a
+rated continuation of the correct steps before it; steps after a false one are not used, because they build on an
+error. A pair needs two rows that continue the same prompt and the same steps, one correctly and one wrongly. A row
+without such a partner is rejected with that reason. Steps are joined by line breaks, as TRL's PRMTrainer does by
+default.
 
-Covers: what one row says. Leaves out: the join over the file (`joining`).
+Covers: the steps of one row. Leaves out: the join over the file (`joining`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StepwiseLayout(JoinedLayout):
 
     title = "TRL stepwise supervision"
     completion_field, label_field = "completions", "labels"
-    unmatched = "no other row goes on from the same steps with the opposite label"
+    unmatched = "no other row continues the same steps with the opposite label"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         steps = record.get("completions")

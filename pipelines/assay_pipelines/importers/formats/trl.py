@@ -16,7 +16,7 @@ from assay_pipelines.importers.formats.columns import label_of, leftover_meta, o
 from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
-#: The columns that mean something; `--map` gives one of these names to a column called otherwise.
+#: The columns that are read; `--map` gives one of these names to a column of another name.
 TARGETS = frozenset(
     {
         "prompt",
@@ -62,7 +62,7 @@ class TrlLayout(RecordLayout):
 
 
 class SkyworkLayout(RecordLayout):
-    """Skywork-Reward-Preference-80K: whole conversations with the name of the set that each came from, no prompt."""
+    """Skywork-Reward-Preference-80K: complete conversations with the name of their source data set, no prompt."""
 
     title = "Skywork-Reward-Preference pairs"
     note = "v0.1 overlaps RewardBench: check contamination before training"

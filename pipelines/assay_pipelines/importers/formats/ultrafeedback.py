@@ -100,7 +100,7 @@ class _Scores:
         return cls(ratings, number_of(completion.get("fine-grained_score")))
 
     def against(self, other: _Scores) -> tuple[float, float, str]:
-        """Comparable scores of the two, and what they are. Raises RowError where there are none."""
+        """Comparable scores of the two, and their name. Raises RowError where there are none."""
         shared = [aspect for aspect in ASPECTS if aspect in self.ratings and aspect in other.ratings]
         if shared:
             mine, theirs = (sum(s.ratings[a] for a in shared) / len(shared) for s in (self, other))
@@ -149,7 +149,7 @@ class UltraFeedbackBinarizedLayout(RecordLayout):
         return {"chosen", "rejected"} <= record.keys() and any(c in record and r in record for c, r, _ in _SCORES)
 
     def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
-        """One pair; equal scores are a tie, because its two sides were told apart by chance."""
+        """One pair; equal scores are a tie, because its publisher chose between the sides at random."""
         turns, chosen, rejected = split_pair(record.get("prompt"), record.get("chosen"), record.get("rejected"))
         names = next((names for names in _SCORES if names[0] in record), _SCORES[0])
         better, worse = number_of(record.get(names[0])), number_of(record.get(names[1]))

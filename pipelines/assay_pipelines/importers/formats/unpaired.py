@@ -1,8 +1,8 @@
-"""TRL's unpaired preference (prompt, completion, label true/false) to pairs: every liked with every disliked
+"""TRL's unpaired preference (prompt, completion, label true/false) to pairs: every preferred with every rejected
 completion of the same prompt.
 
-Covers: what one row says. Leaves out: the join over the file, which also rejects prompts with completions of one
-label only (`joining`).
+Covers: the completion of one row. Leaves out: the join over the file, which also rejects prompts whose completions all
+have one label (`joining`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """verl's rows (data_source, prompt, ability, reward_model, extra_info), as far as they hold pairs.
 
-A row of verl is a prompt for RL with a ground truth, not a comparison. Covers: rows that Assay exported, whose
+A verl row is an RL prompt with a ground truth, not a comparison. Covers: rows that Assay exported, whose
 `extra_info.comparisons` carries the pairs. Leaves out: all others, which are rejected with that reason; verl's data for
 reward models (prompt, chosen, rejected) is read as TRL's.
 """
