@@ -105,7 +105,7 @@ def test_rm_bench_files_are_nine_pairs_a_row(workspace: Workspace, shared_data: 
     for path in sorted((shared_data / "native").glob("rm_bench_*.json.gz")):
         report = take(workspace, path)
         rows = records(path)
-        assert report.recognised == "RM-Bench, nine pairs a row (a benchmark: do not train on it) in a JSON array"
+        assert report.recognised == "RM-Bench, nine pairs per row (a benchmark: do not train on it) in a JSON array"
         assert (report.rows, report.pairs, report.rejected) == (len(rows), 9 * len(rows), {})
         expected |= {(row["prompt"], c, r) for row in rows for c in row["chosen"] for r in row["rejected"]}
     assert expected

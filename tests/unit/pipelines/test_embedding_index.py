@@ -61,7 +61,7 @@ def test_equal_vectors_come_in_the_order_of_their_ids() -> None:
 def test_wrong_shapes_are_refused() -> None:
     rows = unit_rows(np.random.default_rng(0), 4, 3)
     index = ExactIndex(ArrayVectors(["a", "b", "c", "d"], rows))
-    with pytest.raises(BadInputError, match="other encoders"):
+    with pytest.raises(BadInputError, match="different encoders"):
         index.nearest(unit_rows(np.random.default_rng(0), 2, 5), 1)
     with pytest.raises(BadInputError, match="2 values of k for 1 queries"):
         index.nearest(rows[:1], [1, 1])

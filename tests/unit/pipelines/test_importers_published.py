@@ -365,7 +365,7 @@ def test_rlhflow_text_is_taken_apart(workspace: Workspace, tmp_path: Path) -> No
     assert prompts[1] == [{"role": who, "content": text} for who, text in turns]
     assert contents == {GOOD, BAD, "x", "y\n\nz"}
     assert [(row, reason) for row, _, reason in rejects(workspace)] == [
-        (3, "a mark occurs twice, so that nobody can tell where the responses end"),
+        (3, "a mark occurs twice, so that the end of the responses is ambiguous"),
         (4, "the answer is not A or B"),
     ]
 
@@ -408,7 +408,7 @@ def test_rm_bench_is_nine_pairs(workspace: Workspace, tmp_path: Path) -> None:
     sides = {side: [f"{side} {style}" for style in ("short", "long", "**long**")] for side in ("chosen", "rejected")}
     row = {"id": 8, "subset": "alpacaeval", "prompt": PROMPT, **sides}
     report = take(workspace, write(tmp_path / "chat_filtered.json", row, {**row, "chosen": ["x"]}))
-    assert report.recognised == "RM-Bench, nine pairs a row (a benchmark: do not train on it) in a JSON array"
+    assert report.recognised == "RM-Bench, nine pairs per row (a benchmark: do not train on it) in a JSON array"
     assert report.pairs == 9
     assert {item.better.split()[0] for item in judgments(workspace)} == {"chosen"}
     styles = {tuple(json.loads(o["meta"])["styles"]) for o in origins(workspace)}
@@ -465,7 +465,7 @@ def test_stepwise_rows_pair_where_they_part(workspace: Workspace, tmp_path: Path
             found.append((a, b) if answer == "A" else (b, a))
     assert sorted(found) == [("One.\nTwo.", "One.\nWrong."), ("One.\nTwo.\nThree.", "One.\nTwo.\nBad.")]
     assert rejects(workspace) == [
-        (4, "labels", "no other row goes on from the same steps with the opposite label"),
+        (4, "labels", "no other row continues the same steps with the opposite label"),
         (5, "labels", "not one label for each of the completions"),
     ]
 

@@ -165,7 +165,7 @@ def _side(value: object, field: str) -> tuple[str, int | None]:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not -3 <= value <= 3:
-        raise RowError("not an integer from -3 to 3", field=field)
+        raise RowError("not a whole number from -3 to 3", field=field)
     if value == 0:
         return "tie", None
     return ("first" if value < 0 else "second"), abs(value)
