@@ -100,8 +100,7 @@ def _store(
         if registered_hash is not None:
             if registered_hash[0] != benchmark.content_hash:
                 raise BadInputError(
-                    f"benchmark {benchmark.name!r} exists with other prompts, which checks refer to: "
-                    "choose a new name"
+                    f"benchmark {benchmark.name!r} exists with other prompts, which checks refer to: choose a new name"
                 )
             return benchmark
         db.execute(
