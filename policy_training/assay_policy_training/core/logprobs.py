@@ -67,12 +67,14 @@ def score_tokens(
     head = vocabulary_head(model)
     states = response_states(model, context_ids, context_mask, tokens, mask)
     targets = tokens[mask]
-    taught = _taught(teacher if "teacher_kl" in extras else None, context_ids, context_mask, tokens, mask, chunk_tokens)
+    teacher_logits_of = _teacher_logits(
+        teacher if "teacher_kl" in extras else None, context_ids, context_mask, tokens, mask, chunk_tokens
+    )
     chunk_scores: list[dict[str, Tensor]] = []
     for number, (state, target) in enumerate(
         zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True)
     ):
-        arguments = (head, state, target, temperature, prune_log_ratio, extras, taught(number))
+        arguments = (head, state, target, temperature, prune_log_ratio, extras, teacher_logits_of(number))
         if torch.is_grad_enabled():
             chunk_scores.append(checkpoint(_head_scores, *arguments, use_reentrant=False))
         else:
@@ -132,7 +134,7 @@ def _chunks(values: Tensor, size: int) -> list[Tensor]:
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 
-def _taught(
+def _teacher_logits(
     teacher: PreTrainedModel | None,
     context_ids: Tensor,
     context_mask: Tensor,

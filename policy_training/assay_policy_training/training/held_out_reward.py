@@ -61,11 +61,11 @@ class HeldOutReward:
         """`held_out_reward_mean`, `_std`, `_missing`, `_rows`, `held_out_agreement`, `overoptimised` (0 or 1)."""
         batch = report.batch
         valid = batch.valid.tolist()
-        rows = [row for row in range(len(batch)) if valid[row] and self._drawn(batch.uid[row], report.step)]
+        rows = [row for row in range(len(batch)) if valid[row] and self._is_selected(batch.uid[row], report.step)]
         if not rows:
             return {}
         part = batch.select(rows)
-        scores = self._held(part)
+        scores = self._held_out_scores(part)
         present = ~scores.isnan()
         metrics = {"held_out_rows": float(len(rows)), "held_out_missing": float((~present).sum())}
         if not present.any():
@@ -83,11 +83,11 @@ class HeldOutReward:
         self.log.append(suspects(part, scores, step=report.step, most=self.settings.suspects))
         return metrics
 
-    def _drawn(self, uid: str, step: int) -> bool:
+    def _is_selected(self, uid: str, step: int) -> bool:
         digest = hashlib.sha256(f"{self.settings.seed}/{step}/{uid}".encode()).digest()
         return int.from_bytes(digest[:8], "big") < self.settings.share * 2**64
 
-    def _held(self, part: RolloutBatch) -> Tensor:
+    def _held_out_scores(self, part: RolloutBatch) -> Tensor:
         """[b] float64, the sum of the sources' parts."""
         return Composition()(gather_rewards(self.sources, part.items, part.responses).parts)
 

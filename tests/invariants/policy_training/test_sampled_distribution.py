@@ -22,7 +22,7 @@ from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.samplers.entropy_temperature import (
     EntropyTemperature,
     EntropyTemperatureSampler,
-    followed,
+    temperature_factors,
 )
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
@@ -174,11 +174,13 @@ def test_temperature_follows_entropy() -> None:
     """Uncertain: 1.05; at the pivot: 1; certain: .95. Logits that are pruned away do not count."""
     scale = EntropyScale(pivot=0.0, deviation=1.0, highest=0.7, lowest=-3.0)
     even, certain = torch.zeros(1, 8), torch.tensor([[30.0, *[0.0] * 7]])
-    assert float(followed(even, scale, 0.05)) == pytest.approx(1.05)
-    assert float(followed(certain, scale, 0.05)) == pytest.approx(0.95)
+    assert float(temperature_factors(even, scale, 0.05)) == pytest.approx(1.05)
+    assert float(temperature_factors(certain, scale, 0.05)) == pytest.approx(0.95)
     at_e = torch.full((1, 3), -torch.inf)
     at_e[0, :2] = 0.0
-    assert float(followed(at_e, EntropyScale(-0.3665129, 1.0, 1.0, -1.0), 0.05)) == pytest.approx(1.0, abs=1e-6)
+    assert float(temperature_factors(at_e, EntropyScale(-0.3665129, 1.0, 1.0, -1.0), 0.05)) == pytest.approx(
+        1.0, abs=1e-6
+    )
 
 
 def test_first_step_is_drawn_at_the_plain_temperature(policy: Policy) -> None:
@@ -195,7 +197,7 @@ def test_first_step_is_drawn_at_the_plain_temperature(policy: Policy) -> None:
     # Log-probs are of the distribution actually sampled: that of the token's own temperature.
     logits = logits_of(policy, after)
     assert hot.scale is not None
-    heat = followed(logits, hot.scale, 0.05)
+    heat = temperature_factors(logits, hot.scale, 0.05)
     assert float((heat - 1).abs().max()) > 0.01
     own = (logits / heat).log_softmax(-1).gather(1, after.tokens[after.mask][:, None]).squeeze(1)
     torch.testing.assert_close(after.logp_mu[after.mask], own, atol=1e-4, rtol=1e-4)

@@ -23,7 +23,7 @@ from assay_policy_training.plugins.estimators.pass_at_k import pass_at_k
 from assay_policy_training.plugins.estimators.signed import signed
 from assay_policy_training.plugins.modulators.effective_rank import effective_rank, velocities, with_bonus
 from assay_policy_training.plugins.modulators.empg import empg
-from assay_policy_training.plugins.modulators.exploration import explored
+from assay_policy_training.plugins.modulators.exploration import exploration_advantage
 from assay_policy_training.plugins.modulators.future_kl import future_sum, others_mean
 
 TOLERANCE = 1e-5
@@ -261,7 +261,7 @@ class TestEffectiveRank:
 
 
 def test_exploration_factor() -> None:
-    assert float(explored(f64(1.0), f64(0.2).log())) == approx(0.64)
+    assert float(exploration_advantage(f64(1.0), f64(0.2).log())) == approx(0.64)
 
 
 def test_magic_controller() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInputError
 from assay_policy_training.plugins.contexts.hints import hint_of
-from assay_policy_training.plugins.contexts.irt import SuccessCurve, fit, halved, next_share
+from assay_policy_training.plugins.contexts.irt import SuccessCurve, bisected_share, fit_curve, next_share
 from assay_policy_training.plugins.objectives.guide import shaped_ratio
 from assay_policy_training.plugins.prompts.dump import softmax, upper_bounds
 from assay_policy_training.plugins.prompts.gain_rl import centre_shift
@@ -47,7 +47,7 @@ def test_accuracy_curve_and_its_inverse() -> None:
 
 def test_fit_finds_the_curve_its_points_come_from() -> None:
     shares = [0.0, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0]
-    found = fit(shares, [CURVE.accuracy(share) for share in shares], below=0.5)
+    found = fit_curve(shares, [CURVE.accuracy(share) for share in shares], below=0.5)
     assert found is not None
     assert (found.b, found.k, found.mu) == pytest.approx((0.1, 10.0, -0.4), abs=1e-3)
 
@@ -62,10 +62,10 @@ def test_next_share_is_a_share_whatever_the_points(points: list[tuple[float, flo
 
 
 def test_few_points_halve_the_interval() -> None:
-    assert fit([0.5, 0.5], [0.2, 0.4], below=0.5) is None
-    assert halved([0.5], [0.2], 0.5) == 0.75
-    assert halved([0.5, 0.75], [0.2, 0.9], 0.5) == 0.625
-    assert halved([0.5], [1.0], 0.5) == 0.25
+    assert fit_curve([0.5, 0.5], [0.2, 0.4], below=0.5) is None
+    assert bisected_share([0.5], [0.2], 0.5) == 0.75
+    assert bisected_share([0.5, 0.75], [0.2, 0.9], 0.5) == 0.625
+    assert bisected_share([0.5], [1.0], 0.5) == 0.25
 
 
 def test_recap_weights() -> None:

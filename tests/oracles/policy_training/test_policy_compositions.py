@@ -10,7 +10,7 @@ import torch
 from assay_policy_training.plugins.compositions.constrained import gradients, squash
 from assay_policy_training.plugins.compositions.directional import Directional, direction_text
 from assay_policy_training.plugins.compositions.gated import ConsistencyReward, GatedAccumulation, SoftPenalties
-from assay_policy_training.plugins.compositions.gradient_weights import influence, moved
+from assay_policy_training.plugins.compositions.gradient_weights import influence, updated_weights
 from assay_policy_training.plugins.compositions.hypervolume import hypervolume, multiplier
 from assay_policy_training.plugins.compositions.maxmin import worst_group
 from assay_policy_training.plugins.estimators.constrained import mixture
@@ -81,10 +81,10 @@ def test_hypervolume_in_any_order_and_dimension() -> None:
 def test_gradient_weights() -> None:
     found = influence(torch.tensor([[1.0, 0.0], [0.5, 0.5], [-1.0, 0.2]], dtype=torch.float64))
     assert found.tolist() == pytest.approx([0.5, 0.6, -0.36])
-    assert moved([1 / 3] * 3, found.tolist(), 1e-6 / 1e-5) == pytest.approx(
+    assert updated_weights([1 / 3] * 3, found.tolist(), 1e-6 / 1e-5) == pytest.approx(
         [0.341572, 0.345004, 0.313424], abs=TOLERANCE
     )
-    assert moved([0.2, 0.8], [3.0, 3.0], 0.1) == pytest.approx([0.2, 0.8])
+    assert updated_weights([0.2, 0.8], [3.0, 3.0], 0.1) == pytest.approx([0.2, 0.8])
 
 
 def test_the_worst_group_decides() -> None:

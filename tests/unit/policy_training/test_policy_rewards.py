@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.filters.enough_valid import EnoughValid
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts, load_prompts
+from assay_policy_training.rollouts.open_rewards import open_rewards
+from assay_policy_training.rollouts.reward_uri import recorded_reward
 from assay_policy_training.rollouts.rewards import ModelReward, VerifierReward, gather_rewards
 from assay_policy_training.training.evaluation import PassRate
 from assay_serving.composition.checking import ConstraintScorer
@@ -172,7 +175,7 @@ def test_prompt_file(tmp_path: Path) -> None:
     [
         ("{", "row 1: broken JSON"),
         ("{}", "row 1, field 'prompt'"),
-        ('{"prompt": "a", "constraints": [{"kind": "rhyme"}]}', "row 1: field 'kind': unknown constraint"),
+        ('{"prompt": "a", "constraints": [{"kind": "rhyme"}]}', "row 1: field 'kind': no verifier is named 'rhyme'"),
         ('{"prompt": "a", "constraints": 3}', "constraints"),
         ('{"prompt": "a", "constraints": [3]}', "constraints"),
         (
@@ -205,3 +208,34 @@ def test_interval_of_a_pass_rate() -> None:
     assert together.high - together.low > 1.5 * (independent.high - independent.low)
     assert PassRate.of([0.0] * 10, list("abcdefghij")).low == pytest.approx(0)
     assert PassRate.of([1.0] * 10, list("abcdefghij")).high == pytest.approx(1)
+
+
+def test_a_reward_of_ones_own_comes_from_a_file(tmp_path: Path) -> None:
+    """By file and class, recorded by the absolute path; what has no `score` is refused."""
+    source = "import torch\nfrom assay_policy_training.plugins.protocols import Rewards\n\n\nclass Brevity:\n"
+    source += "    name = 'brevity'\n\n    def score(self, items, responses):\n"
+    source += "        part = torch.tensor([1.0 / (1 + len(r)) for r in responses], dtype=torch.float64)\n"
+    source += "        return Rewards({self.name: part}, [() for _ in items], [{} for _ in items])\n\n\n"
+    source += "class Nothing:\n    pass\n"
+    (tmp_path / "brief.py").write_text(source, encoding="utf-8")
+    reference = recorded_reward(f"{tmp_path}/x/../brief.py:Brevity", "some-model")
+    assert reference == f"{tmp_path / 'brief.py'}:Brevity"
+    with ExitStack() as stack:
+        (opened,) = open_rewards(stack, [reference], [None], wait=0, deadline=1)
+        items = [PromptItem((Message("user", "Hi"),))]
+        assert opened.score(items, ["abc"]).parts["brevity"].tolist() == [0.25]
+        with pytest.raises(BadInputError, match=r"cannot be a reward: it has no score"):
+            open_rewards(stack, [f"{tmp_path / 'brief.py'}:Nothing"], [None], wait=0, deadline=1)
+    with pytest.raises(BadInputError, match=r"no reward is named 'verifer'; did you mean verifier\?"):
+        recorded_reward("verifer", None)
+
+
+def test_prompts_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
+    source = "from assay.domain import Message\nfrom assay_policy_training.core.prompt import PromptItem\n\n\n"
+    source += "def greetings(argument, *, seed, split):\n"
+    source += "    return [PromptItem((Message('user', f'{split} {seed} {n}'),)) for n in range(2)]\n"
+    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+    items = load_prompts(f"{tmp_path / 'mine.py'}:greetings", seed=7)
+    assert [item.prompt[0].content for item in items] == ["train 7 0", "train 7 1"]
+    with pytest.raises(BadInputError, match=r"has no 'greeting'; did you mean greetings\?"):
+        load_prompts(f"{tmp_path / 'mine.py'}:greeting", seed=7)

@@ -35,7 +35,7 @@ def influence(gradients: Tensor) -> Tensor:
     return gradients @ gradients.sum(0)
 
 
-def moved(weights: Sequence[float], influences: Sequence[float], rate: float) -> list[float]:
+def updated_weights(weights: Sequence[float], influences: Sequence[float], rate: float) -> list[float]:
     """softmax(log w + rate x influence); `rate` is lr / mu."""
     logits = [math.log(w) + rate * i for w, i in zip(weights, influences, strict=True)]
     highest = max(logits)
@@ -111,7 +111,7 @@ class GradientWeighting:
             return
         means = [total / self._steps for total in self._sums]
         self.weights = dict(
-            zip(self.parts, moved([self.weights[name] for name in self.parts], means, self.rate), strict=True)
+            zip(self.parts, updated_weights([self.weights[name] for name in self.parts], means, self.rate), strict=True)
         )
         self._sums, self._steps = [0.0] * len(self.parts), 0
 

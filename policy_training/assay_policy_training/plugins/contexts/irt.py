@@ -39,7 +39,7 @@ class SuccessCurve:
         return -math.log((1 - self.b) / (accuracy - self.b) - 1) / self.k - self.mu
 
 
-def fit(shares: Sequence[float], accuracies: Sequence[float], *, below: float) -> SuccessCurve | None:
+def fit_curve(shares: Sequence[float], accuracies: Sequence[float], *, below: float) -> SuccessCurve | None:
     """Least squares over points averaged by share; b stays under `below`. None for fewer than three distinct shares
     or where accuracy does not rise with the share.
     """
@@ -95,7 +95,7 @@ def _slopes(value: Numbers, x: Numbers) -> Numbers:
     return np.stack([1 - s, inner * (x + value[2]), inner * value[1]], axis=1)
 
 
-def halved(shares: Sequence[float], accuracies: Sequence[float], target: float) -> float:
+def bisected_share(shares: Sequence[float], accuracies: Sequence[float], target: float) -> float:
     """The middle of the interval left: below the least share that reached the target, above the largest that did
     not."""
     reached = [share for share, accuracy in zip(shares, accuracies, strict=True) if accuracy >= target]
@@ -106,6 +106,6 @@ def halved(shares: Sequence[float], accuracies: Sequence[float], target: float) 
 
 def next_share(shares: Sequence[float], accuracies: Sequence[float], target: float) -> float:
     """In [0, 1]: where the fitted curve reaches the target; the interval's middle where it cannot be fitted."""
-    curve = fit(shares, accuracies, below=target)
+    curve = fit_curve(shares, accuracies, below=target)
     share = None if curve is None else curve.share(target)
-    return halved(shares, accuracies, target) if share is None else min(max(share, 0.0), 1.0)
+    return bisected_share(shares, accuracies, target) if share is None else min(max(share, 0.0), 1.0)

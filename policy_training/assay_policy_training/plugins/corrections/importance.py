@@ -63,19 +63,19 @@ def _in_context(item: PromptItem) -> bool:
     return item.generation_context == item.training_context
 
 
-def policies(batch: RolloutBatch) -> tuple[Tensor, Tensor]:
+def old_and_mu(batch: RolloutBatch) -> tuple[Tensor, Tensor]:
     """(logp_old, logp_mu). Raises ValueError before the scorer's pass."""
     return batch.scored_logp_old, batch.logp_mu
 
 
-def correction(
+def masked_correction(
     name: str, batch: RolloutBatch, weight: Tensor, keep: Tensor, clipped: Tensor | None = None
 ) -> Correction:
     """Of `weight` and `keep` [B,T] or [B,1], on the policy's own rows only."""
     tokens = policy_tokens(batch)
     weight = torch.where(tokens, weight, 1.0).float()
     keep = keep | ~tokens
-    old, mu = policies(batch)
+    old, mu = old_and_mu(batch)
     clipped = None if clipped is None else clipped.expand(tokens.shape)
     return Correction(weight, keep, correction_metrics(name, old, mu, tokens, weight, keep, clipped=clipped))
 
@@ -99,12 +99,12 @@ class TokenTis:
         positive(self.cap, "corrections.cap")
 
     def correct(self, batch: RolloutBatch) -> Correction:
-        old, mu = policies(batch)
+        old, mu = old_and_mu(batch)
         weight = truncated_is(old, mu, self.cap)
         clipped = log_ratio(old, mu).exp() > self.cap
         if self.normalise and (tokens := policy_tokens(batch)).any():
             weight = weight / weight[tokens].mean()
-        return correction("tis", batch, weight, torch.ones_like(batch.mask), clipped)
+        return masked_correction("tis", batch, weight, torch.ones_like(batch.mask), clipped)
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,11 @@ class SequenceTis:
 
     def correct(self, batch: RolloutBatch) -> Correction:
         tokens = policy_tokens(batch)
-        ratio = row_ratio(log_ratio(*policies(batch)), batch.mask)
+        ratio = row_ratio(log_ratio(*old_and_mu(batch)), batch.mask)
         weight = ratio.clamp(max=self.cap)
         if self.normalise and tokens.any():
             weight = weight / weight[tokens.any(1)].mean()
-        return correction(
+        return masked_correction(
             "sequence_tis", batch, weight[:, None], torch.ones_like(batch.mask), (ratio > self.cap)[:, None]
         )
 
@@ -146,8 +146,8 @@ class TokenMis:
             raise BadInputError(f"low {self.low} must be in [0, 1), high {self.high} above 1", field="corrections.low")
 
     def correct(self, batch: RolloutBatch) -> Correction:
-        weight, inside = token_mis(log_ratio(*policies(batch)), self.low, self.high)
-        return correction("icepop", batch, weight, inside)
+        weight, inside = token_mis(log_ratio(*old_and_mu(batch)), self.low, self.high)
+        return masked_correction("icepop", batch, weight, inside)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class SequenceMis:
         positive(self.cap, "corrections.cap")
 
     def correct(self, batch: RolloutBatch) -> Correction:
-        ratio = row_ratio(log_ratio(*policies(batch)), batch.mask)
+        ratio = row_ratio(log_ratio(*old_and_mu(batch)), batch.mask)
         keep = ratio <= self.cap
         weight = torch.where(keep, ratio, 0.0)
-        return correction("mis", batch, weight[:, None], keep[:, None].expand(batch.mask.shape))
+        return masked_correction("mis", batch, weight[:, None], keep[:, None].expand(batch.mask.shape))

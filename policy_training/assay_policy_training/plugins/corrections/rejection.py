@@ -22,7 +22,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.aggregation import TOTAL
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import log_ratio, row_mean
-from assay_policy_training.plugins.corrections.importance import BOTH, Level, correction, policies, positive
+from assay_policy_training.plugins.corrections.importance import BOTH, Level, masked_correction, old_and_mu, positive
 from assay_policy_training.plugins.protocols import Correction, RecipeView
 
 
@@ -53,7 +53,7 @@ class GeometricRejection:
             raise BadInputError(f"low {self.low} must be in [0, 1), high {self.high} above 1", field="corrections.low")
 
     def correct(self, batch: RolloutBatch) -> Correction:
-        keep = geometric_keep(log_ratio(*policies(batch)), batch.mask, self.low, self.high)
+        keep = geometric_keep(log_ratio(*old_and_mu(batch)), batch.mask, self.low, self.high)
         return _rejected("geometric", batch, keep)
 
 
@@ -83,7 +83,7 @@ class TrustRegionMask:
             raise BadInputError(f"trust-region masking divides by all rows sampled: {TOTAL}", field="aggregation.mode")
 
     def correct(self, batch: RolloutBatch) -> Correction:
-        largest, mean = divergences(log_ratio(*policies(batch)), batch.mask)
+        largest, mean = divergences(log_ratio(*old_and_mu(batch)), batch.mask)
         keep = torch.ones(len(batch), dtype=torch.bool)
         if self.max_k2 is not None:
             keep &= largest <= self.max_k2
@@ -94,4 +94,4 @@ class TrustRegionMask:
 
 def _rejected(name: str, batch: RolloutBatch, keep: Tensor) -> Correction:
     shape = batch.mask.shape
-    return correction(name, batch, torch.ones(shape), keep[:, None].expand(shape))
+    return masked_correction(name, batch, torch.ones(shape), keep[:, None].expand(shape))

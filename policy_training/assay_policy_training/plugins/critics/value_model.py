@@ -110,7 +110,7 @@ class ValueCritic:
         losses = [sum(parts) for parts in zip(*parallel.gather(losses), strict=True)]
         metrics = {"value_loss": sum(losses) / len(losses), "value_grad_norm": sum(norms) / len(norms)}
         metrics |= {"value_updates_skipped": sum(not math.isfinite(norm) for norm in norms), "value_rows": len(batch)}
-        return metrics | fit(batch) | means.to_dict()
+        return metrics | value_fit(batch) | means.to_dict()
 
     def accumulate(self, batch: RolloutBatch, rows: Tensor, means: TokenMeans | None = None) -> float:
         """Add the gradient of the minibatch `rows`, mean over its tokens; returns this process's part of its loss."""
@@ -178,7 +178,7 @@ class ValueCritic:
         self.optimiser.load_state_dict(state["optimiser"])
 
 
-def fit(batch: RolloutBatch) -> dict[str, float]:
+def value_fit(batch: RolloutBatch) -> dict[str, float]:
     """How well `values` predict `returns`, over the tokens of `mask`.
 
     `explained_variance` = 1 - var(R - V) / var(R), left out where all returns are equal.

@@ -13,7 +13,7 @@ from torch import Tensor
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
 
 
-def judged(batch: RolloutBatch) -> Tensor:
+def verified_or_rewarded(batch: RolloutBatch) -> Tensor:
     """[B] float64: `acc`, or the composed reward where the row's whole group has no `acc`; NaN = not counted."""
     valid = batch.valid if batch.unfinished is None else batch.valid & ~batch.unfinished
     reward = batch.scored_reward.double()
@@ -36,12 +36,13 @@ def verdicts(batch: RolloutBatch, *, correct_above: float) -> Tensor:
 
 
 def group_rate(batch: RolloutBatch) -> Tensor:
-    """[B] the mean of `judged` over the row's group: its pass rate where there is a verifier; NaN where none counts."""
-    count, mean, _, _ = group_moments(judged(batch), batch.group, ddof=0)
+    """[B] the mean of `verified_or_rewarded` over the row's group: the pass rate where there is a verifier; NaN where
+    no row counts."""
+    count, mean, _, _ = group_moments(verified_or_rewarded(batch), batch.group, ddof=0)
     return torch.where(count > 0, mean, torch.nan)
 
 
 def group_varies(batch: RolloutBatch) -> Tensor:
     """[B] bool: not all counted rows of the group are judged alike; True for groups with fewer than two such rows."""
-    count, _, _, spread = group_moments(judged(batch), batch.group, ddof=0)
+    count, _, _, spread = group_moments(verified_or_rewarded(batch), batch.group, ddof=0)
     return (count < 2) | (spread >= EQUAL_RANGE)

@@ -18,14 +18,14 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 
 
-def explored(adv: Tensor, logp: Tensor, *, gamma: float = 2.0) -> Tensor:
+def exploration_advantage(adv: Tensor, logp: Tensor, *, gamma: float = 2.0) -> Tensor:
     """A (1 - pi)^gamma, elementwise."""
     return adv * (1 - logp.exp()).clamp(min=0.0) ** gamma
 
 
 @dataclass(frozen=True)
 class Exploration:
-    """S7: `explored` on rows of these `sources`; none named = every row."""
+    """S7: `exploration_advantage` on rows of these `sources`; none named = every row."""
 
     gamma: float = 2.0
     sources: tuple[str, ...] = ()
@@ -38,4 +38,4 @@ class Exploration:
     def modulate(self, batch: RolloutBatch) -> Tensor:
         rows = batch.of_source(*self.sources) if self.sources else torch.ones(len(batch), dtype=torch.bool)
         adv = batch.estimated_adv
-        return torch.where(rows[:, None], explored(adv, batch.scored_logp_old, gamma=self.gamma), adv)
+        return torch.where(rows[:, None], exploration_advantage(adv, batch.scored_logp_old, gamma=self.gamma), adv)

@@ -18,7 +18,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import log_ratio
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
-from assay_policy_training.plugins.token_weights.covariance import covariance, top_tokens, trained_tokens
+from assay_policy_training.plugins.token_weights.covariance import covariance, covariance_inputs, top_tokens
 
 HELD = "kl_cov"  #: name in `extras`: 1 on the tokens that are held
 
@@ -44,7 +44,7 @@ class KlCov:
             raise BadInputError(f"must not be negative, not {self.coefficient}", field="objective.coefficient")
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
-        advantage, logp, mask = trained_tokens(batch)
+        advantage, logp, mask = covariance_inputs(batch)
         held = top_tokens(covariance(advantage, logp, mask), mask, self.share)
         return batch.with_(extras={**batch.extras, HELD: held.float()})
 

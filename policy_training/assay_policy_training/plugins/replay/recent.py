@@ -63,9 +63,9 @@ class Recent:
         if fresh is not None and number:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.draws)
             rows = torch.randperm(len(fresh), generator=generator)[:number].sort().values
-            out = merge_batches([batch, _alike(fresh.select(rows), batch)])
+            out = merge_batches([batch, _with_fields_of(fresh.select(rows), batch)])
         new = _replayable(batch)
-        joined = new if fresh is None else merge_batches([_alike(fresh, new), new])
+        joined = new if fresh is None else merge_batches([_with_fields_of(fresh, new), new])
         start = max(0, len(joined) - self.capacity)
         self.memory = joined.select(torch.arange(start, len(joined)))
         return out
@@ -128,7 +128,7 @@ def _replayable(batch: RolloutBatch) -> RolloutBatch:
     )
 
 
-def _alike(rows: RolloutBatch, batch: RolloutBatch) -> RolloutBatch:
+def _with_fields_of(rows: RolloutBatch, batch: RolloutBatch) -> RolloutBatch:
     """`rows` with no field that the batch does not have, so that the two can be merged."""
     changes: dict[str, Any] = {}
     for name in ("failures", "scores", "items", "source"):

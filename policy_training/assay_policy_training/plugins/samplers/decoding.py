@@ -62,7 +62,7 @@ class Decoding:
         waiting = list(range(len(self.ids)))
         while waiting or len(self._rows):
             if waiting and (room := self._room()):
-                self._let_in(waiting[:room])
+                self._prefill(waiting[:room])
                 waiting = waiting[room:]
             if len(self._rows):
                 self._advance()
@@ -76,7 +76,7 @@ class Decoding:
             return 0
         return max(0, self.at_once - -(-len(self._rows) // self.group_size))
 
-    def _let_in(self, prompts: Sequence[int]) -> None:
+    def _prefill(self, prompts: Sequence[int]) -> None:
         """Prefill the prompts, sample the first token of each of their rows, and add those to the running batch."""
         ids, seen = self.ids[prompts], self.seen_prompts[prompts]
         padding = int((~seen).all(0).sum())
@@ -86,7 +86,7 @@ class Decoding:
         size = self.group_size
         first = torch.tensor(prompts, device=ids.device) * size
         rows = (first[:, None] + torch.arange(size, device=ids.device)).flatten()
-        chosen, stay = self._drawn(rows, logits.repeat_interleave(size, 0))
+        chosen, stay = self._sample(rows, logits.repeat_interleave(size, 0))
         if not len(stay):
             return
         cache.batch_repeat_interleave(size)
@@ -107,13 +107,13 @@ class Decoding:
         """One more token of every row."""
         seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], 1)
         logits = self._forward(self._last[:, None], seen, position_ids(seen)[:, -1:], self._cache)
-        chosen, stay = self._drawn(self._rows, logits)
+        chosen, stay = self._sample(self._rows, logits)
         if len(stay) < len(self._rows):
             self._cache.batch_select_indices(stay)
             self._rows, chosen, seen = self._rows[stay], chosen[stay], seen[stay]
         self._last, self._seen = chosen, seen
 
-    def _drawn(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def _sample(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Sample and store a token for each of `rows`; returns the tokens, and the indices of the rows that
         continue."""
         chosen, logp = draw(self.scaled(logits.float()), self.generator)

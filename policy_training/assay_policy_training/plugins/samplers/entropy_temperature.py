@@ -25,7 +25,7 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
 
 
-def followed(logits: Tensor, scale: EntropyScale, spread: float) -> Tensor:
+def temperature_factors(logits: Tensor, scale: EntropyScale, spread: float) -> Tensor:
     """[N,1] factors 1 + spread h of logits [N,V] that are already divided by T0."""
     logp = logits.log_softmax(-1)
     entropy = -torch.where(logp.isinf(), 0.0, logp.exp() * logp).sum(-1)
@@ -43,7 +43,7 @@ class EntropyTemperatureSampler(TransformersSampler):
         self.scale: EntropyScale | None = None
 
     def adjusted(self, logits: Tensor) -> Tensor:
-        return logits if self.scale is None else logits / followed(logits, self.scale, self.spread)
+        return logits if self.scale is None else logits / temperature_factors(logits, self.scale, self.spread)
 
     def observe(self, report: StepReport) -> None:
         """Steps in which nothing was trained on leave the scale as it is."""

@@ -59,7 +59,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def join(self, other: DynamicLayer, *, drop: int) -> None:
         """Append the rows of another layer, both ending in the same column; the first `drop` columns are dropped."""
         width = max(self.get_seq_length() - drop, other.get_seq_length())
-        (keys, values), (joining, with_values) = _held(self), _held(other)
+        (keys, values), (joining, with_values) = _keys_and_values(self), _keys_and_values(other)
         pairs = ((keys[:, :, drop:], joining), (values[:, :, drop:], with_values))
         # Zeros, since what is masked is multiplied by 0 all the same.
         self.keys, self.values = (
@@ -74,12 +74,12 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             rows, heads, _, width = like.shape
             buffer = like.new_empty(rows, heads, columns, width)
             if held:
-                buffer[:, :, :held] = _held(self)[index]
+                buffer[:, :, :held] = _keys_and_values(self)[index]
             buffers.append(buffer)
         self._buffers = (buffers[0], buffers[1])
 
 
-def _held(layer: DynamicLayer) -> tuple[Tensor, Tensor]:
+def _keys_and_values(layer: DynamicLayer) -> tuple[Tensor, Tensor]:
     """Keys and values of a layer that has some."""
     assert layer.keys is not None
     assert layer.values is not None

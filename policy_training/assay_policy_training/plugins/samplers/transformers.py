@@ -62,7 +62,7 @@ class TransformersSampler:
         self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; None = max_new_tokens."""
-        decoding = self._begun(ids, seen, group_size, generator, limit=limit or self.sampling.max_new_tokens)
+        decoding = self._start_decoding(ids, seen, group_size, generator, limit=limit or self.sampling.max_new_tokens)
         for _ in decoding.run():
             pass
         return decoding.tokens, decoding.mask, decoding.logp
@@ -74,9 +74,11 @@ class TransformersSampler:
     def _decoding(self, items: Sequence[PromptItem], group_size: int, seed: int) -> Decoding:
         ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
-        return self._begun(ids, seen, group_size, generator, limit=self.sampling.max_new_tokens)
+        return self._start_decoding(ids, seen, group_size, generator, limit=self.sampling.max_new_tokens)
 
-    def _begun(self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int) -> Decoding:
+    def _start_decoding(
+        self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int
+    ) -> Decoding:
         from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
 
         most = self.sampling.rows_at_once

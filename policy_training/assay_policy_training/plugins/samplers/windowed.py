@@ -65,7 +65,7 @@ class WindowedSampler:
         """The rows that are carried, a window longer, then `group_size` new ones of each item; on the CPU."""
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
         begun = [empty_row("", item) for item in items for _ in range(group_size)]
-        drawn = [*self._continued(generator), *self._begun(items, group_size, generator)]
+        drawn = [*self._continue_rows(generator), *self._begin_rows(items, group_size, generator)]
         before = [*self._rows, *begun]
         after = [row.longer(*new, version) for row, new in zip(before, drawn, strict=True)]
         return self._batch(before, after, version)
@@ -94,7 +94,7 @@ class WindowedSampler:
         pairs = zip(self._rows, state["rows"], strict=True)
         self._rows = [CarriedRow(row.uid, row.item, **columns) for row, columns in pairs]
 
-    def _continued(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def _continue_rows(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """New tokens and log-probs of each row that is carried, at most as many as its length allows."""
         contexts = generation_ids(self.policy, [row.item for row in self._rows])
         contexts = [ids + row.tokens.tolist() for ids, row in zip(contexts, self._rows, strict=True)]
@@ -105,7 +105,7 @@ class WindowedSampler:
                 room = max(0, self.sampling.max_new_tokens - len(row))
                 yield tokens[:room], logp[:room]
 
-    def _begun(
+    def _begin_rows(
         self, items: Sequence[PromptItem], group_size: int, generator: torch.Generator
     ) -> Iterator[tuple[Tensor, Tensor]]:
         contexts = generation_ids(self.policy, items)

@@ -26,7 +26,7 @@ from assay_policy_training.plugins.schedules.decay import check_only_one
 STATISTICS = ("mean", "median")
 
 
-def halved(step: int, surge_step: int, *, stretch: float, least: float) -> float:
+def decayed_lr(step: int, surge_step: int, *, stretch: float, least: float) -> float:
     """The factor on lr0 in `step` >= `surge_step`."""
     return float(max(least, 0.5 ** math.floor((step - surge_step) / (stretch * surge_step))))
 
@@ -71,7 +71,7 @@ class LengthLr:
     def value(self, name: str, value: float, step: int) -> float:
         if name != "lr" or self.surge_step is None or step < self.surge_step:
             return value
-        return value * halved(step, self.surge_step, stretch=self.stretch, least=self.least)
+        return value * decayed_lr(step, self.surge_step, stretch=self.stretch, least=self.least)
 
     def observe(self, report: StepReport) -> None:
         """The lengths of a step that is done."""

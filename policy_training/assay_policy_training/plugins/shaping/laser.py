@@ -120,9 +120,9 @@ class LaserD:
             raise BadInputError(f"must not be below shortest, not {self.longest}", field="shaping.longest")
         if self.exploration < 0:
             raise BadInputError(f"must not be negative, not {self.exploration}", field="shaping.exploration")
-        self._forget()
+        self._clear_window()
 
-    def _forget(self) -> None:
+    def _clear_window(self) -> None:
         #: per band, [length, right] of each rollout since the last estimate
         self._window = [[] for _ in BANDS]
 
@@ -167,7 +167,7 @@ class LaserD:
             expected = released_counts(self._group_size)[name] if self.released else self._group_size * share
             target = length_target(self.candidates, coverage, expected)
             self.targets[name] = int(max(length for length, _ in rows)) if target is None else target
-        self._forget()
+        self._clear_window()
 
     def _repeats(self, batch: RolloutBatch, row: int) -> bool:
         tokens = batch.tokens[row][batch.mask[row]].tolist()

@@ -59,7 +59,7 @@ def random_tokens(candidates: Tensor, number: int, batch: RolloutBatch, seed: in
     return chosen
 
 
-def trained_tokens(batch: RolloutBatch) -> tuple[Tensor, Tensor, Tensor]:
+def covariance_inputs(batch: RolloutBatch) -> tuple[Tensor, Tensor, Tensor]:
     """(adv, logp_old, the tokens whose statistics count). Raises ValueError before the estimator and the scorer ran."""
     return batch.estimated_adv, batch.scored_logp_old, batch.mask
 
@@ -84,7 +84,7 @@ class ClipCov:
             raise BadInputError(f"low {self.low} must be below high {self.high}", field="token_weights.low")
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
-        advantage, logp, mask = trained_tokens(batch)
+        advantage, logp, mask = covariance_inputs(batch)
         products = covariance(advantage, logp, mask)
         candidates = mask & (products > self.low) & (products < self.high)
         number = max(1, int(self.share * int(mask.sum())))

@@ -63,7 +63,7 @@ class ServerEngine:
         """See `PolicyEngine.complete`: one request a row, `concurrency` of them at once."""
 
         def ask(row: Sequence[int], seed: int) -> list[VllmCompletion]:
-            return self._asked({**fields, "prompt": list(row), "n": n, "seed": seed}, n)
+            return self._complete({**fields, "prompt": list(row), "n": n, "seed": seed}, n)
 
         with ThreadPoolExecutor(self._connection.settings.concurrency, thread_name_prefix="rollouts") as threads:
             futures = [threads.submit(ask, row, seed) for row, seed in zip(rows, seeds, strict=True)]
@@ -94,7 +94,7 @@ class ServerEngine:
     def close(self) -> None:
         self._connection.close()
 
-    def _asked(self, fields: Mapping[str, Any], n: int) -> list[VllmCompletion]:
+    def _complete(self, fields: Mapping[str, Any], n: int) -> list[VllmCompletion]:
         body = {"model": self.model, "return_token_ids": True, "add_special_tokens": False, **fields}
         reply = self._connection.post("/v1/completions", body)
         if isinstance(reply, Fault):
@@ -111,7 +111,7 @@ class ServerEngine:
     def _require_processed(self) -> None:
         """A token that is the only one allowed has log-prob 0 under the distribution sampled."""
         fields = {"prompt": [1, 2, 3], "max_tokens": 1, "temperature": 1.0, "logprobs": 0, "ignore_eos": True}
-        (only,) = self._asked({**fields, "allowed_token_ids": [5], "n": 1, "seed": 0}, 1)
+        (only,) = self._complete({**fields, "allowed_token_ids": [5], "n": 1, "seed": 0}, 1)
         if only.ids != (5,) or abs(only.logps[0]) > 1e-3:
             raise BackendError(
                 f"{self.where} (vLLM {self.version}) gives log-probs that are not of the distribution sampled; start "
